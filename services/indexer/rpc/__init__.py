@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexer's gRPC servicers and its client of the CommitLog."""

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of extension modules; everything else is in pyproject.toml.
+
+REPUT_NO_EXTENSIONS=1 builds none. REPUT_REQUIRE_EXTENSIONS=1 makes a failed build an error, as images and CI want;
+without it a failed build leaves the pure Python kernel, which gives the same answers some hundred times slower.
+"""
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+KERNEL = sorted(Path("libs/kernel").glob("*_cy.py"))
+
+
+def extensions() -> list[Extension]:
+    """One C extension per kernel module, or none when they are switched off."""
+    if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
+        return []
+    from Cython.Build import cythonize
+
+    optional = os.environ.get("REPUT_REQUIRE_EXTENSIONS") != "1"
+    modules = [
+        Extension(
+            ".".join(path.with_suffix("").parts),
+            [str(path)],
+            extra_compile_args=["-O3"],
+            optional=optional,
+        )
+        for path in KERNEL
+    ]
+    return cythonize(modules, language_level=3, annotate=False)
+
+
+setup(ext_modules=extensions())

@@ -25,11 +25,11 @@ def generate(target: Path) -> None:
     services = [path for path in sources if path.stem.endswith("_service")]
     # mypy-protobuf's plugin stands beside the interpreter, which need not be on PATH
     plugins = Path(sys.executable).parent
-    includes = [f"-I{PROTOS}", f"-I{files('grpc_tools') / '_proto'}", f"-I{_googleapis()}"]
+    includes = include_flags()
     plugin = f"--plugin=protoc-gen-mypy={plugins / 'protoc-gen-mypy'}"
     grpc_plugin = f"--plugin=protoc-gen-mypy_grpc={plugins / 'protoc-gen-mypy_grpc'}"
-    _protoc([*includes, plugin, f"--python_out={target}", f"--mypy_out=quiet:{target}", *map(str, sources)])
-    _protoc(
+    run_protoc([*includes, plugin, f"--python_out={target}", f"--mypy_out=quiet:{target}", *map(str, sources)])
+    run_protoc(
         [
             *includes,
             grpc_plugin,
@@ -40,14 +40,16 @@ def generate(target: Path) -> None:
     )
 
 
-def _googleapis() -> Path:
-    """Folder that holds google/rpc/status.proto, from googleapis-common-protos."""
+def include_flags() -> list[str]:
+    """Where protoc finds our protos and Google's, the latter from the installed packages."""
     import google.rpc
 
-    return Path(next(iter(google.rpc.__path__))).parent.parent
+    googleapis = Path(next(iter(google.rpc.__path__))).parent.parent
+    return [f"-I{PROTOS}", f"-I{files('grpc_tools') / '_proto'}", f"-I{googleapis}"]
 
 
-def _protoc(arguments: list[str]) -> None:
+def run_protoc(arguments: list[str]) -> None:
+    """Run protoc in this process; a failure ends the program."""
     if protoc.main(["protoc", *arguments]) != 0:
         raise SystemExit("protoc failed")
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every verb sets up what it needs. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv/bin
+READY := .venv/.ready
+KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-pure lint format gen bench clean
+
+help: ## list the verbs
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+setup: $(READY) ## check the machine, make .venv from the lock, compile the kernel
+
+$(READY): pyproject.toml uv.lock setup.py tools/setup_environment.py $(KERNEL)
+	@$(PYTHON) tools/setup_environment.py
+
+demo: $(READY) ## run everything on a real data set and check every answer; KEEP=DIR keeps the store
+	@KEEP="$(KEEP)" $(VENV)/python -m demo
+
+test: $(READY) ## all tests with the compiled kernel; TESTS='-k name' narrows them
+	@REPUT_REQUIRE_EXTENSIONS=1 $(VENV)/python -m pytest $(TESTS)
+
+test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
+	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "pure and not slow" $(TESTS)
+
+lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs and generated docs up to date
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy
+	@$(VENV)/lint-imports --no-cache
+	@$(VENV)/python tools/gen_stubs.py --check
+	@$(VENV)/python tools/lint_protos.py
+	@$(VENV)/python tools/gen_config_docs.py --check
+	@$(VENV)/codespell
+
+format: $(READY) ## let ruff put the code into shape
+	@$(VENV)/ruff check --fix --quiet .
+	@$(VENV)/ruff format --quiet .
+
+gen: $(READY) ## generate stubs and docs from their sources
+	@$(VENV)/python tools/gen_stubs.py
+	@$(VENV)/python tools/gen_config_docs.py
+
+bench: $(READY) ## measure append, dispatch, pull and lookup; JSON and a table under bench/results
+	@$(VENV)/python -m bench
+
+clean: ## remove build products and the environment
+	@rm -rf .venv .cache build demo/out bench/results/local
+	@find libs -name '*.so' -delete -o -name '*_cy.c' -delete

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test can rely on: the build of the kernel is the one that was asked for, and chance can be repeated."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+import libs.kernel
+
+PURE_RUN = os.environ.get("REPUT_NO_EXTENSIONS") == "1"
+PURE_ROOMS = ("unit", "golden", "property")
+
+hypothesis.settings.register_profile("reput", deadline=None, print_blob=True, max_examples=60)
+hypothesis.settings.register_profile("pure", parent=hypothesis.settings.get_profile("reput"), max_examples=15)
+hypothesis.settings.load_profile("pure" if PURE_RUN else "reput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a run whose kernel is silently not the one that the run is for."""
+    if libs.kernel.IS_COMPILED is PURE_RUN:
+        raise pytest.UsageError(
+            "the kernel is not compiled: run `make setup`, or set REPUT_NO_EXTENSIONS=1 to test the pure one"
+            if not PURE_RUN
+            else "REPUT_NO_EXTENSIONS=1 is set, but the compiled kernel was loaded"
+        )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-pure` runs."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PURE_ROOMS:
+            item.add_marker(pytest.mark.pure)
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> Iterator[random.Random]:
+    """A generator whose seed is printed when the test fails; REPUT_SEED=… repeats it."""
+    seed = int(os.environ.get("REPUT_SEED", random.SystemRandom().getrandbits(32)))
+    print(f"{request.node.nodeid}: repeat with REPUT_SEED={seed}")
+    yield random.Random(seed)

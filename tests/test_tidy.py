@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taste that matters, as tests: what review would otherwise have to say again and again."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE_ROOTS = ("libs", "services", "cli", "clients", "tools", "demo", "bench", "tests")
+DOCUMENTED_ROOTS = ("libs", "services", "cli", "clients/python/src", "clients/spark/src")
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+# file name parts that say nothing about what is inside
+EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "handler", "impl", "misc"}
+# call -> (where it is at home, what to use instead)
+BANNED_CALLS = {
+    "time.time": ("libs/machine/clock.py", "take a Clock"),
+    "datetime.now": ("libs/machine/clock.py", "take a Clock"),
+    "os.fsync": ("libs/machine/posix_fs.py", "take an Fs"),
+    "os.fdatasync": ("libs/machine/posix_fs.py", "take an Fs"),
+    "mmap.mmap": ("libs/machine/posix_fs.py", "take an Fs"),
+}
+BANNED_ROOTS = ("libs", "services")
+
+
+def python_files(*roots: str) -> list[Path]:
+    """All hand-written Python files below the roots."""
+    found = [path for root in roots for path in sorted((ROOT / root).rglob("*.py"))]
+    return [path for path in found if not {".venv", "build", "node_modules"} & set(path.relative_to(ROOT).parts)]
+
+
+def relative(path: Path) -> str:
+    """The path as messages show it."""
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", python_files(*CODE_ROOTS), ids=relative)
+def test_file_is_one_tidy_room(path: Path) -> None:
+    """A file starts with its licence and says what it is; it is not too long, nor its functions; nothing is to be fixed."""
+    text = path.read_text()
+    lines = text.splitlines()
+    assert lines, "empty file"
+    assert lines[0] == "# SPDX-License-Identifier: Apache-2.0"
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "no module docstring"
+    assert len(lines) <= FILE_LINES_MAX, f"{len(lines)} lines"
+    assert path.stem not in EMPTY_NAMES, f"the name {path.stem} says nothing"
+    assert "FIX" + "ME" not in text
+    long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert path.stem.endswith("_cy") or not long, long
+
+
+@pytest.mark.parametrize("path", python_files(*BANNED_ROOTS), ids=relative)
+def test_time_and_disk_arrive_as_arguments(path: Path) -> None:
+    """Engines ask their Clock and Fs, so that tests can lie to them."""
+    found = [
+        f"line {node.lineno}: {ast.unparse(node.func)}: {BANNED_CALLS[ast.unparse(node.func)][1]}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in BANNED_CALLS
+        and relative(path) != BANNED_CALLS[ast.unparse(node.func)][0]
+    ]
+    assert not found, found
+
+
+@pytest.mark.parametrize("path", python_files("tests", "clients/python/tests", "clients/spark/tests"), ids=relative)
+def test_every_test_states_its_promise(path: Path) -> None:
+    """A test's docstring says what would be broken if it failed."""
+    if not path.name.startswith("test_"):
+        return
+    silent = [
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert not silent, silent
+
+
+def test_nothing_speaks_of_the_machine_it_was_made_on() -> None:
+    """Paths of one machine have no place in a repository that others clone."""
+    suspicious = ("/" + "work/", "/" + "tmp/w/", "/" + "root/")
+    text_suffixes = {".py", ".md", ".toml", ".yaml", ".yml", ".proto", ".sh", ".json", ".pyi", ".pxd"}
+    found = [
+        f"{relative(path)}: {word}"
+        for root in (*CODE_ROOTS, "docs", "deploy", "protos/reput")
+        for path in (ROOT / root).rglob("*")
+        if path.suffix in text_suffixes and path.is_file() and not {".venv", "build"} & set(path.parts)
+        for word in suspicious
+        if word in path.read_text()
+    ]
+    assert not found, found

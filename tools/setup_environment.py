@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make setup`: check what the machine must have, make .venv from uv.lock, compile the kernel.
+
+Needs nothing but the standard library: it runs before anything is installed. uv itself is installed into .cache/uv, so
+that a machine without it is fine. Whatever is missing is named together with the way to get it, before any work is done.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UV_VERSION = "0.13.8"
+PYTHON_MIN = (3, 11)
+JAVA_MIN = 17
+
+
+def missing() -> list[str]:
+    """One line for each thing that the machine lacks."""
+    lines = []
+    if sys.version_info < PYTHON_MIN:
+        lines.append(f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer: this is {sys.version.split()[0]}")
+    if not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")):
+        lines.append("a C compiler (Debian: apt-get install gcc): none of cc, gcc, clang is on PATH")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        lines.append(f"Python's C headers (Debian: apt-get install python3-dev): no Python.h for {sys.executable}")
+    java = java_version()
+    if java is None:
+        lines.append(f"Java {JAVA_MIN} or newer, for Spark (Debian: apt-get install openjdk-17-jre-headless): no java found")
+    elif java < JAVA_MIN:
+        lines.append(f"Java {JAVA_MIN} or newer, for Spark: java is version {java}")
+    return lines
+
+
+def java_version() -> int | None:
+    """Major version of the java that Spark would start, or None."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    if java is None:
+        return None
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', output)
+    return int(found.group(1)) if found else None
+
+
+def uv_command() -> str:
+    """Path of uv in the pinned version, installed on first use."""
+    folder = ROOT / ".cache" / "uv"
+    command = folder / "bin" / "uv"
+    if not command.exists() or UV_VERSION not in subprocess.check_output([command, "--version"], text=True):
+        print(f"installing uv {UV_VERSION} into .cache/uv", flush=True)
+        venv.create(folder, with_pip=True)
+        run([str(folder / "bin" / "pip"), "install", "--quiet", f"uv=={UV_VERSION}"])
+    return str(command)
+
+
+def run(command: list[str], **environment: str) -> None:
+    """Run a step; a failing one ends the set-up with its own output."""
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"setup: `{' '.join(command)}` failed with exit code {done.returncode}")
+
+
+def main() -> None:
+    """Check, install, compile."""
+    lines = missing()
+    if lines:
+        raise SystemExit("setup: this machine lacks\n" + "\n".join(f"  - {line}" for line in lines))
+    uv = uv_command()
+    print("installing the locked dependencies into .venv (the first time downloads Spark, about 450 MB)", flush=True)
+    # the kernel is compiled in place below: uv may take the server's own build from its cache, without a compiler run
+    run(
+        [uv, "sync", "--frozen", "--quiet", "--python", sys.executable],
+        REPUT_NO_EXTENSIONS="1",
+        UV_PYTHON_DOWNLOADS="never",
+    )
+    print("compiling the kernel", flush=True)
+    python = str(ROOT / ".venv" / "bin" / "python")
+    run([python, "setup.py", "--quiet", "build_ext", "--inplace"], REPUT_REQUIRE_EXTENSIONS="1")
+    (ROOT / ".venv" / ".ready").touch()
+    print("ready: `make demo`, `make test`, or .venv/bin/reput --help", flush=True)
+
+
+if __name__ == "__main__":
+    main()

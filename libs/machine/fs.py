@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fs and MappedFile: the file system as engines see it, with the durability that each method promises.
+
+Two implementations promise the same: `PosixFs` on a real disk and `MemoryFs`, which can crash.
+"Durable" means: still there after a power cut. Nothing is durable before the call that says so returns.
+Methods may be called from any thread, except that one file has one writer at a time; all of them may block.
+Every method raises OSError; `libs.machine.errors` has the ones with a meaning of their own.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+PAGE_SIZE_BYTES = 4096
+"""Unit in which the page cache keeps and a crash loses bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """Size of the file system that holds a path, and what an unprivileged process may still write to it."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+class MappedFile(Protocol):
+    """One file mapped in full. Its size never changes.
+
+    Writes go into `buffer` and are visible at once to every mapping of the file; they survive the process, but not a
+    power cut until `sync` returns.
+    """
+
+    @property
+    def path(self) -> Path:
+        """Where the file was when it was opened."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file and of `buffer`."""
+        ...
+
+    @property
+    def buffer(self) -> memoryview:
+        """All bytes of the file. Slices stay readable after `close`: the pages go when the last view goes."""
+        ...
+
+    def sync(self) -> None:
+        """Make all that was written before the call durable; other threads run meanwhile.
+
+        Raises OSError once; after that the bytes may be lost although a repeated call succeeds. Never retry it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the file. Makes nothing durable. Views that were handed out stay valid. May be repeated."""
+        ...
+
+
+class Lock(Protocol):
+    """An exclusive lock that ends with `release` or with the process."""
+
+    def release(self) -> None:
+        """Give the lock up; the lock file stays. May be repeated."""
+        ...
+
+
+class Fs(Protocol):
+    """The operations on files that a store needs."""
+
+    def create_mapped(self, path: Path, size_bytes: int) -> MappedFile:
+        """Make a file of zeros with all its blocks reserved, so that no later write to it can lack space.
+
+        Durable with its name on return; a crash leaves either the whole file or none.
+        Raises FileExistsError, DiskFull (nothing is left behind) or FileSystemUnsuited.
+        """
+        ...
+
+    def open_mapped(self, path: Path, *, writable: bool = True) -> MappedFile:
+        """Map an existing file that is not empty. Raises FileNotFoundError."""
+        ...
+
+    def read(self, path: Path) -> bytes:
+        """All bytes of a small file. Raises FileNotFoundError."""
+        ...
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        """Replace the file's content. Durable on return; a crash leaves the old content or the new, never a mix."""
+        ...
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Add to the end of a file, which is made when missing. Durable on return; a crash may leave a part of data."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file. Durable after `sync_directory` of its directory. Raises FileNotFoundError."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file within the file system, over any old target. Durable after `sync_directory` of both sides."""
+        ...
+
+    def list(self, directory: Path) -> list[str]:
+        """Names in a directory, sorted, files and directories alike. Raises FileNotFoundError."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file or a directory has this name."""
+        ...
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether a directory has this name."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """Size of a file in bytes. Raises FileNotFoundError."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and the missing ones above it; no error when it is there. Durable on return."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory. Durable after `sync_directory` of the one above. Raises OSError when not empty."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in the directory durable: what was made, renamed or removed in it."""
+        ...
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """Usage of the file system that holds `path`, which must exist."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Take RocketMQ's store lock: a file with the 4 bytes `lock`, locked on its first byte.
+
+        A RocketMQ broker and Reput exclude each other. Raises StoreLocked at once when somebody has it.
+        """
+        ...

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SupervisedLoop: one asyncio task that does a step again and again, and outlives its failures.
+
+Invariants: at most one step runs at a time; after a failure the next step waits, longer with each failure in a row and
+with jitter, so that many loops do not return in lockstep; `wake` ends any waiting between good steps, but not the back-off.
+Callers: the event loop's thread only. `last_error` is None while the last step was good.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+_log = logging.getLogger(__name__)
+
+
+class SupervisedLoop:
+    """Runs `step` until stopped.
+
+    After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
+    0 means at once. `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a
+    half is taken off.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], Awaitable[None]],
+        *,
+        interval_ms: int = 0,
+        backoff_ms_min: int = 100,
+        backoff_ms_max: int = 10_000,
+        chance: random.Random | None = None,
+    ) -> None:
+        assert 0 < backoff_ms_min <= backoff_ms_max
+        self.name = name
+        self.last_error: Exception | None = None
+        self.failures_in_row_count = 0
+        self.step_count = 0
+        self._step = step
+        self._interval_ms = interval_ms
+        self._backoff_ms_min = backoff_ms_min
+        self._backoff_ms_max = backoff_ms_max
+        self._chance = chance or random.Random()  # noqa: S311 - jitter, not a secret
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the loop was started and has not been stopped."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begin with the first step at once. Needs a running event loop; once per object."""
+        assert self._task is None, f"{self.name} was started before"
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    def wake(self) -> None:
+        """Do the next step now; a call during a step makes one more step follow it."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Cancel the step that runs and wait until it has ended. May be repeated."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def backoff_ms(self) -> float:
+        """Next waiting time after the failures so far, with jitter."""
+        exponent = min(self.failures_in_row_count - 1, 30)
+        ceiling = min(self._backoff_ms_max, self._backoff_ms_min << exponent)
+        return ceiling * (1 - self._chance.random() / 2)
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._step()
+            except Exception as error:  # noqa: BLE001 - supervision is this class's job
+                self.last_error = error
+                self.failures_in_row_count += 1
+                delay_ms = self.backoff_ms()
+                _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, error, exc_info=error)
+                await asyncio.sleep(delay_ms / 1000)
+                continue
+            self.last_error = None
+            self.failures_in_row_count = 0
+            self.step_count += 1
+            await self._pause()
+
+    async def _pause(self) -> None:
+        if self._interval_ms == 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(self._interval_ms / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong with the files of a store. Each error carries its coordinates as attributes.
+
+`StoreLocked` comes from the file system's room and is named here too, because callers look for it here.
+"""
+
+from pathlib import Path
+
+from libs.machine.errors import StoreLocked
+
+__all__ = [
+    "CheckpointDamaged",
+    "OffsetBeyondEnd",
+    "OffsetTrimmed",
+    "SegmentMissing",
+    "SegmentSizeWrong",
+    "StoreError",
+    "StoreFull",
+    "StoreLocked",
+    "SyncFailed",
+]
+
+
+class StoreError(Exception):
+    """Base of all errors of this room."""
+
+
+class StoreFull(StoreError):
+    """The disk has no room for the next segment. Nothing was changed; the same call may succeed later."""
+
+    def __init__(self, *, path: Path, needed_bytes: int) -> None:
+        super().__init__(f"{path}: the disk has no room for the {needed_bytes} bytes of the next segment")
+        self.path, self.needed_bytes = path, needed_bytes
+
+
+class SegmentMissing(StoreError):
+    """Two neighbouring files of a chain are not one segment size apart: a file between them is gone or misnamed."""
+
+    def __init__(self, *, path: Path, previous: Path) -> None:
+        super().__init__(f"{path}: this file should come after {previous}, but a file between the two is missing")
+        self.path, self.previous = path, previous
+
+
+class SegmentSizeWrong(StoreError):
+    """A file does not have the configured segment size, so no byte in it is where its name says."""
+
+    def __init__(self, *, path: Path, size_bytes: int, expected_bytes: int) -> None:
+        super().__init__(
+            f"{path}: the file has {size_bytes} bytes, but the configured segment size is {expected_bytes} bytes"
+        )
+        self.path, self.size_bytes, self.expected_bytes = path, size_bytes, expected_bytes
+
+
+class SyncFailed(StoreError):
+    """The disk did not take what was written to it. After this nobody can know what it holds: the chain is sealed.
+
+    The kernel reports such an error once and drops the pages, so a repeated sync would succeed and mean nothing.
+    """
+
+    def __init__(self, *, path: Path, position: int, reason: str) -> None:
+        super().__init__(f"{path}: sync up to byte {position} failed: {reason}; the store is sealed")
+        self.path, self.position, self.reason = path, position, reason
+
+
+class OffsetTrimmed(StoreError):
+    """The offset lies below the oldest byte that is kept."""
+
+    def __init__(self, *, value: int, min_offset: int) -> None:
+        super().__init__(f"offset {value} is below the oldest that is kept, {min_offset}")
+        self.value, self.min = value, min_offset
+
+
+class OffsetBeyondEnd(StoreError):
+    """The offset lies at or beyond the end of what is written."""
+
+    def __init__(self, *, value: int, max_offset: int) -> None:
+        super().__init__(f"offset {value} is beyond the end, {max_offset}")
+        self.value, self.max = value, max_offset
+
+
+class CheckpointDamaged(StoreError):
+    """A checkpoint file does not follow its format."""
+
+    def __init__(self, *, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SegmentChain: files of equal size in one directory, each named by the offset of its first byte.
+
+Invariants: neighbours are exactly one segment size apart; only the last segment is written; every segment but the last
+is full; after the first failed sync the chain is sealed and no sync succeeds again.
+Callers: one writer for everything that changes the chain; `find`, `segments`, `sync` and the offsets from any thread.
+Used for the commit log (large files, one prepared ahead) and for each consume queue (small files, made when needed;
+many thousands of chains, so nothing is mapped or started before it is needed).
+Not handled: what the bytes mean, so a chain can't tell where the data of the last file end: it opens with every file
+full, and recovery calls `truncate_after` with the end that it found.
+Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from libs.formats.offsets import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
+from libs.machine.errors import DiskFull
+from libs.machine.fs import Fs, MappedFile
+from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, SegmentSizeWrong, StoreFull
+from libs.store.map_budget import MapBudget
+from libs.store.segment import Seal, Segment
+from libs.store.segment_allocator import SegmentAllocator
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStatistics:
+    """A snapshot of one chain for the telemetry room."""
+
+    segment_count: int
+    mapped_count: int
+    sync_count: int
+    min_physical_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+
+
+class SegmentChain:
+    """The segments of one directory. Make it with `open`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: Path,
+        segment_size_bytes: int,
+        *,
+        preallocates: bool = False,
+        maps: MapBudget | None = None,
+    ) -> None:
+        assert segment_size_bytes > 0
+        self.directory = directory
+        self.segment_size_bytes = segment_size_bytes
+        self._fs = fs
+        self._maps = maps or MapBudget()
+        self._seal = Seal()
+        self._segments: list[Segment] = []
+        self._allocator = SegmentAllocator(fs, segment_size_bytes) if preallocates else None
+
+    @classmethod
+    def open(
+        cls,
+        fs: Fs,
+        directory: Path,
+        segment_size_bytes: int,
+        *,
+        preallocates: bool = False,
+        maps: MapBudget | None = None,
+        is_clean: bool = False,
+    ) -> Self:
+        """Open the files of a directory, which is made when missing; maps none of them.
+
+        Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
+        orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
+        covers it. Names that are not 20 digits are left alone; an empty last file is removed, as RocketMQ does.
+        Raises SegmentSizeWrong and SegmentMissing.
+        """
+        chain = cls(fs, directory, segment_size_bytes, preallocates=preallocates, maps=maps)
+        fs.make_directory(directory)
+        names = [name for name in fs.list(directory) if len(name) == FILE_NAME_DIGIT_COUNT and name.isdecimal()]
+        if names and fs.size(directory / names[-1]) == 0:
+            fs.remove(directory / names.pop())
+            fs.sync_directory(directory)
+        for name in names:
+            chain._open_segment(directory / name, is_clean=is_clean)
+        return chain
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments, oldest first. The list is a snapshot: a change of the chain makes a new one."""
+        return self._segments
+
+    @property
+    def active(self) -> Segment | None:
+        """The last segment, which is being written; None while the chain is empty."""
+        segments = self._segments
+        return segments[-1] if segments else None
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Offset of the first byte that is kept; 0 while the chain is empty."""
+        segments = self._segments
+        return segments[0].base_physical_offset if segments else 0
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Offset where the next byte will be written; 0 while the chain is empty."""
+        segments = self._segments
+        return segments[-1].end_physical_offset if segments else 0
+
+    @property
+    def flushed_physical_offset(self) -> int:
+        """Offset below which everything survives a power cut."""
+        offset = self.min_physical_offset
+        for segment in reversed(self._segments):
+            offset = segment.base_physical_offset + segment.flushed_position
+            if segment.flushed_position > 0:
+                break
+        return offset
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a sync failed. Nothing more can be promised until the process starts anew."""
+        return self._seal.error is not None
+
+    def find(self, physical_offset: int) -> Segment:
+        """Return the segment that has this byte. Raises OffsetTrimmed, or OffsetBeyondEnd when it is not written."""
+        segments = self._segments
+        if not segments or physical_offset >= segments[-1].end_physical_offset:
+            end = segments[-1].end_physical_offset if segments else 0
+            raise OffsetBeyondEnd(value=physical_offset, max_offset=end)
+        first_base = segments[0].base_physical_offset
+        if physical_offset < first_base:
+            raise OffsetTrimmed(value=physical_offset, min_offset=first_base)
+        return segments[(physical_offset - first_base) // self.segment_size_bytes]
+
+    def roll(self, *, first_base_physical_offset: int = 0) -> Segment:
+        """Add the next segment, durably, and make it the active one; the active one must be full.
+
+        An empty chain begins at `first_base_physical_offset`. Raises StoreFull, and then nothing has changed.
+        """
+        active = self.active
+        assert active is None or active.is_full
+        base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
+        mapped = self._create(self.directory / file_name(base))
+        segment = self._make_segment(mapped.path, base, wrote_position=0, flushed_position=0, mapped=mapped)
+        self._segments = [*self._segments, segment]
+        if self._allocator is not None:
+            self._allocator.prepare(self.directory / file_name(base + self.segment_size_bytes))
+        return segment
+
+    def sync(self) -> int:
+        """Make all that was published before the call durable; return the flushed offset of the chain.
+
+        Oldest first, so the flushed bytes never have a hole. Blocks without the GIL. Raises SyncFailed.
+        """
+        pending: list[Segment] = []
+        for segment in reversed(self._segments):
+            if segment.wrote_position > segment.flushed_position:
+                pending.append(segment)
+            elif segment.wrote_position > 0:
+                break
+        if self._seal.error is not None:
+            raise self._seal.error
+        for segment in reversed(pending):
+            segment.sync()
+        return self.flushed_physical_offset
+
+    def truncate_after(self, physical_offset: int, *, clear_rest: bool = True) -> None:
+        """Forget everything from this offset on, durably; newest first, so a crash leaves no hole.
+
+        Segments that begin at or after the offset are removed, except the first of the chain, which keeps its place.
+        `clear_rest` as in `Segment.truncate`. Raises OffsetTrimmed, OffsetBeyondEnd (beyond, not at, the end).
+        """
+        if physical_offset < self.min_physical_offset:
+            raise OffsetTrimmed(value=physical_offset, min_offset=self.min_physical_offset)
+        if physical_offset > self.max_physical_offset:
+            raise OffsetBeyondEnd(value=physical_offset, max_offset=self.max_physical_offset)
+        if self._allocator is not None:
+            self._allocator.discard()
+        kept = [segment for segment in self._segments if segment.base_physical_offset < physical_offset]
+        kept = kept or self._segments[:1]
+        removed = self._segments[len(kept) :]
+        for segment in reversed(removed):
+            segment.delete(self._fs)
+            self._fs.sync_directory(self.directory)
+        self._segments = kept
+        if kept:
+            kept[-1].truncate(physical_offset - kept[-1].base_physical_offset, clear_rest=clear_rest)
+
+    def drop_first(self) -> Segment:
+        """Remove the oldest segment, durably, and return it; the active one can't be dropped.
+
+        Readers that hold it finish their work.
+        """
+        assert len(self._segments) > 1
+        first = self._segments[0]
+        self._segments = self._segments[1:]
+        first.delete(self._fs)
+        self._fs.sync_directory(self.directory)
+        return first
+
+    def destroy(self) -> None:
+        """Remove all segments, newest first, durably. The chain is then empty and may begin anew with `roll`."""
+        if self._allocator is not None:
+            self._allocator.discard()
+        segments, self._segments = self._segments, []
+        for segment in reversed(segments):
+            segment.delete(self._fs)
+        self._fs.sync_directory(self.directory)
+
+    def close(self) -> None:
+        """Unmap everything and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
+        if self._allocator is not None:
+            self._allocator.close()
+        for segment in self._segments:
+            segment.close()
+
+    def statistics(self) -> ChainStatistics:
+        """Return a snapshot of the counters."""
+        return ChainStatistics(
+            segment_count=len(self._segments),
+            mapped_count=sum(segment.is_mapped for segment in self._segments),
+            sync_count=self._seal.sync_count,
+            min_physical_offset=self.min_physical_offset,
+            max_physical_offset=self.max_physical_offset,
+            flushed_physical_offset=self.flushed_physical_offset,
+        )
+
+    def _open_segment(self, path: Path, *, is_clean: bool) -> None:
+        size_bytes = self._fs.size(path)
+        if size_bytes != self.segment_size_bytes:
+            raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=self.segment_size_bytes)
+        base = parse_file_name(path.name)
+        if self._segments and base != self._segments[-1].base_physical_offset + size_bytes:
+            raise SegmentMissing(path=path, previous=self._segments[-1].path)
+        flushed_position = size_bytes if is_clean else 0
+        segment = self._make_segment(path, base, wrote_position=size_bytes, flushed_position=flushed_position)
+        self._segments.append(segment)
+
+    def _make_segment(
+        self, path: Path, base: int, *, wrote_position: int, flushed_position: int, mapped: MappedFile | None = None
+    ) -> Segment:
+        return Segment(
+            self._fs,
+            path,
+            base_physical_offset=base,
+            size_bytes=self.segment_size_bytes,
+            wrote_position=wrote_position,
+            flushed_position=flushed_position,
+            seal=self._seal,
+            maps=self._maps,
+            mapped=mapped,
+        )
+
+    def _create(self, path: Path) -> MappedFile:
+        try:
+            if self._allocator is not None:
+                return self._allocator.take(path)
+            return self._fs.create_mapped(path, self.segment_size_bytes)
+        except DiskFull as error:
+            raise StoreFull(path=path, needed_bytes=self.segment_size_bytes) from error

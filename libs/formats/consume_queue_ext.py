@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueueExt: optional wider units beside a consume queue. Spec: docs/formats/consume_queue.md section 6.
+
+Reput reads the format so that `inspect` and tests can; it does not write such files (enableConsumeQueueExt is off).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from libs.formats.errors import BadLength, Truncated
+from libs.formats.limits import INT16_MAX
+
+if TYPE_CHECKING:
+    from libs.formats.buffers import ReadableBuffer
+
+HEAD = struct.Struct(">hqqh")  # unit size, tags code, store time in ms, bitmap size
+UNIT_SIZE_BYTES_MIN = HEAD.size
+assert UNIT_SIZE_BYTES_MIN == 20
+END_OF_FILE = struct.pack(">h", -1)
+END_BLANK_SIZE_BYTES = 4
+"""A unit is only written where this much stays free behind it."""
+
+ADDRESS_BASE = -(2**63)
+ADDRESS_MAX = -(2**31) - 1
+"""Addresses lie below every tag hash, so one field holds either."""
+
+
+class ConsumeQueueExtUnit(NamedTuple):
+    """Tags code, store time and filter bitmap of one message."""
+
+    tags_code: int
+    store_time_ms: int
+    bitmap: bytes
+
+
+def encode_unit(tags_code: int, store_time_ms: int, bitmap: bytes) -> bytes:
+    """One unit: 20 bytes and the bitmap."""
+    size = UNIT_SIZE_BYTES_MIN + len(bitmap)
+    assert size <= INT16_MAX
+    return HEAD.pack(size, tags_code, store_time_ms, len(bitmap)) + bitmap
+
+
+def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueExtUnit:
+    """The unit here; raises Truncated or BadLength (also for the -1 that ends a file)."""
+    with memoryview(buffer) as view:
+        left = len(view) - position
+        if not 0 <= position <= len(view) or left < UNIT_SIZE_BYTES_MIN:
+            raise Truncated(position=position, reason="an extension unit takes 20 bytes and more")
+        size, tags_code, store_time_ms, bitmap_size = HEAD.unpack_from(view, position)
+        if bitmap_size < 0 or size != UNIT_SIZE_BYTES_MIN + bitmap_size:
+            raise BadLength(position=position, reason=f"unit size {size}, bitmap size {bitmap_size}", field="size")
+        if size > left:
+            raise Truncated(position=position, reason=f"unit size {size}, {left} bytes are left", field="size")
+        return ConsumeQueueExtUnit(tags_code, store_time_ms, bytes(view[position + HEAD.size : position + size]))
+
+
+def encode_address(position: int) -> int:
+    """What a consume queue unit keeps as its tags code for an extension unit at this position of the extension."""
+    address = position + ADDRESS_BASE
+    assert ADDRESS_BASE <= address <= ADDRESS_MAX
+    return address
+
+
+def is_address(tags_code: int) -> bool:
+    """Whether a tags code is an address in the extension."""
+    return tags_code <= ADDRESS_MAX
+
+
+def decode_address(tags_code: int) -> int:
+    """Position in the extension; `is_address` must hold."""
+    assert is_address(tags_code)
+    return tags_code - ADDRESS_BASE

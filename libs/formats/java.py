@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two habits of the Java library that show in the bytes: String.hashCode and the order of a HashMap.
+
+Hashes select consume queue units and index slots, so they must agree bit for bit. The map's order decides the order of
+properties in a record; readers do not care, but byte-identical output does. Spec: docs/formats/commit_log.md section 5.
+"""
+
+from collections.abc import Iterable
+
+HASH_MAP_CAPACITY = 128
+"""First capacity of the map that RocketMQ serialises properties from, since 5.1.0; 16 before."""
+
+
+def string_hash(text: str) -> int:
+    """String.hashCode: signed 32 bits, over UTF-16 code units (a character beyond the BMP counts as two)."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> list[str]:
+    """The names in the order in which a HashMap filled with them iterates; a repeated name keeps its first place.
+
+    `capacity` is the first capacity, a power of two; the map doubles when it is more than three quarters full.
+    Not handled: a bucket with more than eight names, which Java turns into a tree and may reorder.
+    """
+    assert capacity > 0
+    assert capacity & (capacity - 1) == 0
+    unique = list(dict.fromkeys(names))
+    while len(unique) * 4 > capacity * 3:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        value = string_hash(name) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (capacity - 1)
+
+    return sorted(unique, key=bucket)

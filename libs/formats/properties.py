@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Properties of a message: `name 0x01 value 0x02 ...`, UTF-8, no escaping. Spec: docs/formats/commit_log.md section 5.
+
+Readers follow RocketMQ 5.3: the last 0x02 may be missing, a piece without a name or a value is ignored, a value may
+contain 0x01, and the last of several equal names counts. Writers always write the last 0x02.
+Names and constants are RocketMQ's own (MessageConst).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from libs.formats.errors import BadField
+from libs.formats.java import hash_map_order
+
+NAME_VALUE_SEPARATOR = b"\x01"
+PROPERTY_SEPARATOR = b"\x02"
+KEY_SEPARATOR = b" "
+
+KEYS = b"KEYS"
+TAGS = b"TAGS"
+UNIQ_KEY = b"UNIQ_KEY"
+DELAY = b"DELAY"
+WAIT = b"WAIT"
+CLUSTER = b"CLUSTER"
+REAL_TOPIC = b"REAL_TOPIC"
+REAL_QID = b"REAL_QID"
+SHARDING_KEY = b"__SHARDINGKEY"
+CRC32 = b"__CRC32#"
+TIMER_PREFIX = b"TIMER_"
+INNER_NUM = b"INNER_NUM"
+INNER_BASE = b"INNER_BASE"
+INNER_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
+
+
+def pieces(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Every (name, value) that RocketMQ would see, in stored order, duplicates included."""
+    for piece in raw.split(PROPERTY_SEPARATOR):
+        name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
+        if name and separator and value:
+            yield name, value
+
+
+def decode(raw: bytes) -> dict[str, str]:
+    """All properties. Bytes that are not UTF-8 become replacement characters, as in Java."""
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pieces(raw)}
+
+
+def encode(mapping: Mapping[str, str], *, order: Literal["java"] | None = None) -> bytes:
+    """The properties as one string, in the mapping's order or in that of RocketMQ's HashMap ("java").
+
+    Raises BadField for what would not come back: an empty name or value, a separator in a name, 0x02 in a value.
+    """
+    names = list(mapping) if order is None else hash_map_order(mapping)
+    return b"".join(encode_one(name.encode(), mapping[name].encode()) for name in names)
+
+
+def encode_one(name: bytes, value: bytes) -> bytes:
+    """One property with its separators; raises BadField as `encode` does."""
+    if not name or not value or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
+        raise BadField(position=0, reason=f"property {name[:80]!r} cannot be stored", field="properties")
+    return name + NAME_VALUE_SEPARATOR + value + PROPERTY_SEPARATOR
+
+
+def get(raw: bytes, name: bytes) -> bytes | None:
+    """Value of the last property of this name, without decoding the others."""
+    wanted = name + NAME_VALUE_SEPARATOR
+    end = len(raw)
+    while (start := raw.rfind(wanted, 0, end)) >= 0:
+        if start == 0 or raw[start - 1 : start] == PROPERTY_SEPARATOR:
+            value_start = start + len(wanted)
+            value_end = raw.find(PROPERTY_SEPARATOR, value_start)
+            if value_end != value_start and value_start < len(raw):
+                return raw[value_start : value_end if value_end >= 0 else len(raw)]
+        end = start + len(wanted) - 1
+    return None
+
+
+def remove(raw: bytes, name: bytes) -> bytes:
+    """The string without any piece of this name; the rest stays byte for byte."""
+    prefix = name + NAME_VALUE_SEPARATOR
+    if prefix not in raw:
+        return raw
+    kept = [piece for piece in raw.split(PROPERTY_SEPARATOR) if not piece.startswith(prefix)]
+    return PROPERTY_SEPARATOR.join(kept)
+
+
+def keys_of(raw: bytes) -> list[bytes]:
+    """Index keys: the unique id first, then the pieces of KEYS; empty pieces skipped, duplicates kept."""
+    keys = [] if (unique := get(raw, UNIQ_KEY)) is None else [unique]
+    listed = get(raw, KEYS) or b""
+    return keys + [key for key in listed.split(KEY_SEPARATOR) if key]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The retention loop: when it runs, in which order it asks the owners, and what it remembers."""
+
+import asyncio
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from libs.machine.memory_fs import MemoryFs
+
+from libs.machine.clock import ManualClock
+from services.janitor.engine.history import RunHistory
+from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
+from services.janitor.engine.retention_loop import Pace, RetentionLoop
+from services.janitor.errors import OwnerRefused, OwnerUnavailable, RunInProgress
+from tests.unit.services.janitor.support import NOW_MS, SIZE, Owners, segment
+
+NOW_HOUR = NOW_MS // HOUR_MS % 24
+
+
+class Room:
+    """A loop with its surroundings. `pauses` are the seconds slept between deletions."""
+
+    def __init__(self, owners: Owners, *, batch: int = 10, hours: tuple[int, ...] = (NOW_HOUR,)) -> None:
+        self.clock, self.pauses = ManualClock(NOW_MS), []
+        fs = MemoryFs()
+        fs.make_directory(Path("/store/reput"))
+        self.history = RunHistory(fs, Path("/store/reput/retention_history.jsonl"))
+        self.gate: asyncio.Event | None = None
+        self.loop = RetentionLoop(
+            log=owners,
+            index=owners,
+            policy=Policy(72, batch),
+            schedule=Schedule(frozenset(hours), UTC),
+            pace=Pace(first_check_delay_ms=60_000, check_interval_ms=10_000, delete_interval_ms=100),
+            history=self.history,
+            clock=self.clock,
+            sleep=self._sleep,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if self.gate is not None:
+            await self.gate.wait()
+
+    @property
+    def runs(self) -> list[tuple[str, int, str]]:
+        return [
+            (run.trigger, run.deleted_segment_count, run.error)
+            for run in self.history.page(before_ms=None, count=100)[0]
+        ]
+
+
+def owners_with(count: int) -> Owners:
+    return Owners([segment(number) for number in range(count)] + [segment(count, age_hours=0, is_active=True)])
+
+
+async def test_index_forgets_first() -> None:
+    """The Indexer is trimmed to the end of a batch before the CommitLog loses the batch's first segment."""
+    owners = owners_with(3)
+    room = Room(owners, batch=2)
+    run = await room.loop.run_once(is_dry_run=False)
+    assert owners.calls == [
+        ("trim", 2 * SIZE),
+        ("delete", 0),
+        ("delete", SIZE),
+        ("trim", 3 * SIZE),
+        ("delete", 2 * SIZE),
+    ]
+    assert (run.deleted_segment_count, run.freed_bytes, run.error) == (3, 3 * SIZE + 14, "")
+    assert room.pauses == [0.1, 0.1]
+    assert room.runs == [("MANUAL", 3, "")]
+
+
+async def test_dry_run_changes_nothing() -> None:
+    """A dry run decides the same and asks no owner to change anything; it is not in the history."""
+    owners = owners_with(2)
+    room = Room(owners)
+    run = await room.loop.run_once(is_dry_run=True)
+    assert [decision.reason for decision in run.decisions] == ["EXPIRED", "EXPIRED", "ACTIVE"]
+    assert (owners.calls, room.runs, run.deleted_segment_count) == ([], [], 0)
+
+
+async def test_manual_run_is_twenty_rounds() -> None:
+    """A manual run deletes at most twenty batches."""
+    owners = owners_with(25)
+    run = await Room(owners, batch=1).loop.run_once(is_dry_run=False)
+    assert run.deleted_segment_count == 20
+    assert [decision.reason for decision in run.decisions[20:]] == ["BATCH_FULL"] * 5 + ["ACTIVE"]
+
+
+async def test_hour_and_first_delay() -> None:
+    """Nothing happens in the first minute; then each look within the hour deletes one batch, and none outside of it."""
+    owners = owners_with(5)
+    room = Room(owners, batch=2)
+    await room.loop.check()
+    assert (owners.calls, room.loop.statistics().last_check_ms) == ([], None)
+    assert room.loop.statistics().next_check_ms == NOW_MS + 60_000
+    room.clock.advance(60_000)
+    await room.loop.check()
+    assert len(owners.segments) == 4
+    room.clock.advance(HOUR_MS)
+    await room.loop.check()
+    assert len(owners.segments) == 4
+    assert room.loop.statistics().last_check_ms == NOW_MS + 60_000 + HOUR_MS
+    assert room.runs == [("HOUR", 2, "")]
+
+
+@pytest.mark.parametrize(
+    ("failing", "deleted", "calls"),
+    [
+        ("list_segments", 0, 0),
+        ("indexed_physical_offset", 0, 0),
+        (f"trim_to {3 * SIZE}", 0, 0),
+        (f"delete_segment {SIZE}", 1, 2),
+    ],
+)
+async def test_first_failure_ends_the_run(failing: str, deleted: int, calls: int) -> None:
+    """What was done before a failure stays done and is in the history; without facts the caller gets the error."""
+    owners = owners_with(3)
+    room = Room(owners)
+    owners.failures[failing] = OwnerRefused(service="commitlog", refusal="IN_USE", text="a reader holds it")
+    if failing in ("list_segments", "indexed_physical_offset"):
+        with pytest.raises(OwnerRefused):
+            await room.loop.run_once(is_dry_run=False)
+    else:
+        run = await room.loop.run_once(is_dry_run=False)
+        assert (run.deleted_segment_count, run.error) == (deleted, "commitlog refused: IN_USE: a reader holds it")
+    assert len(owners.calls) == calls
+    assert room.runs == [("MANUAL", deleted, "commitlog refused: IN_USE: a reader holds it")]
+    assert room.loop.statistics().last_error == "commitlog refused: IN_USE: a reader holds it"
+    owners.failures.clear()
+    await room.loop.run_once(is_dry_run=False)
+    assert room.loop.statistics().last_error == ""
+    assert room.loop.statistics().deleted_segment_count == 3
+
+
+async def test_a_lasting_failure_is_one_entry() -> None:
+    """An owner that stays away for the whole hour does not fill the history."""
+    owners = owners_with(1)
+    room = Room(owners)
+    owners.failures["list_segments"] = OwnerUnavailable(service="commitlog", text="connection refused")
+    room.clock.advance(60_000)
+    for _ in range(5):
+        await room.loop.check()
+    assert room.runs == [("HOUR", 0, "commitlog is not available: connection refused")]
+
+
+async def test_one_run_at_a_time_and_callers_may_leave() -> None:
+    """A second run is refused while one is under way; a run goes on without its caller."""
+    owners = owners_with(2)
+    room = Room(owners)
+    room.gate = asyncio.Event()
+    caller = asyncio.create_task(room.loop.run_once(is_dry_run=False))
+    while not room.pauses:
+        await asyncio.sleep(0)
+    with pytest.raises(RunInProgress) as refused:
+        await room.loop.run_once(is_dry_run=True)
+    assert refused.value.started == str(NOW_MS)
+    room.clock.advance(60_000)
+    await room.loop.check()
+    assert room.loop.statistics().is_running
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    room.gate.set()
+    while room.loop.statistics().is_running:
+        await asyncio.sleep(0)
+    assert room.runs == [("MANUAL", 2, "")]
+
+
+async def test_stop_ends_a_run() -> None:
+    """Stopping ends a run between two deletions; what was deleted is remembered."""
+    owners = owners_with(3)
+    room = Room(owners)
+    room.gate = asyncio.Event()
+    room.loop.start()
+    caller = asyncio.create_task(room.loop.run_once(is_dry_run=False))
+    while not room.pauses:
+        await asyncio.sleep(0)
+    await room.loop.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert room.runs == [("MANUAL", 1, "the service stopped")]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders: a plausible record with any field changed, and a segment's bytes out of several."""
+
+from typing import Any
+
+from libs.formats import record
+from libs.formats.host import Host
+from libs.formats.record import Record
+
+BORN_TIME_MS = 1_700_000_000_000
+STORE_TIME_MS = 1_700_000_000_123
+IPV4_BORN, IPV4_STORE = Host.parse("192.168.1.10:50123"), Host.parse("10.0.0.5:10911")
+IPV6_BORN, IPV6_STORE = Host.parse("[2001:db8::a]:50123"), Host.parse("[2001:db8::5]:10911")
+
+
+def make_record(**changes: Any) -> Record:
+    """A record of topic TopicTest with a tag and a key; `changes` are fields of Record."""
+    fields: dict[str, Any] = {
+        "topic": "TopicTest",
+        "queue_id": 3,
+        "queue_offset": 7,
+        "physical_offset": 0,
+        "body": b"a body of some thirty-odd ASCII bytes",
+        "properties": b"TAGS\x01TagA\x02KEYS\x01order-1001\x02",
+        "flag": 0,
+        "sys_flag": 0,
+        "born_time_ms": BORN_TIME_MS,
+        "born_host": IPV4_BORN,
+        "store_time_ms": STORE_TIME_MS,
+        "store_host": IPV4_STORE,
+    }
+    return Record(**{**fields, **changes})
+
+
+def encoded(base_physical_offset: int = 0, *, crc_property: bool = False, **changes: Any) -> bytes:
+    """The bytes of one such record that lies at this physical offset."""
+    return record.encode(make_record(physical_offset=base_physical_offset, **changes), crc_property=crc_property)
+
+
+def run_of(count: int, base_physical_offset: int = 0, *, crc_property: bool = True, **changes: Any) -> bytes:
+    """`count` records one after the other from this physical offset on, with queue offsets from 0."""
+    data = b""
+    for index in range(count):
+        position = base_physical_offset + len(data)
+        data += encoded(position, crc_property=crc_property, **{"queue_offset": index, **changes})
+    return data

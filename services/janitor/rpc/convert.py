@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Protobuf to domain values and back. No logic."""
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from reput.commitlog.v1 import segment_service_pb2
+from reput.janitor.v1 import retention_service_pb2
+
+from services.janitor.engine.history import Run
+from services.janitor.engine.policy import Decision, SegmentFacts
+
+
+def timestamp(time_ms: int | None) -> Timestamp | None:
+    """Milliseconds since the epoch as a Timestamp; None stays absent."""
+    return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)
+
+
+def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
+    """What the policy needs of a segment."""
+    last = segment.last_store_time
+    return SegmentFacts(
+        base_physical_offset=segment.base_physical_offset,
+        size_bytes=segment.size_bytes,
+        last_store_time_ms=last.ToMilliseconds() if segment.HasField("last_store_time") else None,
+        is_active=segment.is_active,
+        is_indexed=segment.is_indexed,
+    )
+
+
+def run_message(run: Run) -> retention_service_pb2.Run:
+    """A run as the API shows it."""
+    return retention_service_pb2.Run(
+        time=timestamp(run.time_ms),
+        is_dry_run=run.is_dry_run,
+        trigger=run.trigger,
+        decisions=[_decision_message(decision) for decision in run.decisions],
+        deleted_segment_count=run.deleted_segment_count,
+        freed_bytes=run.freed_bytes,
+        error=run.error,
+    )
+
+
+def _decision_message(decision: Decision) -> retention_service_pb2.Decision:
+    action = retention_service_pb2.ACTION_DELETE if decision.is_delete else retention_service_pb2.ACTION_KEEP
+    return retention_service_pb2.Decision(
+        base_physical_offset=decision.base_physical_offset,
+        size_bytes=decision.size_bytes,
+        action=action,
+        reason=decision.reason.value,
+        explanation=decision.explanation,
+        last_store_time=timestamp(decision.last_store_time_ms),
+    )

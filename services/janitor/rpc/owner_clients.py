@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The owners of files over gRPC: the protocols of engine/owners.py.
+
+Every call has a deadline. A failed call becomes OwnerUnavailable with the owner's own words; there is no retry here,
+because the next look comes by itself.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+from reput.commitlog.v1 import segment_service_pb2, segment_service_pb2_grpc
+from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
+
+from services.janitor.engine.policy import SegmentFacts
+from services.janitor.errors import OwnerRefused, OwnerUnavailable
+from services.janitor.rpc.convert import segment_facts
+
+PAGE_SIZE = 1000
+
+
+class CommitLogClient:
+    """LogOwner over the CommitLog's SegmentService."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+        self._stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
+        self._timeout_s = timeout_s
+
+    async def list_segments(self) -> list[SegmentFacts]:
+        """See LogOwner."""
+        segments: list[SegmentFacts] = []
+        request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
+        while True:
+            async with _owner_errors("commitlog"):
+                page = await self._stub.ListSegments(request, timeout=self._timeout_s)
+            segments.extend(map(segment_facts, page.segments))
+            if not page.next_page_token:
+                return segments
+            request.page_token = page.next_page_token
+
+    async def delete_segment(self, base_physical_offset: int) -> int:
+        """See LogOwner."""
+        request = segment_service_pb2.DeleteSegmentsRequest(base_physical_offsets=[base_physical_offset])
+        async with _owner_errors("commitlog"):
+            outcomes = (await self._stub.DeleteSegments(request, timeout=self._timeout_s)).outcomes
+        if len(outcomes) == 1 and outcomes[0].is_deleted:
+            return outcomes[0].freed_bytes
+        refusal = outcomes[0].refusal if outcomes else segment_service_pb2.DELETE_REFUSAL_UNSPECIFIED
+        name = segment_service_pb2.DeleteRefusal.Name(refusal).removeprefix("DELETE_REFUSAL_")
+        raise OwnerRefused(service="commitlog", refusal=name, text=f"segment {base_physical_offset:020d} stays")
+
+
+class IndexerClient:
+    """IndexOwner over the Indexer's IndexService."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+        self._stub = index_service_pb2_grpc.IndexServiceStub(channel)
+        self._timeout_s = timeout_s
+
+    async def indexed_physical_offset(self) -> int:
+        """See IndexOwner."""
+        async with _owner_errors("indexer"):
+            status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), timeout=self._timeout_s)
+        return status.flushed_physical_offset
+
+    async def trim_to(self, min_physical_offset: int) -> int:
+        """See IndexOwner."""
+        request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset)
+        async with _owner_errors("indexer"):
+            response = await self._stub.TrimTo(request, timeout=self._timeout_s)
+        return response.freed_bytes
+
+
+@asynccontextmanager
+async def _owner_errors(service: str) -> AsyncIterator[None]:
+    """Turn a failed call into the engine's error."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        text = f"{error.code().name}: {error.details()}"
+        raise OwnerUnavailable(service=service, text=text) from error

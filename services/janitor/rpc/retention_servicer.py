@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RetentionService over a RetentionLoop and its history."""
+
+import importlib.metadata
+
+import grpc
+from reput.janitor.v1 import retention_service_pb2 as messages
+from reput.janitor.v1 import retention_service_pb2_grpc
+
+from services.janitor.engine.history import RunHistory
+from services.janitor.engine.retention_loop import RetentionLoop
+from services.janitor.errors import BadArgument, BadPageToken
+from services.janitor.rpc.convert import run_message, timestamp
+
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
+TOKEN_PREFIX = "before-"
+VERSION = importlib.metadata.version("reput-server")
+
+
+class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
+    """Answers the four calls. `time_zone` is the name of the zone that the loop's schedule uses."""
+
+    def __init__(self, loop: RetentionLoop, history: RunHistory, *, time_zone: str) -> None:
+        self._loop, self._history, self._time_zone = loop, history, time_zone
+
+    async def GetStatus(
+        self, _: messages.GetStatusRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> messages.GetStatusResponse:
+        """What the loop did since the start."""
+        statistics = self._loop.statistics()
+        return messages.GetStatusResponse(
+            is_running=statistics.is_running,
+            last_check_time=timestamp(statistics.last_check_ms),
+            next_check_time=timestamp(statistics.next_check_ms),
+            last_error=statistics.last_error,
+            deleted_segment_count=statistics.deleted_segment_count,
+            freed_bytes=statistics.freed_bytes,
+            start_time=timestamp(statistics.start_ms),
+            version=VERSION,
+        )
+
+    async def GetPolicy(
+        self, _: messages.GetPolicyRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> messages.GetPolicyResponse:
+        """The policy in force."""
+        return messages.GetPolicyResponse(
+            retention_hours=self._loop.policy.retention_hours,
+            delete_hours=sorted(self._loop.schedule.hours),
+            time_zone=self._time_zone,
+            delete_batch_count_max=self._loop.policy.delete_batch_count_max,
+            delete_interval_ms=self._loop.pace.delete_interval_ms,
+            check_interval_ms=self._loop.pace.check_interval_ms,
+        )
+
+    async def RunOnce(
+        self, request: messages.RunOnceRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> messages.RunOnceResponse:
+        """Decide now and delete unless it is a dry run."""
+        return messages.RunOnceResponse(run=run_message(await self._loop.run_once(is_dry_run=request.dry_run)))
+
+    async def ListHistory(
+        self, request: messages.ListHistoryRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> messages.ListHistoryResponse:
+        """A page of past runs. The token is the time of the page's last run."""
+        if request.page_size < 0:
+            raise BadArgument(field="page_size", value=request.page_size, limit="0 or more")
+        count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
+        runs, has_more = self._history.page(before_ms=_before_ms(request.page_token), count=count)
+        token = f"{TOKEN_PREFIX}{runs[-1].time_ms}" if has_more else ""
+        return messages.ListHistoryResponse(runs=map(run_message, runs), next_page_token=token)
+
+
+def _before_ms(token: str) -> int | None:
+    """The time in a page token, None for an empty one."""
+    if not token:
+        return None
+    number = token.removeprefix(TOKEN_PREFIX)
+    if number == token or not (number.isascii() and number.isdigit() and len(number) <= 18):
+        raise BadPageToken
+    return int(number)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden queue, index, checkpoint, epoch, batch, replication and config bytes, in both directions."""
+
+import struct
+
+from libs.formats import (
+    batch,
+    batch_consume_queue,
+    checksummed,
+    consume_queue,
+    consume_queue_ext,
+    consumer_offsets_json,
+    epoch_file,
+    index_file,
+    record,
+    replication,
+    store_checkpoint,
+    topics_json,
+)
+from libs.formats.batch import BatchMessage
+from libs.formats.batch_consume_queue import BatchConsumeQueueUnit
+from libs.formats.config_json import DataVersion
+from libs.formats.consume_queue import ConsumeQueueUnit
+from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.epoch_file import Epoch
+from libs.formats.index_file import IndexEntry, IndexHeader
+from libs.formats.store_checkpoint import StoreCheckpoint
+from libs.formats.topics_json import TopicConfig, TopicsFile
+from tests.support.golden import golden
+
+STORE_TIME_MS = 1_700_000_000_123
+PHYSICAL_OFFSET = 1_073_742_048
+LATER_PHYSICAL_OFFSET = PHYSICAL_OFFSET + 205
+
+
+def test_consume_queue_units() -> None:
+    """A message, a pre-blank and a negative tag hash."""
+    data = golden("consume_queue/v1/units.hex")
+    units = [consume_queue.decode_unit(data, position) for position in (0, 20, 40)]
+    assert units == [
+        ConsumeQueueUnit(PHYSICAL_OFFSET, 205, 2_598_919),
+        ConsumeQueueUnit(0, 2**31 - 1, 0),
+        ConsumeQueueUnit(0, 300, -516_329_062),
+    ]
+    assert [unit.is_pre_blank for unit in units] == [False, True, False]
+    assert all(unit.is_valid for unit in units)
+    written = (
+        consume_queue.encode_unit(PHYSICAL_OFFSET, 205, consume_queue.tags_code("TagA"))
+        + consume_queue.pre_blank(1)
+        + consume_queue.encode_unit(0, 300, consume_queue.tags_code("shipment"))
+    )
+    assert written == data
+
+
+def test_delayed_unit() -> None:
+    """The unit of the delayed record keeps the delivery time where the tag's hash would be."""
+    data = golden("consume_queue/v1/delayed_unit.hex")
+    delayed = record.decode(golden("commit_log/v1/delayed_record.hex"))
+    code = consume_queue.record_tags_code(delayed)
+    assert code == STORE_TIME_MS + 10_000
+    assert consume_queue.encode_unit(0, delayed.size_bytes, code) == data
+    assert consume_queue.decode_unit(data) == (0, 165, code)
+
+
+def test_batch_unit() -> None:
+    """A batch consume queue unit of five messages."""
+    data = golden("consume_queue/v1/batch_unit.hex")
+    unit = BatchConsumeQueueUnit(4096, 700, 2_598_919, STORE_TIME_MS, 100, 5)
+    assert batch_consume_queue.decode_unit(data) == unit
+    assert batch_consume_queue.encode_unit(unit) == data
+    assert unit.is_valid
+
+
+def test_extension_unit_and_address() -> None:
+    """An extension unit with its bitmap, and the address that points to it."""
+    data = golden("consume_queue/v1/extension_unit.hex")
+    assert consume_queue_ext.decode_unit(data) == (2_598_919, STORE_TIME_MS, bytes(8))
+    assert consume_queue_ext.encode_unit(2_598_919, STORE_TIME_MS, bytes(8)) == data
+    address = struct.unpack(">q", golden("consume_queue/v1/extension_address.hex"))[0]
+    assert consume_queue_ext.is_address(address)
+    assert consume_queue_ext.decode_address(address) == 0
+    assert consume_queue_ext.encode_address(0) == address
+
+
+def test_index_after_the_first_record() -> None:
+    """Header and both entries, at the positions of a file of RocketMQ's size."""
+    data = golden("index_file/v1/first_record.hex")
+    header = IndexHeader(STORE_TIME_MS, STORE_TIME_MS, PHYSICAL_OFFSET, PHYSICAL_OFFSET, 2, 3)
+    entries = [IndexEntry(1_895_470_262, PHYSICAL_OFFSET, 0, 0), IndexEntry(1_043_804_929, PHYSICAL_OFFSET, 0, 0)]
+    assert index_file.decode_header(data) == header
+    assert header.entry_count == 2
+    assert [index_file.decode_entry(data, position) for position in (40, 60)] == entries
+    assert index_file.encode_header(header) + b"".join(map(index_file.encode_entry, entries)) == data
+    assert [index_file.entry_position(n, 5_000_000) for n in (1, 2, 3)] == [20_000_060, 20_000_080, 20_000_100]
+
+
+def test_index_after_a_later_message() -> None:
+    """The second entry of a bucket points to the first and counts whole seconds."""
+    data = golden("index_file/v1/later_message.hex")
+    store_time_ms = STORE_TIME_MS + 5900
+    header = IndexHeader(STORE_TIME_MS, store_time_ms, PHYSICAL_OFFSET, LATER_PHYSICAL_OFFSET, 2, 4)
+    difference_s = index_file.time_difference_s(store_time_ms, STORE_TIME_MS)
+    entry = IndexEntry(index_file.key_hash("TopicTest#order-1001"), LATER_PHYSICAL_OFFSET, difference_s, 2)
+    assert index_file.decode_header(data) == header
+    assert index_file.decode_entry(data, 40) == entry
+    assert index_file.encode_header(header) + index_file.encode_entry(entry) == data
+
+
+def test_first_entry_of_a_successor_file() -> None:
+    """RocketMQ's 42 seconds against the previous file are read as they stand."""
+    data = golden("index_file/v1/successor_entry.hex")
+    entry = IndexEntry(1_043_804_929, LATER_PHYSICAL_OFFSET, 42, 0)
+    assert index_file.decode_entry(data, 0) == entry
+    assert index_file.encode_entry(entry) == data
+
+
+def test_checkpoints() -> None:
+    """Three fields in 4.x, five since 5.1.1; the rest of the page is zero."""
+    old = StoreCheckpoint(STORE_TIME_MS, 1_699_999_999_623, 0)
+    new = StoreCheckpoint(STORE_TIME_MS, 1_699_999_999_623, 0, 0, PHYSICAL_OFFSET)
+    for name, checkpoint in {"version_4": old, "version_5": new}.items():
+        data = golden(f"store_checkpoint/v1/{name}.hex").ljust(4096, b"\0")
+        assert store_checkpoint.decode(data) == checkpoint
+        assert store_checkpoint.encode(checkpoint) == data
+    assert new.min_time_ms == 1_699_999_996_623
+    assert new.min_index_time_ms == 0
+
+
+def test_epoch_file() -> None:
+    """Two epochs with RocketMQ's own checksum."""
+    data = golden("epoch_file/v1/two_epochs.hex")
+    assert epoch_file.decode(data) == [Epoch(7, 7000), Epoch(8, 8000)]
+    assert epoch_file.encode([Epoch(7, 7000), Epoch(8, 8000)]) == data
+
+
+def test_batch_body() -> None:
+    """Two messages in one batch body."""
+    data = golden("batch/v1/two_messages.hex")
+    messages = [BatchMessage(b"a", b"TAGS\x01TagA\x02"), BatchMessage(b"bc")]
+    assert batch.decode(data) == messages
+    assert batch.encode(messages) == data
+
+
+def test_replication_wire() -> None:
+    """Report, chunk header and heartbeat."""
+    assert replication.decode_report(golden("replication/v1/report.hex")) == PHYSICAL_OFFSET
+    assert replication.encode_report(PHYSICAL_OFFSET) == golden("replication/v1/report.hex")
+    for name, size in {"header": 32768, "heartbeat": 0}.items():
+        data = golden(f"replication/v1/{name}.hex")
+        header = replication.decode_header(data)
+        assert header == (PHYSICAL_OFFSET, size)
+        assert header.is_heartbeat is (size == 0)
+        assert replication.encode_header(PHYSICAL_OFFSET, size) == data
+
+
+def test_envelope_of_our_own_files() -> None:
+    """Kind and payload of a checksummed file."""
+    data = golden("reput_files/v1/envelope.hex")
+    assert checksummed.unwrap("index_progress", data) == b'{"a":1}'
+    assert checksummed.wrap("index_progress", b'{"a":1}') == data
+
+
+def test_consumer_offsets() -> None:
+    """consumerOffset.json with unquoted queue ids; quoted ones read the same."""
+    text = golden("config_files/v1/consumerOffset.json").decode()
+    offsets = {("TopicTest", "GroupA"): {0: 5, 1: 7}, ("%RETRY%GroupA", "GroupA"): {0: 0}}
+    file = ConsumerOffsetsFile(offsets, DataVersion(3, STORE_TIME_MS))
+    assert consumer_offsets_json.loads(text) == file
+    assert consumer_offsets_json.dumps(file) == text
+    assert consumer_offsets_json.loads(text.replace("0:", '"0":').replace("1:7", '"1" : 7')) == file
+
+
+def test_topics() -> None:
+    """topics.json with every field."""
+    text = golden("config_files/v1/topics.json").decode()
+    schedule = TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18, 4, True, "MULTI_TAG", 1, {"+message.type": "DELAY"})
+    topics = {"TopicTest": TopicConfig("TopicTest", 4, 4), "SCHEDULE_TOPIC_XXXX": schedule}
+    file = TopicsFile(topics, DataVersion(2, STORE_TIME_MS))
+    assert topics_json.loads(text) == file
+    assert topics_json.dumps(file) == text
+    assert (schedule.is_readable, schedule.is_writable) == (True, False)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hot loops over bytes: append, scan, index units, encoding. One source for two builds (docs/decisions/0002).
+
+Compiled by Cython the modules `*_cy` are C that runs without the GIL; imported as they stand they are plain Python
+with the same results, some hundred times slower.
+REPUT_NO_EXTENSIONS=1 takes the sources although extensions are built; REPUT_REQUIRE_EXTENSIONS=1 makes missing
+extensions an ImportError. Extensions for only some of the modules are always an ImportError.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+_DIRECTORY = Path(__file__).parent
+
+
+class SourcesOnly:
+    """Finds kernel modules as source files only, whatever extensions lie beside them."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The source of a kernel module; None for every other module."""
+        del path, target
+        package, _, module = name.rpartition(".")
+        if package != __name__ or not module.endswith("_cy"):
+            return None
+        return spec_from_file_location(name, _DIRECTORY / f"{module}.py")
+
+
+def _find_build() -> bool:
+    """Whether the kernel is compiled; refuses half a build and what REPUT_REQUIRE_EXTENSIONS forbids."""
+    if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
+        sys.meta_path.insert(0, SourcesOnly)
+        return False
+    modules = sorted(path.stem for path in _DIRECTORY.glob("*_cy.py"))
+    missing = [
+        module for module in modules if not any((_DIRECTORY / (module + end)).exists() for end in EXTENSION_SUFFIXES)
+    ]
+    remedy = "build them (python setup.py build_ext --inplace) or set REPUT_NO_EXTENSIONS=1 for the slow sources"
+    if missing and os.environ.get("REPUT_REQUIRE_EXTENSIONS") == "1":
+        raise ImportError(f"kernel extensions are missing: {', '.join(missing)}; {remedy}")
+    if missing and len(missing) < len(modules):
+        raise ImportError(f"the kernel is half built, extensions are missing: {', '.join(missing)}; {remedy}")
+    return not missing
+
+
+IS_COMPILED: bool = _find_build()
+"""True if the kernel modules are C extensions."""

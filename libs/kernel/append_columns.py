@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `append` takes besides bytes and gives besides records: limits, and the reusable columns of its answer.
+
+Callers own the columns and may use them again for the next call; one thread at a time.
+"""
+
+from array import array
+
+# Columns of the scratch that pass 1 leaves for pass 2, per message; append_cy.py names them.
+PLAN_STRIDE = 20
+
+
+class AppendLimits:
+    """What one append may hold. Sizes in bytes."""
+
+    __slots__ = ("body_size_bytes_max", "crc_property", "message_count_max", "record_size_bytes_max")
+
+    def __init__(
+        self,
+        *,
+        body_size_bytes_max: int,
+        record_size_bytes_max: int,
+        message_count_max: int,
+        crc_property: bool = False,
+    ) -> None:
+        assert 0 < body_size_bytes_max <= record_size_bytes_max < 2**31
+        self.body_size_bytes_max = body_size_bytes_max
+        self.record_size_bytes_max = record_size_bytes_max
+        self.message_count_max = message_count_max
+        self.crc_property = crc_property
+
+
+class AppendColumns:
+    """Answer of `append`: where each message is, or which one was refused and why."""
+
+    __slots__ = (
+        "count",
+        "durability",
+        "error_field",
+        "error_index",
+        "error_value",
+        "physical_offsets",
+        "plan",
+        "queue_ids",
+        "queue_offsets",
+        "topic_size",
+        "topic_start",
+    )
+
+    def __init__(self, message_count_max: int) -> None:
+        assert message_count_max > 0
+        self.count = 0
+        """Messages that were placed; the columns' first values belong to them."""
+        self.error_index = -1
+        """Message that was refused, from 0; -1 if it is the request as a whole."""
+        self.error_field = 0
+        """Number of the proto field at fault, 0 if none."""
+        self.error_value = 0
+        """Value or size at fault."""
+        self.topic_start = 0
+        self.topic_size = 0
+        """Bytes of the request that hold the topic of the refused message."""
+        self.durability = 0
+        """Field 2 of the request."""
+        self.physical_offsets = array("q", bytes(8 * message_count_max))
+        self.queue_offsets = array("q", bytes(8 * message_count_max))
+        self.queue_ids = array("i", bytes(4 * message_count_max))
+        self.plan = array("q", bytes(8 * PLAN_STRIDE * message_count_max))

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Append: a serialized AppendRequest becomes records of the commit log, in one pass that checks and one that writes.
+
+Pass 1 (`plan_...`) reads and checks the whole request, resolves topics and computes every size; it writes to the plan
+in the caller's columns and nowhere else. Pass 2 (`place_...`, `write_...`) cannot fail: it takes queue offsets from
+the table and writes finished records. So a refused request leaves no trace. Both passes run without the GIL.
+One caller at a time per table and per segment. Not handled: rolling to the next segment, making topics, durability.
+Layout: docs/formats/commit_log.md. Rules: DefaultMessageStore and CommitLog.MessageExtEncoder of RocketMQ 5.3.
+"""
+
+import cython
+
+from libs.kernel.append_columns import AppendColumns, AppendLimits
+from libs.kernel.topic_table import TopicTable
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import equal, source_of, target_of
+    from cython.cimports.libs.kernel.message_cy import (
+        Field,
+        Message,
+        check_properties,
+        next_field,
+        read_message,
+        to_signed,
+    )
+    from cython.cimports.libs.kernel.place_cy import Job, place_message
+    from cython.cimports.libs.kernel.text_cy import Property, crc32, java_hash
+else:
+    from libs.kernel._bytes import equal, source_of, target_of
+    from libs.kernel.message_cy import Field, Message, check_properties, next_field, read_message, to_signed
+    from libs.kernel.place_cy import Job, place_message
+    from libs.kernel.text_cy import Property, crc32, java_hash
+
+__all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append"]
+
+# Outcomes as C constants; the E_ names below are the same for Python callers.
+WIRE = cython.declare(cython.int, -1)
+FULL = cython.declare(cython.int, -2)
+EMPTY = cython.declare(cython.int, -3)
+TOO_MANY = cython.declare(cython.int, -4)
+TOPIC_NAME = cython.declare(cython.int, -5)
+TOPIC_UNKNOWN = cython.declare(cython.int, -6)
+TOPIC_FORBIDDEN = cython.declare(cython.int, -7)
+QUEUE = cython.declare(cython.int, -8)
+BODY_SIZE = cython.declare(cython.int, -9)
+PROPERTIES = cython.declare(cython.int, -10)
+PROPERTIES_SIZE = cython.declare(cython.int, -11)
+DELAY = cython.declare(cython.int, -12)
+HOST = cython.declare(cython.int, -13)
+FIELD = cython.declare(cython.int, -14)
+RECORD_SIZE = cython.declare(cython.int, -15)
+
+E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY = WIRE, FULL, EMPTY, TOO_MANY
+E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN, E_QUEUE = TOPIC_NAME, TOPIC_UNKNOWN, TOPIC_FORBIDDEN, QUEUE
+E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY = BODY_SIZE, PROPERTIES, PROPERTIES_SIZE, DELAY
+E_HOST, E_FIELD, E_RECORD_SIZE = HOST, FIELD, RECORD_SIZE
+
+# Sizes and numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
+RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
+IPV6_EXTRA_SIZE = cython.declare(cython.Py_ssize_t, 12)
+BLANK_SIZE_MIN = cython.declare(cython.Py_ssize_t, 8)
+CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, 20)
+PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
+TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, 127)
+INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+INT32_SPAN = cython.declare(cython.longlong, 0x100000000)
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+INNER_BATCH_FLAGS = cython.declare(cython.int, 0xC0)
+
+# Columns of a row of TopicTable.
+NAME_START = cython.declare(cython.int, 0)
+NAME_SIZE = cython.declare(cython.int, 1)
+NAME_HASH = cython.declare(cython.int, 2)
+WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
+IS_WRITABLE = cython.declare(cython.int, 4)
+ROW_STRIDE = cython.declare(cython.int, 8)
+
+# Columns of the plan, one row per message.
+PLAN_ROW = cython.declare(cython.int, 0)
+PLAN_QUEUE_ID = cython.declare(cython.int, 1)
+PLAN_TOPIC_START = cython.declare(cython.int, 2)
+PLAN_TOPIC_SIZE = cython.declare(cython.int, 3)
+PLAN_BODY_START = cython.declare(cython.int, 4)
+PLAN_BODY_LENGTH = cython.declare(cython.int, 5)
+PLAN_MESSAGE_START = cython.declare(cython.int, 6)
+PLAN_MESSAGE_END = cython.declare(cython.int, 7)
+PLAN_STRING_START = cython.declare(cython.int, 8)
+PLAN_STRING_SIZE = cython.declare(cython.int, 9)
+PLAN_PROPERTIES_LENGTH = cython.declare(cython.int, 10)
+PLAN_FLAG = cython.declare(cython.int, 11)
+PLAN_SYS_FLAG = cython.declare(cython.int, 12)
+PLAN_BORN_TIME = cython.declare(cython.int, 13)
+PLAN_ADDRESS_START = cython.declare(cython.int, 14)
+PLAN_PORT = cython.declare(cython.int, 15)
+PLAN_RECONSUME_TIMES = cython.declare(cython.int, 16)
+PLAN_PREPARED_OFFSET = cython.declare(cython.int, 17)
+PLAN_SIZE = cython.declare(cython.int, 18)
+PLAN_PROPERTIES_FORM = cython.declare(cython.int, 19)
+PLAN_STRIDE = cython.declare(cython.int, 20)
+FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
+FORM_PIECES = cython.declare(cython.int, 1)  # copied without the client's CRC property
+FORM_ENTRIES = cython.declare(cython.int, 2)  # written from the map
+SERVER_CHOOSES = cython.declare(cython.int, -1)
+DEFAULT_HOST = cython.declare(cython.int, -1)
+NO_TOPIC = cython.declare(cython.int, -1)
+
+
+def append(
+    request,
+    segment,
+    position,
+    base_physical_offset,
+    store_time_ms,
+    default_born_host,
+    store_host,
+    table,
+    limits,
+    columns,
+):
+    """Append all messages of a serialized AppendRequest at `position` of a segment; see append_cy.pyi."""
+    job = Job()
+    job.request_view = request
+    job.request_size = len(job.request_view)
+    job.request = source_of(job.request_view)
+    job.segment_view = segment
+    job.segment_size = len(job.segment_view)
+    job.segment = target_of(job.segment_view)
+    job.born_host_view = default_born_host
+    job.default_born_host_size = len(job.born_host_view)
+    job.default_born_host = source_of(job.born_host_view)
+    job.store_host_view = store_host
+    job.store_host_size = len(job.store_host_view)
+    job.store_host = source_of(job.store_host_view)
+    if not 0 <= position <= job.segment_size:
+        raise ValueError(f"position {position} is outside of a segment of {job.segment_size} bytes")
+    if job.default_born_host_size not in (8, 20) or job.store_host_size not in (8, 20):
+        raise ValueError("a host has 8 bytes (IPv4) or 20 bytes (IPv6)")
+    job.position = position
+    job.base_physical_offset = base_physical_offset
+    job.store_time_ms = store_time_ms
+    job.rows = table.rows
+    job.slots = table.slots
+    job.names_view = table.names
+    job.names = source_of(job.names_view)
+    job.counter_values = table.counter_values
+    job.body_size_max = limits.body_size_bytes_max
+    job.record_size_max = limits.record_size_bytes_max
+    job.has_crc_property = limits.crc_property
+    job.plan = columns.plan
+    job.physical_offsets = columns.physical_offsets
+    job.queue_offsets = columns.queue_offsets
+    job.queue_ids = columns.queue_ids
+    job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
+    job.count = 0
+    job.total_size = 0
+    job.durability = 0
+    job.error_index = -1
+    job.error_field = 0
+    job.error_value = 0
+    job.topic_start = 0
+    job.topic_size = 0
+    job.unknown_index = -1
+    job.last_topic_size = 0
+    message: Message = Message()
+    field: Field = Field()
+    piece: Property = Property()
+    outcome: cython.Py_ssize_t
+    with cython.nogil:
+        outcome = run(job, message, field, piece)
+    columns.count = job.count if outcome >= 0 else 0
+    columns.durability = job.durability
+    columns.error_index = job.error_index
+    columns.error_field = job.error_field
+    columns.error_value = job.error_value
+    columns.topic_start = job.topic_start
+    columns.topic_size = job.topic_size
+    return outcome
+
+
+def run(job, message, field, piece):
+    """Both passes; the new position or the code of the refusal."""
+    index: cython.Py_ssize_t
+    code: cython.int = plan_request(job, message, field, piece)
+    if code < 0:
+        return code
+    for index in range(job.count):
+        place_message(job, index, field, piece)
+    return job.position
+
+
+def refuse(job, index, code, field, value):
+    """Note what is wrong, with the request as a whole if index is -1."""
+    job.error_index = index
+    job.error_field = field
+    job.error_value = value
+    return code
+
+
+def refuse_message(job, message, code, field, value):
+    """Note what is wrong with the message that is being planned."""
+    job.topic_start = message.topic_start
+    job.topic_size = message.topic_size
+    return refuse(job, job.count, code, field, value)
+
+
+def plan_request(job, message, field, piece):
+    """Pass 1. Unknown topics are told only when nothing else is wrong, so that no bad request makes a topic."""
+    at: cython.Py_ssize_t = 0
+    next_at: cython.Py_ssize_t
+    code: cython.int
+    while at < job.request_size:
+        next_at = next_field(job.request, at, job.request_size, field)
+        if next_at < 0:
+            return refuse(job, -1, WIRE, 0, at)
+        if field.number == 1:
+            if field.wire_type != 2:
+                return refuse(job, -1, WIRE, 1, at)
+            if job.count >= job.message_count_max:
+                return refuse(job, -1, TOO_MANY, 1, job.count + 1)
+            if not read_message(job.request, field.start, next_at, message, field, piece):
+                return refuse(job, job.count, WIRE, 0, at)
+            code = plan_message(job, message, field, piece)
+            if code < 0:
+                return code
+            job.count += 1
+        elif field.number == 2:
+            if field.wire_type != 0:
+                return refuse(job, -1, WIRE, 2, at)
+            if field.value > 3:
+                return refuse(job, -1, FIELD, 2, to_signed(field.value))
+            job.durability = field.value
+        at = next_at
+    if job.count == 0:
+        return refuse(job, -1, EMPTY, 1, 0)
+    if job.unknown_index >= 0:
+        job.topic_start = job.unknown_start
+        job.topic_size = job.unknown_size
+        return refuse(job, job.unknown_index, TOPIC_UNKNOWN, 1, 0)
+    if job.total_size + BLANK_SIZE_MIN > job.segment_size - job.position:
+        return refuse(job, -1, FULL, 0, job.total_size)
+    return 0
+
+
+def plan_message(job, message, field, piece):
+    """Check one message against every rule and fill its row of the plan."""
+    at: cython.Py_ssize_t = job.count * PLAN_STRIDE
+    row: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    code: cython.int
+    if not is_topic_name(job.request, message.topic_start, message.topic_size):
+        return refuse_message(job, message, TOPIC_NAME, 1, message.topic_size)
+    row = find_topic(job, message.topic_start, message.topic_size)
+    code = check_fields(job, message)
+    if code < 0:
+        return code
+    code = check_properties(job.request, message, field, piece)
+    if code != 0:
+        return refuse_message(job, message, PROPERTIES if code == 1 else DELAY, 5 if message.string_size > 0 else 4, 0)
+    size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
+    if size > PROPERTIES_SIZE_MAX:
+        return refuse_message(job, message, PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
+    job.plan[at + PLAN_PROPERTIES_LENGTH] = size
+    size += RECORD_SIZE_MIN + message.topic_size + message.body_size
+    message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
+    if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):
+        message.sys_flag |= BORN_HOST_V6
+        size += IPV6_EXTRA_SIZE
+    if job.store_host_size == 20:
+        message.sys_flag |= STORE_HOST_V6
+        size += IPV6_EXTRA_SIZE
+    if size > job.record_size_max or size + BLANK_SIZE_MIN > job.segment_size:
+        return refuse_message(job, message, RECORD_SIZE, 0, size)
+    job.total_size += size
+    job.plan[at + PLAN_SIZE] = size
+    job.plan[at + PLAN_TOPIC_START] = message.topic_start
+    job.plan[at + PLAN_TOPIC_SIZE] = message.topic_size
+    job.plan[at + PLAN_BODY_START] = message.body_start
+    job.plan[at + PLAN_BODY_LENGTH] = message.body_size
+    job.plan[at + PLAN_MESSAGE_START] = message.start
+    job.plan[at + PLAN_MESSAGE_END] = message.end
+    job.plan[at + PLAN_STRING_START] = message.string_start
+    job.plan[at + PLAN_STRING_SIZE] = message.string_size
+    job.plan[at + PLAN_FLAG] = message.flag
+    job.plan[at + PLAN_SYS_FLAG] = message.sys_flag
+    job.plan[at + PLAN_BORN_TIME] = message.born_time_ms if message.born_time_ms > 0 else job.store_time_ms
+    job.plan[at + PLAN_ADDRESS_START] = message.address_start if message.has_host else DEFAULT_HOST
+    job.plan[at + PLAN_PORT] = message.port
+    job.plan[at + PLAN_RECONSUME_TIMES] = message.reconsume_times
+    job.plan[at + PLAN_PREPARED_OFFSET] = message.prepared_transaction_offset
+    if message.entry_count > 0:
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_ENTRIES
+    else:
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_PIECES if message.has_crc_property else FORM_STRING
+    return plan_queue(job, message, at, row)
+
+
+def check_fields(job, message):
+    """Check the fields that need no table."""
+    if message.has_queue_id and (message.queue_id < 0 or message.queue_id > INT32_MAX):
+        return refuse_message(job, message, QUEUE, 2, message.queue_id)
+    if message.body_size > job.body_size_max:
+        return refuse_message(job, message, BODY_SIZE, 3, message.body_size)
+    if message.flag < -INT32_MAX - 1 or message.flag > INT32_MAX:
+        return refuse_message(job, message, FIELD, 6, message.flag)
+    if message.sys_flag < 0 or message.sys_flag > INT32_MAX or (message.sys_flag & INNER_BATCH_FLAGS) != 0:
+        return refuse_message(job, message, FIELD, 7, message.sys_flag)
+    if message.born_time_ms < 0:
+        return refuse_message(job, message, FIELD, 8, message.born_time_ms)
+    if message.has_host:
+        if message.address_size != 4 and message.address_size != 16:
+            return refuse_message(job, message, HOST, 9, message.address_size)
+        if message.port < 0 or message.port > 65535:
+            return refuse_message(job, message, HOST, 9, message.port)
+    if message.reconsume_times < 0 or message.reconsume_times > INT32_MAX:
+        return refuse_message(job, message, FIELD, 10, message.reconsume_times)
+    if message.prepared_transaction_offset < 0:
+        return refuse_message(job, message, FIELD, 11, message.prepared_transaction_offset)
+    return 0
+
+
+def plan_queue(job, message, at, row):
+    """Resolve the queue. A queue id is used as an index only after it was compared with the topic's queue count."""
+    queue_count: cython.longlong = job.rows[row + WRITE_QUEUE_COUNT] if row >= 0 else 0
+    hash_value: cython.longlong
+    job.plan[at + PLAN_ROW] = row
+    job.plan[at + PLAN_QUEUE_ID] = SERVER_CHOOSES
+    if queue_count == 0:
+        if job.unknown_index < 0:
+            job.unknown_index = job.count
+            job.unknown_start = message.topic_start
+            job.unknown_size = message.topic_size
+        return 0
+    if job.rows[row + IS_WRITABLE] == 0:
+        return refuse_message(job, message, TOPIC_FORBIDDEN, 1, 0)
+    if message.has_queue_id:
+        if message.queue_id >= queue_count:
+            return refuse_message(job, message, QUEUE, 2, message.queue_id)
+        job.plan[at + PLAN_QUEUE_ID] = message.queue_id
+    elif message.sharding_key_size > 0:
+        hash_value = java_hash(job.request, message.sharding_key_start, message.sharding_key_size, 0)
+        if hash_value > INT32_MAX:
+            hash_value = INT32_SPAN - hash_value  # the absolute value of the signed hash
+        job.plan[at + PLAN_QUEUE_ID] = hash_value % queue_count
+    return 0
+
+
+def is_topic_name(source, start, size):
+    """Whether bytes are a topic name: 1 to 127 of letters, digits, `_`, `-`, `%` and `|` (TopicValidator)."""
+    at: cython.Py_ssize_t
+    byte: cython.int
+    if size < 1 or size > TOPIC_SIZE_MAX:
+        return False
+    for at in range(start, start + size):
+        byte = source[at]
+        if not (
+            97 <= byte <= 122
+            or 65 <= byte <= 90
+            or 48 <= byte <= 57
+            or byte == 95
+            or byte == 45
+            or byte == 37
+            or byte == 124
+        ):
+            return False
+    return True
+
+
+def find_topic(job, start, size):
+    """First column of the topic's row, or NO_TOPIC. The topic of the message before is tried first."""
+    mask: cython.Py_ssize_t = len(job.slots) - 1
+    slot: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    hash_value: cython.longlong
+    if job.last_topic_size == size and equal(job.request, job.last_topic_start, job.request, start, size):
+        return job.last_topic_row
+    hash_value = crc32(job.request, start, size)
+    slot = hash_value & mask
+    job.last_topic_start = start
+    job.last_topic_size = size
+    job.last_topic_row = NO_TOPIC
+    while job.slots[slot] != 0:
+        row = (job.slots[slot] - 1) * ROW_STRIDE
+        if (
+            job.rows[row + NAME_HASH] == hash_value
+            and job.rows[row + NAME_SIZE] == size
+            and equal(job.names, job.rows[row + NAME_START], job.request, start, size)
+        ):
+            job.last_topic_row = row
+            break
+        slot = (slot + 1) & mask
+    return job.last_topic_row

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Reads one serialized AppendMessage and checks its properties; the first half of `append`.
+
+Protobuf's rules hold: unknown fields are skipped, the last of several equal fields counts, embedded hosts are merged,
+groups and wire types that do not fit the field are malformed. Every length is checked before it is used.
+Values are checked by append_cy.py, except properties. Layout: protos/reput/commitlog/v1/append_service.proto.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import find, matches
+    from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, next_property
+else:
+    from libs.kernel._bytes import find, matches
+    from libs.kernel.text_cy import is_utf8, java_int, next_property
+
+PROPERTIES_OK = cython.declare(cython.int, 0)
+PROPERTIES_BAD = cython.declare(cython.int, 1)
+PROPERTIES_DELAYED = cython.declare(cython.int, 2)
+TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+SIGN = cython.declare(cython.ulonglong, 0x8000000000000000)
+
+
+class Field:
+    """One field of a message: its number and either a varint's value or where its bytes are."""
+
+    def __init__(self):
+        self.number = 0
+        self.wire_type = 0
+        self.value = 0
+        self.start = 0
+        self.size = 0
+
+
+class Message:
+    """One AppendMessage: values of its fields, places of its bytes, and what was found in its properties."""
+
+
+def read_varint(source, at, end, field):
+    """Read a varint into field.value; the place after it, or -1 if it does not end before `end` or exceeds 64 bits."""
+    value: cython.ulonglong = 0
+    byte: cython.ulonglong
+    shift: cython.int = 0
+    while at < end and shift < 64:
+        byte = source[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return -1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            field.value = value
+            return at
+        shift += 7
+    return -1
+
+
+def next_field(source, at, end, field):
+    """Read the field at `at`; the place after it, or -1 if it is malformed. at < end."""
+    next_at: cython.Py_ssize_t = read_varint(source, at, end, field)
+    tag: cython.ulonglong = field.value
+    if next_at < 0 or tag > TAG_MAX or tag < 8:
+        return -1
+    field.number = tag >> 3
+    field.wire_type = tag & 7
+    if field.wire_type == 0:
+        return read_varint(source, next_at, end, field)
+    if field.wire_type == 2:
+        next_at = read_varint(source, next_at, end, field)
+        if next_at < 0 or field.value > cython.cast(cython.ulonglong, end - next_at):
+            return -1
+        field.start = next_at
+        field.size = field.value
+        return next_at + field.size
+    if field.wire_type == 1 and end - next_at >= 8:
+        return next_at + 8
+    if field.wire_type == 5 and end - next_at >= 4:
+        return next_at + 4
+    return -1
+
+
+def to_signed(value):
+    """A varint's value as int64."""
+    if cython.compiled:
+        return cython.cast(cython.longlong, value)
+    return value - (1 << 64) if value >= SIGN else value
+
+
+def read_message(source, start, end, message, field, piece):
+    """Read the AppendMessage in [start, end); False if it is malformed."""
+    at: cython.Py_ssize_t = start
+    number: cython.longlong
+    reset(message, start, end)
+    while at < end:
+        at = next_field(source, at, end, field)
+        if at < 0:
+            return False
+        number = field.number
+        if number > 11:
+            continue
+        if number in (1, 3, 4, 5, 9):
+            if field.wire_type != 2:
+                return False
+            if number == 1:
+                message.topic_start = field.start
+                message.topic_size = field.size
+            elif number == 3:
+                message.body_start = field.start
+                message.body_size = field.size
+            elif number == 4:
+                message.entry_count += 1
+                if not read_entry(source, field.start, field.start + field.size, field, piece):
+                    return False
+            elif number == 5:
+                message.string_start = field.start
+                message.string_size = field.size
+            else:
+                message.has_host = True
+                if not read_host(source, field.start, field.start + field.size, message, field):
+                    return False
+        else:
+            if field.wire_type != 0:
+                return False
+            if number == 2:
+                message.has_queue_id = True
+                message.queue_id = to_signed(field.value)
+            elif number == 6:
+                message.flag = to_signed(field.value)
+            elif number == 7:
+                message.sys_flag = to_signed(field.value)
+            elif number == 8:
+                message.born_time_ms = to_signed(field.value)
+            elif number == 10:
+                message.reconsume_times = to_signed(field.value)
+            else:
+                message.prepared_transaction_offset = to_signed(field.value)
+    return True
+
+
+def reset(message, start, end):
+    """Every field as if absent."""
+    message.start = start
+    message.end = end
+    message.topic_start = start
+    message.topic_size = 0
+    message.has_queue_id = False
+    message.queue_id = 0
+    message.body_start = start
+    message.body_size = 0
+    message.entry_count = 0
+    message.string_start = start
+    message.string_size = 0
+    message.flag = 0
+    message.sys_flag = 0
+    message.born_time_ms = 0
+    message.has_host = False
+    message.address_start = start
+    message.address_size = 0
+    message.port = 0
+    message.reconsume_times = 0
+    message.prepared_transaction_offset = 0
+
+
+def read_host(source, start, end, message, field):
+    """Merge an embedded Host; False if it is malformed."""
+    at: cython.Py_ssize_t = start
+    while at < end:
+        at = next_field(source, at, end, field)
+        if at < 0:
+            return False
+        if field.number == 1:
+            if field.wire_type != 2:
+                return False
+            message.address_start = field.start
+            message.address_size = field.size
+        elif field.number == 2:
+            if field.wire_type != 0:
+                return False
+            message.port = to_signed(field.value)
+    return True
+
+
+def read_entry(source, start, end, field, piece):
+    """Read an entry of the property map into `piece`, empty where it has no key or value; False if it is malformed."""
+    at: cython.Py_ssize_t = start
+    piece.name_start = start
+    piece.name_size = 0
+    piece.value_start = start
+    piece.value_size = 0
+    while at < end:
+        at = next_field(source, at, end, field)
+        if at < 0:
+            return False
+        if field.number > 2:
+            continue
+        if field.wire_type != 2:
+            return False
+        if field.number == 1:
+            piece.name_start = field.start
+            piece.name_size = field.size
+        else:
+            piece.value_start = field.start
+            piece.value_size = field.size
+    return True
+
+
+def check_properties(source, message, field, piece):
+    """Check all properties and compute properties_size, what they take in the record without the CRC property.
+
+    Answers PROPERTIES_OK, PROPERTIES_BAD or PROPERTIES_DELAYED. Equal names are stored as they came: for every reader
+    the last one counts. A CRC property of the client is not counted.
+    """
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    outcome: cython.int
+    message.properties_size = 0
+    message.has_crc_property = False
+    message.sharding_key_size = 0
+    if message.string_size > 0:
+        at = message.string_start
+        end = at + message.string_size
+        if message.entry_count > 0 or not is_utf8(source, at, message.string_size):
+            return PROPERTIES_BAD
+        while at < end:
+            at = next_property(source, at, end, piece)
+            outcome = check_property(source, message, piece)
+            if outcome != PROPERTIES_OK:
+                return outcome
+    elif message.entry_count > 0:
+        at = message.start
+        end = message.end
+        while at < end:
+            at = next_field(source, at, end, field)
+            if field.number != 4:
+                continue
+            read_entry(source, field.start, field.start + field.size, field, piece)
+            if not is_entry_text(source, piece):
+                return PROPERTIES_BAD
+            outcome = check_property(source, message, piece)
+            if outcome != PROPERTIES_OK:
+                return outcome
+    return PROPERTIES_OK
+
+
+def is_entry_text(source, piece):
+    """Whether an entry of the property map can be stored: UTF-8, and separators only where the format allows them."""
+    name_end: cython.Py_ssize_t = piece.name_start + piece.name_size
+    value_end: cython.Py_ssize_t = piece.value_start + piece.value_size
+    return (
+        piece.value_size > 0
+        and find(source, piece.name_start, name_end, 1) == name_end
+        and find(source, piece.name_start, name_end, 2) == name_end
+        and find(source, piece.value_start, value_end, 2) == value_end
+        and is_utf8(source, piece.name_start, piece.name_size)
+        and is_utf8(source, piece.value_start, piece.value_size)
+    )
+
+
+def check_property(source, message, piece):
+    """Count one property and look for the names that mean something to the store; answers as check_properties."""
+    name: cython.Py_ssize_t = piece.name_start
+    size: cython.Py_ssize_t = piece.name_size
+    number: cython.longlong
+    if size == 0:
+        return PROPERTIES_BAD
+    if size == 8 and matches(source, name, b"__CRC32#", 8):
+        message.has_crc_property = True
+        return PROPERTIES_OK
+    message.properties_size += size + piece.value_size + 2
+    if size == 5 and matches(source, name, b"DELAY", 5):
+        number = java_int(source, piece.value_start, piece.value_size)
+        if number > 2147483647:
+            return PROPERTIES_BAD
+        return PROPERTIES_DELAYED if number > 0 else PROPERTIES_OK
+    if size == 9 and matches(source, name, b"INNER_NUM", 9):
+        return PROPERTIES_BAD
+    if size == 13 and matches(source, name, b"__SHARDINGKEY", 13):
+        message.sharding_key_start = piece.value_start
+        message.sharding_key_size = piece.value_size
+    elif (
+        (size == 14 and matches(source, name, b"TIMER_DELAY_MS", 14))
+        or (size == 15 and matches(source, name, b"TIMER_DELAY_SEC", 15))
+        or (size == 16 and matches(source, name, b"TIMER_DELIVER_MS", 16))
+    ):
+        return PROPERTIES_DELAYED
+    return PROPERTIES_OK

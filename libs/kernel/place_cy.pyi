@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+# Only other kernel modules call this one, as C.

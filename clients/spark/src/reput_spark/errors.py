@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the data source. They cross process borders, so each pickles with its attributes."""
+
+from __future__ import annotations
+
+
+class ReputSparkError(Exception):
+    """Base of all errors of this package."""
+
+
+class BadOption(ReputSparkError):
+    """An option is unknown, malformed, out of range or contradicts another. Raised while Spark plans."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option, self.problem = option, problem
+
+    def __str__(self) -> str:
+        return f"option {self.option!r}: {self.problem}"
+
+
+class BadSchema(ReputSparkError):
+    """The schema given by the user has a column that the source lacks, or one of another type."""
+
+
+class DataLoss(ReputSparkError):
+    """An offset that was asked for is not in the queue: it has expired, or was never written."""
+
+    def __init__(self, *, topic: str, queue_id: int, option: str, value: int, kept: tuple[int, int]) -> None:
+        super().__init__(topic, queue_id, option, value, kept)
+        self.topic, self.queue_id, self.option, self.value, self.kept = topic, queue_id, option, value, kept
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _data_loss, (self.topic, self.queue_id, self.option, self.value, self.kept)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.option} {self.value} of {self.topic} queue {self.queue_id} is outside of what is kept, "
+            f"[{self.kept[0]}, {self.kept[1]}]; failOnDataLoss=false reads what is there"
+        )
+
+
+def _data_loss(topic: str, queue_id: int, option: str, value: int, kept: tuple[int, int]) -> DataLoss:
+    return DataLoss(topic=topic, queue_id=queue_id, option=option, value=value, kept=kept)
+
+
+class CallFailed(ReputSparkError):
+    """A call to the Indexer failed for good: refused, or still failing after all retries."""
+
+    def __init__(self, method: str, endpoint: str, code: str, details: str) -> None:
+        super().__init__(method, endpoint, code, details)
+        self.method, self.endpoint, self.code, self.details = method, endpoint, code, details
+
+    def __str__(self) -> str:
+        return f"{self.method} at {self.endpoint}: {self.code}: {self.details}"
+
+
+class BadAnswer(ReputSparkError):
+    """The Indexer's answer contradicts the request, or is not the Arrow that was asked for."""

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of the source: names, Spark types, Arrow types. docs/spark.md lists what they mean.
+
+Invariant: what is read has exactly the columns of the schema that Spark planned with, in its order; Spark refuses
+anything else. A schema given by the user is a projection: only its columns are asked of the Indexer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reput_spark.errors import BadSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+SPARK_TYPES = {
+    "key": "string",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "tag": "string",
+    "properties": "map<string,string>",
+    "born_timestamp": "timestamp",
+    "physical_offset": "bigint",
+    "message_id": "string",
+    "flag": "int",
+    "sys_flag": "int",
+}
+"""Every column with its type. Those after born_timestamp come only when the user's schema names them."""
+
+DEFAULT_COLUMNS = tuple(SPARK_TYPES)[: tuple(SPARK_TYPES).index("born_timestamp") + 1]
+"""Columns of a read without a schema of the user."""
+
+LOG_APPEND_TIME = 1
+"""Value of timestampType, as in Spark's Kafka source: the timestamp is the store's."""
+
+
+def default_ddl(*, include_properties: bool) -> str:
+    """The schema of a read without a schema of the user, as DDL."""
+    names = [name for name in DEFAULT_COLUMNS if include_properties or name != "properties"]
+    return ", ".join(f"{name} {SPARK_TYPES[name]}" for name in names)
+
+
+def projection(schema: StructType) -> tuple[str, ...]:
+    """The column names of a schema. Raises BadSchema for an unknown or repeated column or a wrong type."""
+    names: list[str] = []
+    for field in schema.fields:
+        expected = SPARK_TYPES.get(field.name)
+        if expected is None:
+            raise BadSchema(f"no column {field.name!r}; there are {', '.join(SPARK_TYPES)}")
+        if field.dataType.simpleString() != expected:
+            raise BadSchema(f"column {field.name!r} is {expected}, not {field.dataType.simpleString()}")
+        if field.name in names:
+            raise BadSchema(f"column {field.name!r} is named twice")
+        names.append(field.name)
+    return tuple(names)
+
+
+def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
+    """The Arrow schema that Spark expects for these columns: all nullable, times as UTC microseconds."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([pa.field(name, types[SPARK_TYPES[name]], nullable=True) for name in names])

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data source itself: what Spark calls. Batch reads only.
+
+Spark pickles the source, its reader and its partitions to Python workers of its own, so they hold plain values, and
+whatever needs grpc, protobuf or pyarrow is imported where it is used.
+No filter is taken from Spark: its push-down for Python sources gives wrong answers when a DataFrame is used twice
+(docs/spark.md), so keys, times, tags and queues are options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from reput_spark.options import ReadOptions, parse
+from reput_spark.schema import default_ddl, projection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class ReputDataSource(DataSource):
+    """`format("reput")`: topics of a Reput store as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format()`."""
+        return "reput"
+
+    def schema(self) -> str:
+        """All default columns. Raises BadOption."""
+        return default_ddl(include_properties=parse(self.options).include_properties)
+
+    def reader(self, schema: StructType) -> ReputReader:
+        """A reader of the columns of `schema`. Raises BadOption and BadSchema."""
+        return ReputReader(parse(self.options), projection(schema))
+
+
+class ReputReader(DataSourceReader):
+    """Reads the partitions that the Indexer cuts."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options, self.columns = options, columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Plans. Runs once per DataFrame, at its first action: later messages need a new `load()`."""
+        from reput_spark.plan import plan
+
+        return [InputPartition(partition.SerializeToString()) for partition in plan(self.options).partitions]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one partition. Spark makes up a partition without a value when there are none."""
+        if partition.value is None:
+            return iter(())
+        from reput.indexer.v1.scan_service_pb2 import ScanPartition
+
+        from reput_spark.scan import read
+
+        return read(self.options, self.columns, ScanPartition.FromString(partition.value))

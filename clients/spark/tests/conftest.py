@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Indexer in memory: the scan service over a list of rows, with a switch that breaks streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
+
+DEFAULT_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "tag", "properties", "born_timestamp"]
+TYPES = {
+    "key": pa.string(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "tag": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "born_timestamp": pa.timestamp("us", tz="UTC"),
+    "physical_offset": pa.int64(),
+}
+
+
+@dataclass
+class FakeIndexer:
+    """Rows by (topic, queue), served as the proto says; records what it was asked."""
+
+    queues: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
+    requests: list[Any] = field(default_factory=list)
+    metadata: list[dict[str, str]] = field(default_factory=list)
+    break_after: list[int] = field(default_factory=list)
+    """Answers after which the next scans break, one number per scan; then they don't any more."""
+    break_code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
+    rows_per_frame: int = 3
+    endpoint: str = ""
+
+    def fill(self, topic: str, queue_count: int, row_count: int) -> None:
+        """Makes rows whose values tell where they are."""
+        for queue_id in range(queue_count):
+            self.queues[topic, queue_id] = [
+                {
+                    "key": f"k{offset % 5}",
+                    "value": json.dumps([topic, queue_id, offset]).encode(),
+                    "topic": topic,
+                    "partition": queue_id,
+                    "offset": offset,
+                    "timestamp": (1_700_000_000_000 + offset) * 1000,
+                    "tag": "even" if offset % 2 == 0 else None,
+                    "properties": [("KEYS", f"k{offset % 5}")],
+                    "born_timestamp": 1_600_000_000_000_000,
+                    "physical_offset": offset * 100,
+                }
+                for offset in range(row_count)
+            ]
+
+    def plan(self, request: Any, context: Any) -> Any:
+        """One partition per queue, or one of all keys per topic."""
+        self.note(request, context)
+        cuts = {(r.topic, r.queue_id): (r.start_queue_offset, r.end_queue_offset) for r in request.ranges}
+        response = scan_service_pb2.PlanScanResponse()
+        for topic in request.topics:
+            if request.filter.keys:
+                response.partitions.add(key_topic=topic, keys=request.filter.keys)
+                continue
+            for (name, queue_id), rows in self.queues.items():
+                if name == topic and (not request.queue_ids or queue_id in request.queue_ids):
+                    start, end = cuts.get((name, queue_id), (0, len(rows)))
+                    partition = response.partitions.add(row_count=end - start, size_bytes=100 * (end - start))
+                    partition.ranges.add(topic=topic, queue_id=queue_id, start_queue_offset=start, end_queue_offset=end)
+        return response
+
+    def scan(self, request: Any, context: Any) -> Iterator[Any]:
+        """Frames of a partition."""
+        self.note(request, context)
+        break_after = self.break_after.pop(0) if self.break_after else None
+        answers = self.key_answers(request) if request.partition.keys else self.range_answers(request)
+        for count, answer in enumerate(answers):
+            if count == break_after:
+                context.abort(self.break_code, "broken on purpose")
+            yield answer
+        if break_after is not None:
+            context.abort(self.break_code, "broken on purpose")
+
+    def range_answers(self, request: Any) -> Iterator[Any]:
+        """Frames of ranges, with the range that each covers."""
+        for one in request.partition.ranges:
+            rows = self.queues[one.topic, one.queue_id]
+            for start in range(one.start_queue_offset, one.end_queue_offset, self.rows_per_frame):
+                end = min(start + self.rows_per_frame, one.end_queue_offset)
+                answer = frame([row for row in rows[start:end] if passes(row, request.filter)], request)
+                answer.range.CopyFrom(one)
+                answer.range.start_queue_offset, answer.range.end_queue_offset = start, end
+                yield answer
+
+    def key_answers(self, request: Any) -> Iterator[Any]:
+        """Frames of keys, without a range."""
+        for (topic, _), rows in self.queues.items():
+            if topic == request.partition.key_topic:
+                found = [row for row in rows if row["key"] in request.partition.keys and passes(row, request.filter)]
+                for start in range(0, len(found), self.rows_per_frame):
+                    yield frame(found[start : start + self.rows_per_frame], request)
+
+    def queue_range(self, request: Any, context: Any) -> Any:
+        """Bounds of a queue; the first ten entries of topic `trimmed` are gone."""
+        self.note(request, context)
+        rows = self.queues.get((request.topic, request.queue_id))
+        if rows is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such queue")
+        first = 10 if request.topic == "trimmed" else 0
+        return queue_service_pb2.GetQueueRangeResponse(
+            queue=queue_service_pb2.Queue(min_queue_offset=first, max_queue_offset=len(rows))
+        )
+
+    def note(self, request: Any, context: Any) -> None:
+        """Keeps what was asked."""
+        self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+
+    def scans(self) -> list[Any]:
+        """The scans that were asked for."""
+        return [request for request in self.requests if isinstance(request, scan_service_pb2.ScanRequest)]
+
+
+def passes(row: dict[str, Any], scan_filter: Any) -> bool:
+    """The filter on tags."""
+    return scan_filter.tag_expression in ("", "*") or row["tag"] in scan_filter.tag_expression.split("||")
+
+
+def frame(rows: list[dict[str, Any]], request: Any) -> Any:
+    """Rows as an Arrow IPC stream; columns that ranges leave to the reader are not sent by default."""
+    names = list(request.columns) or DEFAULT_COLUMNS
+    schema = pa.schema([(name, TYPES[name]) for name in names])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=request.compression or None)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
+    return scan_service_pb2.ScanResponse(arrow_ipc=sink.getvalue().to_pybytes(), row_count=len(rows))
+
+
+@pytest.fixture
+def indexer() -> Iterator[FakeIndexer]:
+    """A serving FakeIndexer with its endpoint."""
+    fake = FakeIndexer()
+    server = grpc.server(ThreadPoolExecutor(4))
+    scan_types, queue_types = scan_service_pb2, queue_service_pb2
+
+    def unary(behaviour: Any, request_type: Any) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(behaviour, request_type.FromString, lambda m: m.SerializeToString())
+
+    scans = {
+        "PlanScan": unary(fake.plan, scan_types.PlanScanRequest),
+        "Scan": grpc.unary_stream_rpc_method_handler(
+            fake.scan, scan_types.ScanRequest.FromString, lambda m: m.SerializeToString()
+        ),
+    }
+    ranges = {"GetQueueRange": unary(fake.queue_range, queue_types.GetQueueRangeRequest)}
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler("reput.indexer.v1.ScanService", scans),
+            grpc.method_handlers_generic_handler("reput.indexer.v1.QueueService", ranges),
+        )
+    )
+    fake.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield fake
+    server.stop(grace=None).wait()

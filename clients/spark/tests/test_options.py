@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: what is accepted, what is refused, and with which words."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from reput_spark.errors import BadOption
+from reput_spark.options import ALIASES, NAMES, ReadOptions, parse
+
+NEEDED = {"endpoint": "indexer:7102", "subscribe": "orders"}
+
+
+def test_defaults() -> None:
+    """Two options are enough; the rest has the documented defaults."""
+    options = parse(NEEDED)
+    assert (options.endpoints, options.topics) == (("indexer:7102",), ("orders",))
+    assert (options.partition_row_count_max, options.partition_size_bytes_max) == (1_000_000, 134_217_728)
+    assert (options.frame_size_bytes, options.rpc_timeout_ms, options.retry_count_max) == (1_048_576, 30_000, 3)
+    assert options.fail_on_data_loss
+    assert options.include_properties
+    assert (options.keys, options.tag_expression, options.queue_ids, options.compression) == ((), "", (), "")
+
+
+@pytest.mark.parametrize(
+    ("given", "attribute", "expected"),
+    [
+        ({"endpoint": "a:1,[::1]:2"}, "endpoints", ("a:1", "[::1]:2")),
+        ({"subscribe": "b, a,b"}, "topics", ("b", "a")),
+        ({"STARTINGOFFSETS": "Earliest"}, "starting_offsets", {}),
+        ({"startingOffsets": '{"orders": {"0": 23, "1": -2}}'}, "starting_offsets", {"orders": {0: 23, 1: -2}}),
+        ({"endingOffsets": '{"orders": {"3": -1}}'}, "ending_offsets", {"orders": {3: -1}}),
+        ({"startingTimestamp": "1700000000123"}, "start_time_ms", 1_700_000_000_123),
+        ({"startingTimestamp": "2013-07-01T00:00:00Z"}, "start_time_ms", 1_372_636_800_000),
+        ({"endingTimestamp": "2013-07-01T02:00:00+02:00"}, "end_time_ms", 1_372_636_800_000),
+        ({"endingTimestamp": "1970-01-01T00:00:00.000001Z"}, "end_time_ms", 1),
+        ({"key": "O-17"}, "keys", ("O-17",)),
+        ({"keys": '["b", "a", "b"]'}, "keys", ("b", "a")),
+        ({"tag": "*"}, "tag_expression", ""),
+        ({"tag": "A||B"}, "tag_expression", "A||B"),
+        ({"queues": "3, 0"}, "queue_ids", (0, 3)),
+        ({"minpartitions": "8"}, "partition_count_min", 8),
+        ({"maxBytesPerPartition": "64m"}, "partition_size_bytes_max", 67_108_864),
+        ({"fetchBytes": "512 KB"}, "frame_size_bytes", 524_288),
+        ({"compression": "ZSTD"}, "compression", "zstd"),
+        ({"compression": "none"}, "compression", ""),
+        ({"includeProperties": "False"}, "include_properties", False),
+        ({"failOnDataLoss": "false"}, "fail_on_data_loss", False),
+    ],
+)
+def test_values_are_read(given: dict[str, str], attribute: str, expected: object) -> None:
+    """Each option's text becomes the value that its row in the documentation tells, whatever the case of its name."""
+    assert getattr(parse(NEEDED | given), attribute) == expected
+
+
+def test_aliases_of_kafka_users() -> None:
+    """bootstrap.servers and topic mean endpoint and subscribe."""
+    assert parse({"bootstrap.servers": "indexer:7102", "topic": "orders"}) == parse(NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "words"),
+    [
+        ({"startingOfsets": "earliest"}, "startingOfsets", "did you mean 'startingOffsets'"),
+        ({"path": "orders"}, "path", "subscribe"),
+        ({"auth.token": "secret"}, "auth.token", "auth.token.file"),
+        ({"topic": "orders"}, "topic", "given twice"),
+        ({"endpoint": "indexer"}, "endpoint", "host:port"),
+        ({"endpoint": "indexer:70000"}, "endpoint", "host:port"),
+        ({"subscribe": "../x"}, "subscribe", "topic name"),
+        ({"subscribe": ""}, "subscribe", "required"),
+        ({"startingOffsets": "latest"}, "startingOffsets", "reads nothing"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "startingOffsets", "reads nothing"),
+        ({"endingOffsets": "earliest"}, "endingOffsets", "reads nothing"),
+        ({"startingOffsets": '{"other": {"0": 1}}'}, "startingOffsets", "not subscribed"),
+        ({"startingOffsets": "{"}, "startingOffsets", "JSON"),
+        ({"startingOffsets": "[1]"}, "startingOffsets", "neither"),
+        ({"startingOffsets": '{"orders": 1}'}, "startingOffsets", "object of queues"),
+        ({"startingOffsets": '{"orders": {"-1": 1}}'}, "startingOffsets", "queue id"),
+        ({"startingOffsets": '{"orders": {"0": true}}'}, "startingOffsets", "not an offset"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "startingOffsets", "not an offset"),
+        ({"startingTimestamp": "2013-07-01T00:00:00"}, "startingTimestamp", "time zone"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp", "ISO-8601"),
+        ({"endingTimestamp": "1969-12-31T00:00:00Z"}, "endingTimestamp", "1970"),
+        ({"startingTimestamp": "2", "endingTimestamp": "1"}, "endingTimestamp", "before"),
+        ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "startingTimestamp", "combined"),
+        ({"key": "a", "keys": '["b"]'}, "keys", "combined"),
+        ({"key": "a", "queues": "1"}, "queues", "combined"),
+        ({"key": "two words"}, "key", "spaces"),
+        ({"keys": "[]"}, "keys", "0 keys"),
+        ({"keys": '["a", 1]'}, "keys", "strings"),
+        ({"tag": "A||"}, "tag", "empty tag"),
+        ({"queues": "0,x"}, "queues", "not a number"),
+        ({"queues": "65536"}, "queues", "65535"),
+        ({"minPartitions": "0"}, "minPartitions", "from 1"),
+        ({"maxBytesPerPartition": "12x"}, "maxBytesPerPartition", "size"),
+        ({"fetchBytes": "9m"}, "fetchBytes", "8388608"),
+        ({"compression": "gzip"}, "compression", "lz4"),
+        ({"includeProperties": "maybe"}, "includeProperties", "true"),
+        ({"rpcTimeoutMs": "-1"}, "rpcTimeoutMs", "from 1"),
+        ({"tls.cert.file": "cert.pem"}, "tls.cert.file", "tls.key.file"),
+    ],
+)
+def test_bad_options_are_refused(given: dict[str, str], option: str, words: str) -> None:
+    """A bad option is named, with what is wrong; nothing is read with a guess."""
+    with pytest.raises(BadOption, match=words.replace(".", r"\.")) as caught:
+        parse(NEEDED | given)
+    assert caught.value.option == option
+
+
+@pytest.mark.parametrize("missing", sorted(NEEDED))
+def test_required_options(missing: str) -> None:
+    """Without an endpoint or a topic nothing can be read."""
+    with pytest.raises(BadOption, match="required") as caught:
+        parse({name: text for name, text in NEEDED.items() if name != missing})
+    assert caught.value.option == missing
+
+
+def test_options_and_errors_cross_processes() -> None:
+    """Spark pickles options to its workers and errors back."""
+    options: ReadOptions = pickle.loads(pickle.dumps(parse(NEEDED)))
+    assert options == parse(NEEDED)
+    assert str(pickle.loads(pickle.dumps(BadOption("tag", "is odd")))) == "option 'tag': is odd"
+
+
+def test_every_option_is_documented() -> None:
+    """docs/spark.md has a row for each option and alias."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
+    assert [name for name in (*NAMES, *ALIASES) if f"`{name}`" not in page] == []

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Reads one record of the commit log: where its fields are, and whether its lengths and checksums agree.
+
+Takes any bytes. A length is compared with the end of the buffer before it is used, so nothing outside of
+[position, end) is ever read. Reads V1 and V2, IPv4 and IPv6 hosts; the callers decide what the numbers mean.
+Layout: docs/formats/commit_log.md.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import get_int16, get_int32, get_int64, matches
+    from cython.cimports.libs.kernel.text_cy import crc32
+else:
+    from libs.kernel._bytes import get_int16, get_int32, get_int64, matches
+    from libs.kernel.text_cy import crc32
+
+# How a walk over records ends; the S_ names below are the same for Python callers.
+END = cython.declare(cython.int, 0)
+FULL = cython.declare(cython.int, 1)
+BLANK = cython.declare(cython.int, 2)
+TRUNCATED = cython.declare(cython.int, 3)
+BAD_MAGIC = cython.declare(cython.int, 4)
+BAD_LENGTH = cython.declare(cython.int, 5)
+BAD_CRC = cython.declare(cython.int, 6)
+BAD_OFFSET = cython.declare(cython.int, 7)
+
+S_END, S_FULL, S_BLANK, S_TRUNCATED = END, FULL, BLANK, TRUNCATED
+S_BAD_MAGIC, S_BAD_LENGTH, S_BAD_CRC, S_BAD_OFFSET = BAD_MAGIC, BAD_LENGTH, BAD_CRC, BAD_OFFSET
+
+# Numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
+MAGIC_V1 = cython.declare(cython.int, -626843481)
+MAGIC_V2 = cython.declare(cython.int, -626843477)
+MAGIC_BLANK = cython.declare(cython.int, -875286124)
+RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
+BLANK_SIZE_MIN = cython.declare(cython.Py_ssize_t, 8)
+CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, 20)
+HOST_V4_SIZE = cython.declare(cython.Py_ssize_t, 8)
+HOST_V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+
+
+class Record:
+    """Fields of one record; places are positions in the buffer. Valid only after read_record answered 0."""
+
+
+def read_record(source, position, end, record):
+    """Read the record at `position`; 0, or the status that describes why there is none."""
+    magic: cython.int
+    at: cython.Py_ssize_t
+    if end - position < BLANK_SIZE_MIN:
+        return TRUNCATED
+    magic = get_int32(source, position + 4)
+    if magic == MAGIC_BLANK:
+        return BLANK
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return BAD_MAGIC
+    record.start = position
+    record.size = get_int32(source, position)
+    if record.size < RECORD_SIZE_MIN + (1 if magic == MAGIC_V2 else 0):
+        return BAD_LENGTH
+    if record.size > end - position:
+        return TRUNCATED
+    record.sys_flag = get_int32(source, position + 36)
+    record.born_host_size = HOST_V6_SIZE if record.sys_flag & BORN_HOST_V6 else HOST_V4_SIZE
+    record.store_host_size = HOST_V6_SIZE if record.sys_flag & STORE_HOST_V6 else HOST_V4_SIZE
+    at = read_lengths(source, record, 2 if magic == MAGIC_V2 else 1)
+    if at != 0:
+        return at
+    record.body_crc = get_int32(source, position + 8)
+    record.queue_id = get_int32(source, position + 12)
+    record.flag = get_int32(source, position + 16)
+    record.queue_offset = get_int64(source, position + 20)
+    record.physical_offset = get_int64(source, position + 28)
+    record.born_time_ms = get_int64(source, position + 40)
+    record.born_host_start = position + 48
+    at = position + 48 + record.born_host_size
+    record.store_time_ms = get_int64(source, at)
+    record.store_host_start = at + 8
+    at += 8 + record.store_host_size
+    record.reconsume_times = get_int32(source, at)
+    record.prepared_transaction_offset = get_int64(source, at + 4)
+    return 0
+
+
+def read_lengths(source, record, topic_size_size):
+    """Read body, topic and properties sizes; they must add up to the size of the record exactly."""
+    end: cython.Py_ssize_t = record.start + record.size
+    at: cython.Py_ssize_t = record.start + 72 + record.born_host_size + record.store_host_size
+    if at > end - 3 - topic_size_size:
+        return BAD_LENGTH
+    record.body_size = get_int32(source, at - 4)
+    record.body_start = at
+    if record.body_size < 0 or record.body_size > end - at - 2 - topic_size_size:
+        return BAD_LENGTH
+    at += record.body_size
+    if topic_size_size == 1:
+        record.topic_size = source[at]
+        if record.topic_size > 127:  # a signed byte in Java
+            return BAD_LENGTH
+    else:
+        record.topic_size = get_int16(source, at)
+    at += topic_size_size
+    record.topic_start = at
+    if record.topic_size < 0 or record.topic_size > end - at - 2:
+        return BAD_LENGTH
+    at += record.topic_size
+    record.properties_size = get_int16(source, at)
+    record.properties_start = at + 2
+    if record.properties_size < 0 or record.properties_start + record.properties_size != end:
+        return BAD_LENGTH
+    return 0
+
+
+def has_crc_property(source, record):
+    """Whether the last 20 bytes of the properties are a CRC property."""
+    at: cython.Py_ssize_t = record.start + record.size - CRC_PROPERTY_SIZE
+    if record.properties_size < CRC_PROPERTY_SIZE or not matches(source, at, b"__CRC32#\x01", 9):
+        return False
+    return at == record.properties_start or source[at - 1] == 2
+
+
+def is_crc_good(source, record):
+    """Whether the body has its CRC and, where there is a CRC property, all bytes before it have theirs."""
+    at: cython.Py_ssize_t
+    digit: cython.Py_ssize_t
+    value: cython.longlong
+    if (crc32(source, record.body_start, record.body_size) & INT32_MAX) != record.body_crc:
+        return False
+    if not has_crc_property(source, record):
+        return True
+    at = record.start + record.size - CRC_PROPERTY_SIZE
+    value = crc32(source, record.start, at - record.start) & INT32_MAX
+    if source[at + 19] != 2:
+        return False
+    for digit in range(at + 9, at + 19):  # decimal, the lowest digit first
+        if source[digit] != 48 + value % 10:
+            return False
+        value //= 10
+    return True

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `scan` gives: flat columns with one value per record, the keys' hashes, and how the walk ended.
+
+The caller owns the columns and may use them again; every scan starts them anew. One thread at a time.
+"""
+
+from array import array
+
+# Columns of a row of `queue_rows`; scan_cy.py repeats them and a test compares.
+QUEUE_ROW_STRIDE = 5
+TOPIC_START, TOPIC_SIZE, QUEUE_ID, TOPIC_HASH, SLOT = range(QUEUE_ROW_STRIDE)
+KEY_COUNT_PER_RECORD_MAX = 16384
+"""32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for one record."""
+
+
+class ScanColumns:
+    """Answer of `scan`. Values of a column beyond `count` (`key_count` for key_hashes) are left over from before."""
+
+    __slots__ = (
+        "_queues",
+        "count",
+        "end_position",
+        "error_position",
+        "key_count",
+        "key_counts",
+        "key_hashes",
+        "physical_offsets",
+        "positions",
+        "queue_count",
+        "queue_indexes",
+        "queue_offsets",
+        "queue_rows",
+        "record_sizes",
+        "slots",
+        "status",
+        "store_times_ms",
+        "sys_flags",
+        "tags_codes",
+    )
+
+    def __init__(self, record_count_max: int, key_count_max: int) -> None:
+        """Room for so many records and keys, but never for less than 16,384 keys."""
+        assert record_count_max > 0
+        self.count = 0
+        self.key_count = 0
+        self.queue_count = 0
+        self.status = 0
+        self.end_position = 0
+        """Segment position behind the last record of the columns."""
+        self.error_position = -1
+        """Segment position of the record that stopped the walk; -1 if none did."""
+        longs, ints = bytes(8 * record_count_max), bytes(4 * record_count_max)
+        self.physical_offsets = array("q", longs)
+        self.queue_offsets = array("q", longs)
+        self.tags_codes = array("q", longs)
+        self.store_times_ms = array("q", longs)
+        self.positions = array("q", longs)
+        self.record_sizes = array("i", ints)
+        self.queue_indexes = array("i", ints)
+        self.sys_flags = array("i", ints)
+        self.key_counts = array("i", ints)
+        self.key_hashes = array("i", bytes(4 * max(key_count_max, KEY_COUNT_PER_RECORD_MAX)))
+        self.queue_rows = array("q", longs * QUEUE_ROW_STRIDE)
+        self.slots = array("i", bytes(4 << (2 * record_count_max - 1).bit_length()))  # row + 1; at most half full
+        self._queues: list[tuple[bytes, int]] = []
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        """Distinct (topic, queue_id) of the records, in order of appearance; queue_indexes points here."""
+        return self._queues
+
+    def set_queues(self, queues: list[tuple[bytes, int]]) -> None:
+        """For the kernel: the queues of the scan that has just ended."""
+        self._queues = queues

@@ -220,7 +220,7 @@ def test_token_comes_from_a_file_or_the_environment(
     rows_of(indexer, **{"auth.token.file": str(tmp_path / "token")})
     assert {metadata["authorization"] for metadata in indexer.metadata} == {"Bearer from-file"}
     indexer.metadata.clear()
-    monkeypatch.setenv("REPUT_AUTH_TOKEN", "from-environment")
+    monkeypatch.setenv("REPUT_CLIENT_TOKEN", "from-environment")
     rows_of(indexer)
     assert {metadata["authorization"] for metadata in indexer.metadata} == {"Bearer from-environment"}
     with pytest.raises(BadOption, match="no-such-file"):

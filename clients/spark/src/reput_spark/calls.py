@@ -126,7 +126,10 @@ def channel_to(options: ReadOptions, endpoint: str) -> grpc.Channel:
     if key not in channels:
         settings = [
             ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
-            ("grpc.use_local_subchannel_pool", 1),
+            # A server that was restarted is found again within a second or two, not after two minutes.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", 2000),
         ]
         if any(files):
             ca, cert, private_key = (Path(file).read_bytes() if file else None for file in files)
@@ -141,17 +144,17 @@ def tls_files(options: ReadOptions) -> tuple[str, str, str]:
     """Paths of the CA's certificates, our certificate and its key; empty where not used."""
     environment = os.environ
     return (
-        options.tls_ca_file or environment.get("REPUT_TLS_CA_FILE", ""),
-        options.tls_cert_file or environment.get("REPUT_TLS_CERT_FILE", ""),
-        options.tls_key_file or environment.get("REPUT_TLS_KEY_FILE", ""),
+        options.tls_ca_file or environment.get("REPUT_CLIENT_CA_FILE", ""),
+        options.tls_cert_file or environment.get("REPUT_CLIENT_CERTIFICATE_FILE", ""),
+        options.tls_key_file or environment.get("REPUT_CLIENT_KEY_FILE", ""),
     )
 
 
 def metadata(options: ReadOptions) -> tuple[tuple[str, str], ...]:
     """The credentials of a call: a bearer token from a file or the environment, read anew for each call."""
-    file = options.auth_token_file or os.environ.get("REPUT_AUTH_TOKEN_FILE", "")
+    file = options.auth_token_file or os.environ.get("REPUT_CLIENT_TOKEN_FILE", "")
     try:
-        token = Path(file).read_text().strip() if file else os.environ.get("REPUT_AUTH_TOKEN", "")
+        token = Path(file).read_text().strip() if file else os.environ.get("REPUT_CLIENT_TOKEN", "")
     except OSError as error:
         raise BadOption("auth.token.file", str(error)) from error
     return (("authorization", f"Bearer {token}"),) if token else ()

@@ -110,7 +110,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         include_properties=value("includeProperties", boolean, True),
         rpc_timeout_ms=value("rpcTimeoutMs", number(1, 3_600_000), 30_000),
         retry_count_max=value("numRetries", number(0, 1000), 3),
-        retry_interval_ms=value("retryIntervalMs", number(0, 600_000), 500),
+        retry_interval_ms=value("retryIntervalMs", number(0, 600_000), 1000),
         auth_token_file=given.get("auth.token.file", ""),
         tls_ca_file=given.get("tls.ca.file", ""),
         tls_cert_file=given.get("tls.cert.file", ""),
@@ -138,7 +138,7 @@ def canonical(options: Mapping[str, str]) -> dict[str, str]:
 def unknown_option(key: str, known: Mapping[str, str]) -> str:
     """Why an option is refused, with the name that was probably meant."""
     if key.lower() == "auth.token":
-        return "options appear in query plans; use 'auth.token.file', or REPUT_AUTH_TOKEN in the environment"
+        return "options appear in query plans; use 'auth.token.file', or REPUT_CLIENT_TOKEN in the environment"
     if key.lower() == "path":
         return "load() takes no path; name the topic with 'subscribe'"
     near = difflib.get_close_matches(key.lower(), known, n=1)

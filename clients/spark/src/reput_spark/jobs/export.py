@@ -82,8 +82,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="reput-export",
         description="Export messages of Reput topics to Parquet, by key or by store time.",
-        epilog="Credentials: files named by REPUT_AUTH_TOKEN_FILE, REPUT_TLS_CA_FILE, REPUT_TLS_CERT_FILE, "
-        "REPUT_TLS_KEY_FILE. Exit codes: 0 exported, 1 failed, 2 wrong usage.",
+        epilog="Credentials are files named by REPUT_CLIENT_TOKEN_FILE, REPUT_CLIENT_CA_FILE, "
+        "REPUT_CLIENT_CERTIFICATE_FILE and REPUT_CLIENT_KEY_FILE. Exit codes: 0 exported, 1 failed, 2 wrong usage.",
     )
     add = parser.add_argument
     add("--endpoint", required=True, metavar="HOST:PORT", help="the Indexer; several separated by commas")

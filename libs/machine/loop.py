@@ -2,7 +2,7 @@
 """SupervisedLoop: one asyncio task that does a step again and again, and outlives its failures.
 
 Invariants: at most one step runs at a time; after a failure the next step waits, longer with each failure in a row and
-with jitter, so that many loops do not return in lockstep; `wake` ends any waiting between good steps, but not the back-off.
+with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off.
 Callers: the event loop's thread only. `last_error` is None while the last step was good.
 """
 

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration: a frozen dataclass filled from defaults < TOML file < environment < flags.
+
+Invariants: every value has one source; an unknown key is an error that names the nearest known one; a value that passes
+has the type and the bounds of its field (msgspec checks), and the class's own checks agreed.
+A field that is itself a dataclass is a group: its fields are settings of the same section. The sentence under each
+field (or `msgspec.Meta(description=...)`) describes it; docs/configuration.md and `reput config show` print it.
+Read once, by the process shell; engines get the dataclass.
+"""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import itertools
+import textwrap
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from libs.runtime.errors import ConfigError
+
+T = TypeVar("T")
+
+SECTIONS = ("commitlog", "indexer", "janitor")
+"""Tables that a configuration file may have; one file may configure all services."""
+
+SECRET_SUFFIXES = ("_password", "_secret", "_token")
+"""Fields whose names end so are never printed. A file that holds a secret is named `…_file` and may be shown."""
+
+MASK = "********"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting of a configuration class, as documentation and messages need it."""
+
+    name: str
+    type: Any
+    default: object
+    description: str
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is dataclasses.MISSING
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value must not be printed."""
+        return self.name.endswith(SECRET_SUFFIXES)
+
+    @property
+    def expectation(self) -> str:
+        """What a value must be, as in `an integer from 0 to 65535`."""
+        return expectation(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as a source has it. Text may stand for a number or a boolean where the source knows only text."""
+
+    value: object
+    source: str
+    is_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective value and where it came from."""
+
+    field: Field
+    value: object
+    source: str
+
+    @property
+    def shown_value(self) -> str:
+        """The value as text, or a mask for a secret."""
+        return MASK if self.field.is_secret and self.value else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """A checked configuration with the source of each value, in the order of the fields."""
+
+    value: T
+    settings: tuple[Setting, ...]
+
+
+def load(
+    cls: type[T],
+    *,
+    section: str,
+    file: Path | None = None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+) -> Loaded[T]:
+    """Merge the sources of one service and check them.
+
+    `section` names the table of the TOML file and the middle of REPUT_<SECTION>_<FIELD>. `flags` maps field names to
+    values; None means that the flag was not given. Raises ConfigError, one line.
+    """
+    assert section in SECTIONS
+    fields = fields_of(cls)
+    known = {field.name: field for field in fields}
+    assert len(known) == len(fields), "two groups have a field of the same name"
+    given: dict[str, Given] = {}
+    given.update(_from_file(file, section, known))
+    given.update(_from_environment(environment, section, known))
+    given.update(_from_flags(flags, known))
+    settings = tuple(_setting(field, given.get(field.name), section) for field in known.values())
+    try:
+        value = _build(cls, {setting.field.name: setting.value for setting in settings})
+    except ValueError as error:
+        raise ConfigError(f"configuration of {section}: {error}") from error
+    return Loaded(value, settings)
+
+
+def fields_of(cls: type, defaults: object = None) -> list[Field]:
+    """Return the settings of a configuration class and its groups, in order. Every one needs a sentence.
+
+    `defaults` is an instance whose values replace the class's own defaults, as a group's are.
+    """
+    assert dataclasses.is_dataclass(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
+    sentences = _sentences(cls)
+    fields: list[Field] = []
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        default = getattr(defaults, field.name, field.default)
+        if dataclasses.is_dataclass(kind):
+            assert isinstance(kind, type)
+            fields += fields_of(kind, default)
+            continue
+        description = _description(kind) or sentences.get(field.name, "")
+        assert description, f"{cls.__name__}.{field.name} has no sentence under it"
+        fields.append(Field(field.name, kind, default, description))
+    return fields
+
+
+def environment_name(section: str, name: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"REPUT_{section}_{name}".upper()
+
+
+def flag_name(name: str) -> str:
+    """Return the command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def expectation(kind: Any) -> str:
+    """Put a field's type and bounds into words."""
+    bounds = ""
+    if typing.get_origin(kind) is Annotated:
+        kind, *metas = typing.get_args(kind)
+        bounds = _bounds(next(meta for meta in metas if isinstance(meta, msgspec.Meta)))
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(str(choice) for choice in typing.get_args(kind))
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join("nothing" if part is type(None) else expectation(part) for part in typing.get_args(kind))
+    words = {int: "an integer", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+    return words[kind] + bounds
+
+
+def _build(cls: type[T], values: Mapping[str, object]) -> T:
+    """Make the dataclass and its groups from flat values, and let `check()`, where there is one, agree."""
+    assert dataclasses.is_dataclass(cls)
+    hints = typing.get_type_hints(cls)
+    parts = {
+        field.name: _build(hints[field.name], values)
+        if dataclasses.is_dataclass(hints[field.name])
+        else values[field.name]
+        for field in dataclasses.fields(cls)
+    }
+    made = cls(**parts)
+    check = getattr(made, "check", None)
+    if check is not None:
+        check()
+    return made
+
+
+def _description(kind: Any) -> str:
+    metas = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
+    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
+
+
+def _bounds(meta: msgspec.Meta) -> str:
+    if meta.ge is not None and meta.le is not None:
+        return f" from {meta.ge} to {meta.le}"
+    if meta.ge is not None:
+        return f" of at least {meta.ge}"
+    if meta.le is not None:
+        return f" of at most {meta.le}"
+    return ""
+
+
+def _sentences(cls: type) -> dict[str, str]:
+    """Collect the string under each field, the class's own and those of its bases."""
+    sentences: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        if not dataclasses.is_dataclass(base):
+            continue
+        body = typing.cast("ast.ClassDef", ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
+        for statement, following in itertools.pairwise(body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    sentences[name] = " ".join(text.split())
+    return sentences
+
+
+def _from_file(file: Path | None, section: str, known: Mapping[str, Field]) -> dict[str, Given]:
+    if file is None:
+        return {}
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not a TOML file: {error}") from error
+    for table in document:
+        if table not in SECTIONS:
+            raise ConfigError(f"{file}: unknown table or key [{table}]{_nearest(table, SECTIONS)}")
+    values = document.get(section, {})
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file}: {section} must be a table")
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{file}: unknown key {name} in [{section}]{_nearest(name, known)}")
+    return {name: Given(value, f"{file}: [{section}] {name}", is_text=False) for name, value in values.items()}
+
+
+def _from_environment(environment: Mapping[str, str], section: str, known: Mapping[str, Field]) -> dict[str, Given]:
+    prefix = environment_name(section, "")
+    names = {environment_name(section, name): name for name in known}
+    given: dict[str, Given] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(prefix):
+            continue
+        if variable not in names or value.startswith("tcp://"):
+            hint = _nearest(variable, names)
+            if value.startswith("tcp://") or variable.startswith((f"{prefix}SERVICE_", f"{prefix}PORT_")):
+                hint = "; Kubernetes made it for a Service of this name: set enableServiceLinks: false in the pod"
+            raise ConfigError(f"unknown environment variable {variable}{hint}")
+        given[names[variable]] = Given(value, f"environment {variable}", is_text=True)
+    return given
+
+
+def _from_flags(flags: Mapping[str, object], known: Mapping[str, Field]) -> dict[str, Given]:
+    for name in flags:
+        if name not in known:
+            raise ConfigError(f"unknown flag {flag_name(name)}{_nearest(flag_name(name), map(flag_name, known))}")
+    return {
+        name: Given(value, f"flag {flag_name(name)}", is_text=isinstance(value, str))
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+def _setting(field: Field, given: Given | None, section: str) -> Setting:
+    if given is None:
+        if field.is_required:
+            variable = environment_name(section, field.name)
+            raise ConfigError(
+                f"{field.name} is not set: give {flag_name(field.name)}, {variable} or {field.name} in [{section}]"
+            )
+        return Setting(field, field.default, "default")
+    try:
+        value = msgspec.convert(given.value, field.type, strict=not given.is_text, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        shown = MASK if field.is_secret else repr(given.value)
+        raise ConfigError(f"{field.name} is {shown} ({given.source}), but must be {field.expectation}") from error
+    return Setting(field, value, given.source)
+
+
+def _decode(kind: type, raw: object) -> object:
+    """Msgspec's hook for types that it does not know: paths, which are text in every source."""
+    if kind is Path and isinstance(raw, str) and raw:
+        return Path(raw)
+    raise ValueError("not a path")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""

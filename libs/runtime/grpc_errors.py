@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a raised error to `google.rpc.Status`: each service has one table, and this module applies it.
+
+Invariants: every failed call carries one ErrorInfo with domain "reput" and a reason of the ErrorReason proto; arguments
+at fault also a BadRequest, refusals that pass a RetryInfo. An error that no table knows is a bug: the caller learns
+INTERNAL and no detail, the log gets the traceback. docs/errors.md tells what clients do about each reason.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from reput.common.v1.error_reason_pb2 import ErrorReason
+
+_log = logging.getLogger(__name__)
+
+DOMAIN = "reput"
+"""The `domain` of every ErrorInfo."""
+
+STATUS_METADATA_KEY = "grpc-status-details-bin"
+"""Trailing metadata in which gRPC carries the serialized google.rpc.Status."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """How one class of errors travels.
+
+    `reason` is a name of ErrorReason without its prefix. `metadata` names attributes of the error that go into
+    ErrorInfo under the same names; one that is None is left out. `retry_after_ms` adds a RetryInfo.
+    """
+
+    code: grpc.StatusCode
+    reason: str
+    metadata: tuple[str, ...] = ()
+    retry_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        assert f"ERROR_REASON_{self.reason}" in ErrorReason.keys(), f"{self.reason} is not in the ErrorReason proto"  # noqa: SIM118
+
+
+ErrorTable = Mapping[type[Exception], ErrorRow]
+
+
+class MalformedRequest(Exception):
+    """The bytes of a request are not a message of its type."""
+
+    def __init__(self, message_name: str) -> None:
+        super().__init__(f"the request is not a valid {message_name}")
+
+
+class NotReady(Exception):
+    """The server recovers its store and takes no calls yet."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is recovering its store")
+
+
+class Stopping(Exception):
+    """The server shuts down and takes no new calls."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
+class Unauthenticated(Exception):
+    """The call has no valid bearer token."""
+
+    def __init__(self) -> None:
+        super().__init__("a valid bearer token is needed in the metadata key authorization")
+
+
+BASE_TABLE: ErrorTable = {
+    MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+    NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
+    Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
+    Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+}
+"""Errors that the shell itself raises, the same for every service. A service's own table comes first."""
+
+_INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
+
+
+def status_of(error: Exception, table: ErrorTable) -> Status:
+    """Return the status that a client gets for this error; logs a traceback when no row knows it."""
+    row = _find(error, table)
+    if row is None:
+        _log.error("unexpected %s: %s", type(error).__name__, error, exc_info=error)
+        return _status(_INTERNAL, "internal error; the server's log has the details", [_error_info(_INTERNAL, error)])
+    details: list[Message] = [_error_info(row, error)]
+    if row.retry_after_ms is not None:
+        delay = Duration()
+        delay.FromMilliseconds(row.retry_after_ms)
+        details.append(RetryInfo(retry_delay=delay))
+    field = getattr(error, "field", "")
+    if row.code is grpc.StatusCode.INVALID_ARGUMENT and field:
+        violation = BadRequest.FieldViolation(field=str(field), description=str(error))
+        details.append(BadRequest(field_violations=[violation]))
+    return _status(row, str(error), details)
+
+
+def code_of(status: Status) -> grpc.StatusCode:
+    """Return gRPC's name for the code of a status."""
+    return next(code for code in grpc.StatusCode if code.value[0] == status.code)
+
+
+def _find(error: Exception, table: ErrorTable) -> ErrorRow | None:
+    for rows in (table, BASE_TABLE):
+        for kind in type(error).__mro__:
+            if kind in rows:
+                return rows[kind]
+    return None
+
+
+def _error_info(row: ErrorRow, error: Exception) -> ErrorInfo:
+    values = {name: getattr(error, name) for name in row.metadata}
+    metadata = {name: str(value) for name, value in values.items() if value is not None}
+    return ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=metadata)
+
+
+def _status(row: ErrorRow, message: str, details: list[Message]) -> Status:
+    packed = []
+    for detail in details:
+        packed.append(Any())
+        packed[-1].Pack(detail)
+    return Status(code=row.code.value[0], message=message, details=packed)

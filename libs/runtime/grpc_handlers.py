@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a servicer object to gRPC handlers that move raw bytes.
+
+Every method is registered without (de)serializers, so that a malformed request is our INVALID_ARGUMENT and not gRPC's
+INTERNAL, and hot methods can take the bytes as they came. The wrapper around each method does, once for all services:
+refuse while not ready, parse, trace, count, turn raised errors into rich statuses, let cancellation pass.
+Servicer methods have the names of the RPCs. Unary answers are returned; streamed answers come from async generators.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from libs.runtime.grpc_errors import (
+    STATUS_METADATA_KEY,
+    ErrorTable,
+    MalformedRequest,
+    NotReady,
+    Stopping,
+    code_of,
+    status_of,
+)
+from libs.runtime.telemetry import Telemetry
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+Handler = Callable[[Any, Context], Awaitable[bytes | None]]
+
+
+class Gate(Protocol):
+    """Whether calls may come in. The server owns it."""
+
+    is_ready: bool
+    is_stopping: bool
+
+
+def service_handler(
+    service: ServiceDescriptor,
+    servicer: object,
+    *,
+    raw: Collection[str] = (),
+    errors: ErrorTable,
+    gate: Gate,
+    telemetry: Telemetry,
+) -> grpc.GenericRpcHandler:
+    """Make the handler of one proto service. Methods named in `raw` get each request as bytes.
+
+    A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
+    served: callers get UNIMPLEMENTED.
+    """
+    offered = {name for name in dir(servicer) if name[0].isupper()} | set(raw)
+    unknown = offered - {method.name for method in service.methods}
+    assert not unknown, f"{service.full_name} has no method {unknown}"
+    handlers = {}
+    for method in service.methods:
+        behaviour = getattr(servicer, method.name, None)
+        if behaviour is None:
+            continue
+        call = _Call(method, behaviour, is_raw=method.name in raw, errors=errors, gate=gate, telemetry=telemetry)
+        handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+_MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+class _Call:
+    """One method with all that surrounds it."""
+
+    def __init__(
+        self,
+        method: MethodDescriptor,
+        behaviour: Callable[..., Any],
+        *,
+        is_raw: bool,
+        errors: ErrorTable,
+        gate: Gate,
+        telemetry: Telemetry,
+    ) -> None:
+        self._method = method
+        self._behaviour = behaviour
+        self._parse = _identity if is_raw else _parser(method)
+        self._errors = errors
+        self._gate = gate
+        self._telemetry = telemetry
+        self._name = f"{method.containing_service.full_name}/{method.name}"
+
+    def handler(self) -> Handler:
+        """Return the coroutine function that gRPC calls for each RPC."""
+        answer: Handler = self._answer_stream if self._method.server_streaming else self._answer_unary
+        is_client_streaming = self._method.client_streaming
+
+        async def handle(request: Any, context: Context) -> bytes | None:
+            started_s = time.monotonic()
+            code = grpc.StatusCode.CANCELLED
+            with self._telemetry.server_span(self._name, context) as span:
+                try:
+                    self._check_gate()
+                    argument = self._parse_all(request) if is_client_streaming else self._parse(request)
+                    reply = await answer(argument, context)
+                except grpc.aio.AbortError:
+                    code = grpc.StatusCode.ABORTED
+                    raise
+                except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
+                    status = status_of(error, self._errors)
+                    code = code_of(status)
+                    metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
+                    await context.abort(code, status.message, metadata)
+                else:
+                    code = grpc.StatusCode.OK
+                    return reply
+                finally:
+                    span.end_with(code)
+                    self._telemetry.count_rpc(self._name, code.name, time.monotonic() - started_s)
+
+        return handle
+
+    def _check_gate(self) -> None:
+        if self._gate.is_stopping:
+            raise Stopping
+        if not self._gate.is_ready:
+            raise NotReady
+
+    async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
+        async for request in requests:
+            yield self._parse(request)
+
+    async def _answer_unary(self, argument: Any, context: Context) -> bytes:
+        return _serialized(await self._behaviour(argument, context))
+
+    async def _answer_stream(self, argument: Any, context: Context) -> None:
+        async with contextlib.aclosing(self._behaviour(argument, context)) as replies:
+            async for reply in replies:
+                await context.write(_serialized(reply))
+
+
+def _identity(data: bytes) -> bytes:
+    return data
+
+
+def _parser(method: MethodDescriptor) -> Callable[[bytes], Message]:
+    message_class = GetMessageClass(method.input_type)
+
+    def parse(data: bytes) -> Message:
+        try:
+            return message_class.FromString(data)
+        except DecodeError as error:
+            raise MalformedRequest(method.input_type.full_name) from error
+
+    return parse
+
+
+def _serialized(reply: bytes | Message) -> bytes:
+    return reply if isinstance(reply, bytes) else reply.SerializeToString()

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GrpcServer: a grpc.aio server with what every service of ours serves: health, reflection, limits, TLS, tokens.
+
+States: made -> add_service... -> start (listens, answers RECOVERING) -> set_ready (serves) -> drain (answers STOPPING)
+-> stop. Health says SERVING only between set_ready and drain. Callers: the event loop that it was started on.
+Not handled: what the calls mean (servicers), when to change state (libs.runtime.process).
+"""
+
+import errno
+import hmac
+import ipaddress
+import os
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import TypeVar, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_health.v1.health import aio as aio_health
+from grpc_reflection.v1alpha import reflection
+
+from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
+from libs.runtime.grpc_errors import BASE_TABLE, STATUS_METADATA_KEY, ErrorTable, Unauthenticated, code_of, status_of
+from libs.runtime.grpc_handlers import service_handler
+from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+REQUEST_SLACK_BYTES = 1 << 20
+"""gRPC itself refuses, without a reason of ours, only what is this much above our own limit."""
+
+RESPONSE_SIZE_BYTES_MAX = 64 << 20
+"""Bound of one response; services keep theirs far below."""
+
+PING_INTERVAL_MS_MIN = 5_000
+"""Clients may ping this often, also without calls; gRPC's default of five minutes answers with too_many_pings."""
+
+KEEPALIVE_INTERVAL_MS = 60_000
+"""The server pings as often, so that calls of clients that vanished end."""
+
+KEEPALIVE_TIMEOUT_MS = 20_000
+
+
+class GrpcServer:
+    """See the module. `errors` is the service's table; `telemetry` counts and traces the calls."""
+
+    def __init__(
+        self, config: ServerConfig, *, errors: ErrorTable, telemetry: Telemetry, request_size_bytes_max: int
+    ) -> None:
+        self.is_ready = False
+        self.is_stopping = False
+        self.port = 0
+        self._config = config
+        self._errors = errors
+        self._telemetry = telemetry
+        self._health = aio_health.HealthServicer()
+        self._service_names: list[str] = []
+        self._server = grpc.aio.server(
+            interceptors=[_TokenInterceptor(config.token_file)] if config.token_file is not None else [],
+            options=_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
+            maximum_concurrent_rpcs=config.concurrent_rpc_max,
+        )
+
+    def add_service(self, service: ServiceDescriptor, servicer: object, *, raw: Collection[str] = ()) -> None:
+        """Serve a proto service; see `service_handler`. Before `start`."""
+        handler = service_handler(service, servicer, raw=raw, errors=self._errors, gate=self, telemetry=self._telemetry)
+        self._server.add_generic_rpc_handlers((handler,))
+        self._service_names.append(service.full_name)
+
+    async def start(self) -> None:
+        """Listen and answer; calls get RECOVERING until `set_ready`. Raises PortInUse, ListenFailed or ConfigError."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server
+        )
+        await self._set_health(is_serving=False)
+        self._listen()
+        await self._server.start()
+
+    async def set_ready(self) -> None:
+        """Take calls; health says SERVING."""
+        self.is_ready = True
+        await self._set_health(is_serving=True)
+
+    async def drain(self) -> None:
+        """Refuse new calls with STOPPING, so that load balancers and clients turn away; running calls go on."""
+        self.is_stopping = True
+        await self._set_health(is_serving=False)
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop listening; calls that still run after the grace are cancelled."""
+        self.is_stopping = True
+        await self._server.stop(grace_s)
+
+    async def _set_health(self, *, is_serving: bool) -> None:
+        statuses = health_pb2.HealthCheckResponse
+        status = statuses.SERVING if is_serving else statuses.NOT_SERVING
+        for name in ("", *self._service_names):
+            await self._health.set(name, status)
+
+    def _listen(self) -> None:
+        config = self._config
+        host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
+        address = f"{host}:{config.port}"
+        credentials = _credentials(config)
+        if credentials is None and not config.allow_insecure and not _is_loopback(config.listen_host):
+            raise ConfigError(
+                f"listen_host {config.listen_host} can be reached from other machines: set tls_certificate_file and "
+                "tls_key_file, or allow_insecure = true"
+            )
+        _probe(config.listen_host, config.port, address)
+        try:
+            if credentials is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ListenFailed(address, reason=str(error)) from error
+        if config.unix_socket is not None:
+            _probe_unix(config.unix_socket)
+            self._server.add_insecure_port(f"unix:{config.unix_socket}")
+
+
+def _options(receive_size_bytes_max: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", receive_size_bytes_max),
+        ("grpc.max_send_message_length", RESPONSE_SIZE_BYTES_MAX),
+        ("grpc.so_reuseport", 0),  # a second process on the port must fail, not share it
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ]
+
+
+def _read(setting: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error
+
+
+def _credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
+    if config.tls_certificate_file is None or config.tls_key_file is None:
+        return None
+    certificate = _read("tls_certificate_file", config.tls_certificate_file)
+    key = _read("tls_key_file", config.tls_key_file)
+    client_ca = None
+    if config.tls_client_ca_file is not None:
+        client_ca = _read("tls_client_ca_file", config.tls_client_ca_file)
+    return grpc.ssl_server_credentials([(key, certificate)], client_ca, require_client_auth=client_ca is not None)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _probe(host: str, port: int, address: str) -> None:
+    """Try the address with a plain socket, because gRPC hides the reason and writes it to standard error itself."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(address, setting="port") from error
+        raise ListenFailed(address, reason=error.strerror or str(error)) from error
+
+
+def _probe_unix(path: Path) -> None:
+    """Refuse a socket that somebody serves; one that a killed process left is replaced by gRPC."""
+    address = f"unix:{path}"
+    if not os.access(path.parent, os.W_OK):
+        raise ListenFailed(address, reason="the directory is missing or can't be written")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+    raise PortInUse(address, setting="unix_socket")
+
+
+class _TokenInterceptor(grpc.aio.ServerInterceptor):
+    """Lets only calls with the right bearer token through, except health checks, which orchestrators make without."""
+
+    def __init__(self, token_file: Path) -> None:
+        token = _read("token_file", token_file).strip()
+        if not token:
+            raise ConfigError(f"token_file: {token_file}: the file is empty")
+        self._expected = b"Bearer " + token
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Q, A] | None:
+        """Pass the call on, or answer it with UNAUTHENTICATED before its body is read."""
+        if handler_call_details.method.startswith(f"/{HEALTH_SERVICE}/"):
+            return await continuation(handler_call_details)
+        given = b""
+        for key, value in handler_call_details.invocation_metadata or ():
+            if key == "authorization":
+                given = value.encode() if isinstance(value, str) else value
+        if hmac.compare_digest(given, self._expected):
+            return await continuation(handler_call_details)
+        return cast("grpc.RpcMethodHandler[Q, A]", grpc.stream_stream_rpc_method_handler(_refuse))
+
+
+async def _refuse(_requests: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+    status = status_of(Unauthenticated(), BASE_TABLE)
+    await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))

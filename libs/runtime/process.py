@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process shell: runs one service from its command line to its exit code.
+
+Order: check the interpreter, read the configuration, set up memory and telemetry, bind the port, open the service,
+serve, wait for SIGTERM, SIGINT or a failure, refuse new calls, drain, stop the server, close the service.
+Invariants: whoever can't start learns why in one line on standard error, without a traceback; the service is closed on
+every way out, except when the process dies.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+import uvloop
+
+from libs.formats.errors import FormatError
+from libs.machine import failpoints
+from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
+from libs.runtime.errors import ConfigError, PortInUse, StartError
+from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.telemetry import Telemetry, set_up
+from libs.store.errors import StoreError, StoreLocked, SyncFailed
+
+_log = structlog.get_logger(__name__)
+
+MMAP_THRESHOLD_BYTES = 1 << 30
+TRIM_THRESHOLD_BYTES = (1 << 31) - 1
+TOP_PAD_BYTES = 64 << 20
+"""By default glibc maps and unmaps memory for every large gRPC message, which halves the rate of 1 MiB chunks."""
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
+
+CLOSE_TIMEOUT_S = 60.0
+"""How long closing may take, syncs included; after it the process ends as in a crash, and the next start recovers."""
+
+
+class ExitCode(IntEnum):
+    """What the process tells whoever started it."""
+
+    CLEAN = 0
+    FAILURE = 1
+    USAGE = 2
+    SEALED = 3
+    ADDRESS_IN_USE = 4
+    STORE_LOCKED = 5
+
+
+EXIT_CODES: Mapping[type[BaseException], ExitCode] = {
+    ConfigError: ExitCode.USAGE,
+    SyncFailed: ExitCode.SEALED,
+    PortInUse: ExitCode.ADDRESS_IN_USE,
+    StoreLocked: ExitCode.STORE_LOCKED,
+}
+"""Errors with a code of their own; all others give FAILURE."""
+
+EXPECTED_ERRORS = (StartError, StoreError, FormatError, OSError)
+"""Errors of the world: their text is enough. Anything else is a bug and is logged with its traceback."""
+
+
+class ServiceSettings(Protocol):
+    """What the shell needs of a service's settings."""
+
+    @property
+    def server(self) -> ServerConfig:
+        """Where and how to listen."""
+        ...
+
+    @property
+    def telemetry(self) -> TelemetryConfig:
+        """What to tell."""
+        ...
+
+
+class Service(Protocol):
+    """What a bootstrap builds."""
+
+    server: GrpcServer
+
+    async def open(self) -> None:
+        """Recover the store and start the loops. The server answers meanwhile, with RECOVERING."""
+        ...
+
+    async def drain(self) -> None:
+        """End long polls and streams soon; new calls are refused already."""
+        ...
+
+    async def close(self) -> None:
+        """Flush and close everything. Called once, after `open` succeeded, failed half-way or was cancelled.
+
+        A thread that `open` started may still be at work when it was cancelled: leave the store as a crash would.
+        """
+        ...
+
+
+S = TypeVar("S", bound=ServiceSettings)
+V = TypeVar("V", bound=Service)
+
+
+class Shell:
+    """What the process offers to its service."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+        self.error: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+
+    def fail(self, error: BaseException) -> None:
+        """End the process because the service can't go on; the first error gives the exit code. From any thread."""
+        self._loop.call_soon_threadsafe(self._end, error)
+
+    def stop(self) -> None:
+        """End the process in an orderly way, as SIGTERM does. From the event loop."""
+        self._ended.set()
+
+    async def wait_ended(self) -> None:
+        """Return when `stop` or `fail` was called."""
+        await self._ended.wait()
+
+    def _end(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+        self._ended.set()
+
+
+def main(
+    arguments: Sequence[str], *, section: str, settings_class: type[S], build: Callable[[S, Shell], Service]
+) -> int:
+    """Run a service until it is told to stop, and return the exit code.
+
+    Arguments are `--config FILE` and one flag for each setting. The environment is read here and nowhere else.
+    """
+    if not __debug__:
+        return _end_with(f"reput {section}: assertions guard the store: do not run with python -O or PYTHONOPTIMIZE")
+    try:
+        failpoints.arm_text(os.environ.get("REPUT_FAILPOINTS", ""))
+        loaded = parse(arguments, section=section, settings_class=settings_class, environment=os.environ)
+    except (ConfigError, ValueError) as error:
+        return _end_with(f"reput {section}: {error}")
+    tune_memory()
+    raise_descriptor_limit()
+    return uvloop.run(_run(section, loaded.value, build))
+
+
+def parse(
+    arguments: Sequence[str], *, section: str, settings_class: type[S], environment: Mapping[str, str]
+) -> Loaded[S]:
+    """Read a command line and what it refers to. Raises ConfigError; argparse exits for --help and unknown flags."""
+    parser = argparse.ArgumentParser(prog=f"reput serve {section}", allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with a table for each service")
+    for field in fields_of(settings_class):
+        variable = environment_name(section, field.name)
+        text = f"{field.description} Must be {field.expectation}; default {field.default}; also {variable}."
+        parser.add_argument(flag_name(field.name), help=text.replace("%", "%%"), metavar="VALUE")
+    flags = vars(parser.parse_args(arguments))
+    file = flags.pop("config")
+    return load(settings_class, section=section, file=file, environment=environment, flags=flags)
+
+
+def tune_memory() -> None:
+    """Make malloc keep large blocks instead of mapping each anew. Has no effect where libc has no mallopt."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+        mallopt(M_TOP_PAD, TOP_PAD_BYTES)
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open files as the system lets us; a mapped file takes two."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.asynccontextmanager
+async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[V]:
+    """Run a service inside this process, for tests: serves within the block, is stopped in order after it.
+
+    An error that the service reports by `Shell.fail` is raised at the end of the block.
+    """
+    shell = Shell(Telemetry.off())
+    service = build(settings, shell)
+    try:
+        async with _started(service, settings.server):
+            await _open(service)
+            yield service
+    finally:
+        shell.telemetry.shutdown()
+    if shell.error is not None:
+        raise shell.error
+
+
+async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) -> int:
+    telemetry: Telemetry | None = None
+    try:
+        telemetry = set_up(section, settings.telemetry)
+        shell = Shell(telemetry)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
+        service = build(settings, shell)
+        await _serve(service, shell, settings.server)
+    except EXPECTED_ERRORS as error:
+        return _end_with(f"reput {section}: {error}", _exit_code(error))
+    except Exception as error:  # noqa: BLE001 - a bug: the log gets all of it, the exit code tells the starter
+        _log.exception("the service failed", error=str(error))
+        return ExitCode.FAILURE
+    finally:
+        if telemetry is not None:
+            telemetry.shutdown()
+    return ExitCode.CLEAN
+
+
+async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
+    """Start, wait for the end, stop. Raises what made the service fail."""
+    async with _started(service, config):
+        opening = asyncio.ensure_future(_open(service))
+        ended = asyncio.ensure_future(shell.wait_ended())
+        await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()
+            _log.info("serving", port=service.server.port)
+            await ended
+        else:
+            opening.cancel()
+            await asyncio.wait([opening])
+        _log.info("stopping")
+    if shell.error is not None:
+        raise shell.error
+    _log.info("stopped")
+
+
+async def _open(service: Service) -> None:
+    await service.open()
+    await service.server.set_ready()
+
+
+@contextlib.asynccontextmanager
+async def _started(service: Service, config: ServerConfig) -> AsyncIterator[None]:
+    """Listen within the block; after it refuse, drain, stop and close, each whatever becomes of the steps before it."""
+    grace_s = config.drain_timeout_ms / 1000
+    try:
+        await service.server.start()
+    except StartError:
+        await service.server.stop(0)
+        raise
+    async with contextlib.AsyncExitStack() as steps:
+        steps.push_async_callback(_close, service)
+        steps.push_async_callback(service.server.stop, grace_s)
+        steps.push_async_callback(_drain, service, grace_s)
+        yield
+
+
+async def _drain(service: Service, grace_s: float) -> None:
+    await service.server.drain()
+    try:
+        async with asyncio.timeout(grace_s):
+            await service.drain()
+    except TimeoutError:
+        _log.warning("draining took too long, the remaining calls are cancelled", drain_timeout_s=grace_s)
+
+
+async def _close(service: Service) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await service.close()
+    except TimeoutError:
+        raise TimeoutError(f"closing the store took longer than {CLOSE_TIMEOUT_S:.0f} s") from None
+
+
+def _exit_code(error: BaseException) -> ExitCode:
+    return next((EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES), ExitCode.FAILURE)
+
+
+def _end_with(line: str, code: ExitCode = ExitCode.USAGE) -> ExitCode:
+    sys.stderr.write(line.replace("\n", " ") + "\n")
+    return code

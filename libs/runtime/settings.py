@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings that every service has beside those of its engine: where it listens, whom it lets in, what it tells.
+
+Values only. A bootstrap puts them next to its engine's configuration, and `libs.runtime.config` reads all of them from
+one section.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Settings of the gRPC server. An empty file name means: not used."""
+
+    listen_host: str = "127.0.0.1"
+    """Address to listen on; a host name, an IPv4 or an IPv6 address. Beyond loopback TLS is required."""
+
+    port: Port
+    """Port to listen on; 0 takes any free one."""
+
+    unix_socket: Path | None = None
+    """Path of a Unix socket to listen on as well, for callers on the same host; it needs no TLS."""
+
+    tls_certificate_file: Path | None = None
+    """PEM file with the server's certificate chain; without it the port serves plain text."""
+
+    tls_key_file: Path | None = None
+    """PEM file with the private key of the certificate."""
+
+    tls_client_ca_file: Path | None = None
+    """PEM file with the authorities whose client certificates are accepted; without it clients show none."""
+
+    token_file: Path | None = None
+    """File with the bearer token that every call but health checks must carry; without it none is asked for."""
+
+    allow_insecure: bool = False
+    """Listen beyond loopback without TLS all the same. Everybody who reaches the port can then read and write."""
+
+    concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
+    """Most calls at once, long polls and streams counted; further ones are refused with RESOURCE_EXHAUSTED."""
+
+    drain_timeout_ms: Annotated[int, Meta(ge=0)] = 10_000
+    """How long, in milliseconds, a stop waits for the calls that are under way."""
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file need each other")
+        if self.tls_client_ca_file is not None and self.tls_certificate_file is None:
+            raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TelemetryConfig:
+    """Settings of logs, metrics and traces."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severity that is logged."""
+
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """Form of the log lines on standard error; auto is console on a terminal and JSON elsewhere."""
+
+    metrics_host: str = "127.0.0.1"
+    """Address of the Prometheus endpoint; it has no access control."""
+
+    metrics_port: Port
+    """Port of the Prometheus endpoint; 0 turns it off."""
+
+    otlp_endpoint: str = ""
+    """Where traces go by OTLP over gRPC, for example http://127.0.0.1:4317; empty sends none."""
+
+    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    """Share of the calls without a traced caller that are traced; a caller's own decision always wins."""

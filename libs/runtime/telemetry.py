@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telemetry: logs to standard error, metrics for Prometheus, traces by OTLP. The engines count; this room reports.
+
+Invariants: while no OTLP endpoint is set, no span is made and no interceptor runs, so tracing costs nothing; metrics
+are collected only when somebody asks for them. One object per process, passed to who needs it; only logging is global.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import grpc
+import structlog
+from opentelemetry import propagate, trace
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.instrumentation.grpc import aio_client_interceptors
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from prometheus_client import CollectorRegistry, start_http_server
+
+from libs.runtime.errors import ListenFailed, PortInUse
+from libs.runtime.settings import TelemetryConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+DURATION_BUCKETS_S = (0.000_25, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+"""Edges of the histogram of call durations: from a memory acknowledgement to a long poll."""
+
+SNAPSHOT_AGE_S_MAX = 0.05
+"""Fields that are read within this time belong to one collection."""
+
+_NO_SPAN = trace.INVALID_SPAN
+
+
+class ServerSpan:
+    """The span of one served call, or nothing."""
+
+    def __init__(self, span: trace.Span = _NO_SPAN) -> None:
+        self._span = span
+
+    def end_with(self, code: grpc.StatusCode) -> None:
+        """Record how the call ended."""
+        if self._span.is_recording():
+            self._span.set_attribute("rpc.grpc.status_code", code.value[0])
+            if code is not grpc.StatusCode.OK:
+                self._span.set_status(Status(StatusCode.ERROR, code.name))
+
+
+class Telemetry:
+    """What a service reports through. Make it with `set_up`, or `off` where nothing is to be reported."""
+
+    def __init__(self, service: str, *, exporter: SpanExporter | None, trace_ratio: float) -> None:
+        resource = Resource.create({"service.name": f"reput-{service}"})
+        self.service = service
+        self.registry = CollectorRegistry()
+        self._reader = PrometheusMetricReader(registry=self.registry)
+        self._meter_provider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
+        self._meter = self._meter_provider.get_meter("reput")
+        self._rpc_duration = self._meter.create_histogram(
+            f"reput_{service}_rpc_duration_seconds",
+            description="Duration of served calls; streams count when they end.",
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
+        )
+        self._tracer_provider: TracerProvider | None = None
+        self._tracer: trace.Tracer | None = None
+        if exporter is not None:
+            sampler = ParentBasedTraceIdRatio(trace_ratio)
+            self._tracer_provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+            self._tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
+            self._tracer = self._tracer_provider.get_tracer("reput")
+        self._http: tuple[Any, threading.Thread] | None = None
+
+    @classmethod
+    def off(cls, service: str = "test") -> Self:
+        """Report nothing to nobody; for tests and tools."""
+        return cls(service, exporter=None, trace_ratio=0)
+
+    def serve_metrics(self, host: str, port: int) -> int:
+        """Open the Prometheus endpoint and return its port. Raises PortInUse or ListenFailed."""
+        address = f"{host}:{port}"
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(address, setting="metrics_port") from error
+            raise ListenFailed(address, reason=error.strerror or str(error)) from error
+        self._http = (server, thread)
+        return int(server.server_port)
+
+    def observe(self, name: str, statistics: "Callable[[], DataclassInstance]") -> None:
+        """Report the numbers of a dataclass that `statistics` returns, as `reput_<service>_<name>_<field>`.
+
+        Fields that end in `_total` are counters, others gauges; the unit is the end of the field's name. `statistics`
+        is called in the endpoint's thread, once per collection; it must be quick and must not need the event loop.
+        """
+        snapshot = _Snapshot(statistics)
+        for field in dataclasses.fields(statistics()):
+            full_name = f"reput_{self.service}_{name}_{field.name}"
+            callback = snapshot.observer(field.name)
+            if field.name.endswith("_total"):
+                self._meter.create_observable_counter(full_name.removesuffix("_total"), [callback])
+            else:
+                self._meter.create_observable_gauge(full_name, [callback])
+
+    def count_rpc(self, method: str, code_name: str, duration_s: float) -> None:
+        """Count one served call. Thread-safe."""
+        self._rpc_duration.record(duration_s, {"method": method, "code": code_name})
+
+    @contextlib.contextmanager
+    def server_span(self, method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> Iterator[ServerSpan]:
+        """Run a block as the span of a served call, child of the caller's span if the metadata carry one (W3C)."""
+        if self._tracer is None:
+            yield ServerSpan()
+            return
+        carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        attributes = {"rpc.system": "grpc", "rpc.method": method}
+        with self._tracer.start_as_current_span(
+            method,
+            propagate.extract(carrier),
+            SpanKind.SERVER,
+            attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            yield ServerSpan(span)
+
+    def client_interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
+        """Return what a channel to another service needs so that its calls are traced; nothing when nobody exports."""
+        if self._tracer_provider is None:
+            return []
+        interceptors = aio_client_interceptors(tracer_provider=self._tracer_provider)  # type: ignore[no-untyped-call]
+        return [
+            interceptor for interceptor in interceptors if isinstance(interceptor, grpc.aio.UnaryUnaryClientInterceptor)
+        ]
+
+    def shutdown(self) -> None:
+        """Export what is left and close the endpoint. May be repeated."""
+        if self._http is not None:
+            server, thread = self._http
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            self._http = None
+        if self._tracer_provider is not None:
+            self._tracer_provider.shutdown()
+            self._tracer_provider = self._tracer = None
+
+
+def set_up(service: str, config: TelemetryConfig) -> Telemetry:
+    """Configure logging and open what the configuration asks for. Raises PortInUse or ListenFailed."""
+    set_up_logging(service, config.log_level, config.log_format)
+    exporter = (
+        OTLPSpanExporter(config.otlp_endpoint, insecure=config.otlp_endpoint.startswith("http://"))
+        if config.otlp_endpoint
+        else None
+    )
+    telemetry = Telemetry(service, exporter=exporter, trace_ratio=config.trace_ratio)
+    if config.metrics_port:
+        telemetry.serve_metrics(config.metrics_host, config.metrics_port)
+    return telemetry
+
+
+def set_up_logging(service: str, level: str, log_format: str) -> None:
+    """Send structlog's and the standard library's records to standard error in one form."""
+    is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _adder(service),
+        _add_trace,
+    ]
+    renderer: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        if is_console
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _adder(service: str) -> structlog.typing.Processor:
+    def add(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        event["service"] = service
+        return event
+
+    return add
+
+
+def _add_trace(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    span = trace.get_current_span().get_span_context()
+    if span.is_valid:
+        event["trace_id"] = trace.format_trace_id(span.trace_id)
+    return event
+
+
+class _Snapshot:
+    """Calls `statistics` once for all fields of one collection."""
+
+    def __init__(self, statistics: "Callable[[], DataclassInstance]") -> None:
+        self._statistics = statistics
+        self._taken: DataclassInstance | None = None
+        self._taken_s = 0.0
+
+    def observer(self, field: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        def observe(_options: CallbackOptions) -> Iterator[Observation]:
+            yield Observation(getattr(self._fresh(), field))
+
+        return observe
+
+    def _fresh(self) -> "DataclassInstance":
+        now_s = time.monotonic()
+        if self._taken is None or now_s - self._taken_s > SNAPSHOT_AGE_S_MAX:
+            self._taken, self._taken_s = self._statistics(), now_s
+        return self._taken

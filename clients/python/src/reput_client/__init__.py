@@ -1,2 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python client of Reput: Producer, Consumer and Query, synchronous and asyncio."""
+"""Python client of Reput: Producer, Consumer and Query.
+
+`connect()` makes a synchronous client; `reput_client.aio.connect()` its asyncio twin with the same methods.
+"""
+
+from reput_client._client import Admin, Client, Groups, Queries, Queues, Topics, connect
+from reput_client._consumer import Consumer
+from reput_client._errors import (
+    AbortedError,
+    AlreadyExistsError,
+    AuthenticationError,
+    DataLossError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OutOfRangeError,
+    ReputError,
+    ResourceExhaustedError,
+    ServerError,
+    UnavailableError,
+)
+from reput_client._options import Options
+from reput_client._producer import Producer
+from reput_client._producing import ProducerOptions
+from reput_client._retry import RetryPolicy
+from reput_client._types import (
+    ConsumerGroup,
+    ConsumerOffset,
+    Durability,
+    Message,
+    NewMessage,
+    PullResult,
+    PullStatus,
+    Queue,
+    SendResult,
+    Topic,
+)
+
+__all__ = [
+    "AbortedError",
+    "Admin",
+    "AlreadyExistsError",
+    "AuthenticationError",
+    "Client",
+    "Consumer",
+    "ConsumerGroup",
+    "ConsumerOffset",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Durability",
+    "FailedPreconditionError",
+    "Groups",
+    "InvalidArgumentError",
+    "Message",
+    "NewMessage",
+    "NotFoundError",
+    "Options",
+    "OutOfRangeError",
+    "OutcomeUnknownError",
+    "Producer",
+    "ProducerOptions",
+    "PullResult",
+    "PullStatus",
+    "Queries",
+    "Queue",
+    "Queues",
+    "ReputError",
+    "ResourceExhaustedError",
+    "RetryPolicy",
+    "SendResult",
+    "ServerError",
+    "Topic",
+    "Topics",
+    "UnavailableError",
+    "connect",
+]

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client: the synchronous door to a store: topics, queries, queues, groups, producer and consumer."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+import grpc
+from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
+from reput.indexer.v1 import index_service_pb2
+from reput.janitor.v1 import retention_service_pb2
+
+from reput_client import _admin_calls, _group_calls, _read_calls, _topic_calls
+from reput_client._call import Call, Pages, Service
+from reput_client._consumer import Consumer
+from reput_client._errors import DeadlineExceededError, from_rpc_error
+from reput_client._group_calls import Place
+from reput_client._options import CHANNEL_OPTIONS, Options
+from reput_client._producer import Producer
+from reput_client._producing import ProducerOptions
+from reput_client._retry import RetryPolicy
+from reput_client._types import (
+    ConsumerGroup,
+    ConsumerOffset,
+    Message,
+    PullResult,
+    Queue,
+    TimeLike,
+    Topic,
+)
+
+T = TypeVar("T")
+
+
+class Channels:
+    """The connections to the services, made when they are first used, and what every call shares. Thread-safe."""
+
+    def __init__(self, options: Options, retry: RetryPolicy) -> None:
+        self.options, self._retry = options, retry
+        self.metadata = options.metadata()
+        self._credentials = options.credentials()
+        self._channels: dict[str, grpc.Channel] = {}
+        self._methods: dict[str, Any] = {}
+
+    def channel(self, service: Service) -> grpc.Channel:
+        """The channel to a service."""
+        channel = self._channels.get(service)
+        if channel is None:
+            target = self.options.target(service)
+            if self._credentials is None:
+                channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+            else:
+                channel = grpc.secure_channel(target, self._credentials, options=CHANNEL_OPTIONS)
+            channel = self._channels.setdefault(service, channel)
+        return channel
+
+    def run(self, call: Call[T]) -> T:
+        """Run a call, with retries until the time-out. Raises ReputError."""
+        method = self._methods.get(call.path)
+        if method is None:
+            method = self._methods[call.path] = self.channel(call.service).unary_unary(
+                f"/{call.path}",
+                request_serializer=type(call.request).SerializeToString,
+                response_deserializer=call.response_type.FromString,
+            )
+        end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
+        attempt = 0
+        while True:
+            try:
+                return call.convert(method(call.request, timeout=end_s - time.monotonic(), metadata=self.metadata))
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure)
+            delay_s = self._retry.delay_s(attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None or time.monotonic() + delay_s >= end_s or isinstance(error, DeadlineExceededError):
+                raise error
+            time.sleep(delay_s)
+            attempt += 1
+
+    def pages(self, pages: Pages[T]) -> Iterator[T]:
+        """All items of a list, page by page as they are asked for."""
+        while pages.call is not None:
+            yield from pages.take(self.run(pages.call))
+
+    def close(self) -> None:
+        """End all connections."""
+        for channel in self._channels.values():
+            channel.close()
+
+
+class Topics:
+    """Topics of the CommitLog."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    def create(
+        self,
+        name: str,
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        is_readable: bool | None = None,
+        is_writable: bool | None = None,
+    ) -> Topic:
+        """Make a topic; what is None is the store's default. Raises AlreadyExistsError."""
+        return self._channels.run(
+            _topic_calls.create(
+                name,
+                read_queue_count=read_queue_count,
+                write_queue_count=write_queue_count,
+                is_readable=is_readable,
+                is_writable=is_writable,
+            )
+        )
+
+    def update(
+        self,
+        name: str,
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        is_readable: bool | None = None,
+        is_writable: bool | None = None,
+    ) -> Topic:
+        """Change a topic; what is None stays. Raises NotFoundError."""
+        return self._channels.run(
+            _topic_calls.update(
+                name,
+                read_queue_count=read_queue_count,
+                write_queue_count=write_queue_count,
+                is_readable=is_readable,
+                is_writable=is_writable,
+            )
+        )
+
+    def get(self, name: str) -> Topic:
+        """Return a topic. Raises NotFoundError."""
+        return self._channels.run(_topic_calls.get(name))
+
+    def list(self, *, include_system: bool = False) -> Iterator[Topic]:
+        """All topics by name."""
+        return self._channels.pages(_topic_calls.listing(include_system=include_system))
+
+    def delete(self, name: str) -> None:
+        """Forget a topic; its messages stay until they expire. Raises NotFoundError."""
+        self._channels.run(_topic_calls.delete(name))
+
+
+class Queries:
+    """Finds messages by key, time or id."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        page_size: int = 0,
+    ) -> Iterator[Message]:
+        """Messages with a key, newest first, stored in [start, end). Further pages are fetched as they are needed."""
+        return self._channels.pages(_read_calls.by_key(topic, key, start, end, page_size=page_size))
+
+    def by_time(
+        self,
+        topic: str,
+        *,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        queue_id: int | None = None,
+        page_size: int = 0,
+    ) -> Iterator[Message]:
+        """Messages stored in [start, end), by queue id and queue offset."""
+        return self._channels.pages(_read_calls.by_time(topic, start, end, queue_id=queue_id, page_size=page_size))
+
+    def by_id(self, message_id: str, *, topic: str = "") -> Message:
+        """The message with an offset message id, or with a unique id if a topic is given. Raises NotFoundError."""
+        return self._channels.run(_read_calls.by_id(message_id, topic))
+
+
+class Queues:
+    """Queues of the Indexer."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    def list(self, topic: str = "") -> Iterator[Queue]:
+        """All queues, or those of one topic, by topic and queue id."""
+        return self._channels.pages(_read_calls.queues(topic))
+
+    def range(self, topic: str, queue_id: int) -> Queue:
+        """The bounds of a queue. Raises NotFoundError."""
+        return self._channels.run(_read_calls.queue_range(topic, queue_id))
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time: TimeLike, *, boundary: Literal["lower", "upper"] = "lower"
+    ) -> int:
+        """Lower: the first entry at or after the time. Upper: the last entry at or before it."""
+        call = _read_calls.offset_by_time(topic, queue_id, time, is_upper=boundary == "upper")
+        return self._channels.run(call)
+
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count: int = 0,
+        size_bytes: int = 0,
+        tags: str = "*",
+        wait_s: float = 0.0,
+    ) -> PullResult:
+        """Read messages from a queue offset on, and wait for the first one up to `wait_s` (30 at most).
+
+        `tags` is "*" or tags separated by "||". Zero counts are the server's defaults (32 messages, 256 KiB).
+        """
+        call = _read_calls.pull(
+            topic, queue_id, queue_offset, count=count, size_bytes=size_bytes, tags=tags, wait_s=wait_s
+        )
+        return self._channels.run(call)
+
+
+class Groups:
+    """Offsets of consumer groups."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    def list(self) -> Iterator[ConsumerGroup]:
+        """All groups by name, with their offsets and lag."""
+        return self._channels.pages(_group_calls.listing())
+
+    def get(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
+        """The next offset of a group in a queue. Raises NotFoundError."""
+        return self._channels.run(_group_calls.get(group, topic, queue_id))
+
+    def commit(self, group: str, offsets: Iterable[ConsumerOffset]) -> None:
+        """Store the next offsets of a group; durable within 5 seconds."""
+        self._channels.run(_group_calls.commit(group, offsets))
+
+    def reset(self, group: str, topic: str, to: Place) -> tuple[ConsumerOffset, ...]:
+        """Move all of a group's offsets of a topic; durable when it returns."""
+        return self._channels.run(_group_calls.reset(group, topic, to))
+
+
+class Admin:
+    """States, segments and retention, for operators. Answers are the API's own messages (docs/api.md)."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
+        """The state of the log."""
+        return self._channels.run(_admin_calls.commitlog_status())
+
+    def indexer_status(self) -> index_service_pb2.GetStatusResponse:
+        """How far the indexes are."""
+        return self._channels.run(_admin_calls.indexer_status())
+
+    def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
+        """What the Janitor does."""
+        return self._channels.run(_admin_calls.janitor_status())
+
+    def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
+        """The retention policy in force."""
+        return self._channels.run(_admin_calls.retention_policy())
+
+    def run_retention(self, *, dry_run: bool) -> retention_service_pb2.Run:
+        """Decide now which segments expire, and delete them unless it is a dry run."""
+        return self._channels.run(_admin_calls.run_retention(dry_run=dry_run))
+
+    def retention_history(self) -> Iterator[retention_service_pb2.Run]:
+        """Past runs that deleted something or failed, newest first."""
+        return self._channels.pages(_admin_calls.retention_history())
+
+    def segments(self) -> Iterator[segment_service_pb2.Segment]:
+        """The segments of the log, oldest first."""
+        return self._channels.pages(_admin_calls.segments())
+
+
+class Client:
+    """A connection to a store. Made by `connect`; close it, or use it in a `with` block. Thread-safe.
+
+    Calls that failed for a passing reason are repeated within the time-out. All methods raise ReputError.
+    """
+
+    def __init__(self, options: Options, retry: RetryPolicy) -> None:
+        self._channels = Channels(options, retry)
+        self._retry = retry
+        self._closers: list[Callable[[], None]] = []
+        self.topics = Topics(self._channels)
+        self.query = Queries(self._channels)
+        self.queues = Queues(self._channels)
+        self.groups = Groups(self._channels)
+        self.admin = Admin(self._channels)
+
+    def producer(self, options: ProducerOptions | None = None) -> Producer:
+        """A new producer; the client closes it if you do not."""
+        producer = Producer(self._channels.channel("commitlog"), self._channels.metadata, options or ProducerOptions())
+        self._closers.append(producer.close)
+        return producer
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        queue_ids: Iterable[int] | None = None,
+        start: Place = "earliest",
+        tags: str = "*",
+    ) -> Consumer:
+        """A new consumer of all queues of a topic, or of those in `queue_ids`; the client closes it if you do not.
+
+        It begins where the group has committed, and at `start` in queues where it has not, or without a group.
+        """
+        consumer = Consumer(
+            channel=self._channels.channel("indexer"),
+            metadata=self._channels.metadata,
+            retry=self._retry,
+            calls=self._channels,
+            topic=topic,
+            group=group,
+            queue_ids=queue_ids,
+            start=start,
+            tags=tags,
+        )
+        self._closers.append(consumer.close)
+        return consumer
+
+    def close(self) -> None:
+        """Close producers (which waits for their messages), consumers and connections. May be repeated."""
+        while self._closers:
+            self._closers.pop()()
+        self._channels.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    *,
+    commitlog: str | None = None,
+    indexer: str | None = None,
+    janitor: str | None = None,
+    ca_file: str | None = None,
+    certificate_file: str | None = None,
+    key_file: str | None = None,
+    token: str | None = None,
+    timeout_s: float | None = None,
+    retry: RetryPolicy | None = None,
+) -> Client:
+    """A client for the services at these targets (host:port).
+
+    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
+    and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    be read.
+    """
+    arguments = {name: value for name, value in locals().items() if name != "retry"}
+    return Client(Options.load(arguments, os.environ), retry or RetryPolicy())

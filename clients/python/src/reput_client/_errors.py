@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of this client: what a failed call says, decoded once, so that callers switch on a type or a reason.
+
+ReputError
+├── InvalidArgumentError      the request can't ever succeed as it is
+├── NotFoundError             no such topic, queue, message, offset
+├── AlreadyExistsError
+├── OutOfRangeError           an offset below or beyond what is kept
+├── FailedPreconditionError   the store is in a state that forbids it
+├── AuthenticationError       credentials are missing, wrong or not enough
+├── ResourceExhaustedError    full: see retry_after
+├── UnavailableError          can't be reached, starting or stopping
+│   └── OutcomeUnknownError   sent, but the answer is lost: it may or may not be stored
+├── DeadlineExceededError
+├── AbortedError
+├── DataLossError             stored bytes fail their check
+└── ServerError               everything else: a bug or a server of another kind
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+from google.rpc import status_pb2
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+
+DETAILS_KEY = "grpc-status-details-bin"
+DOMAIN = "reput"
+
+
+class ReputError(Exception):
+    """A call failed.
+
+    `code` is gRPC's status code; `reason` one word of docs/errors.md, empty if the answer did not come from Reput;
+    `metadata` the values that belong to the reason; `fields` the names of the request's fields that are at fault;
+    `retry_after` seconds after which another attempt makes sense, None if the server named none.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        reason: str = "",
+        metadata: dict[str, str] | None = None,
+        fields: tuple[str, ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{reason}: {text}" if reason else f"{code.name}: {text}")
+        self.text, self.code, self.reason = text, code, reason
+        self.metadata = metadata or {}
+        self.fields, self.retry_after = fields, retry_after
+
+
+class InvalidArgumentError(ReputError):
+    """The request is wrong; `fields` says where."""
+
+
+class NotFoundError(ReputError):
+    """What was asked for does not exist."""
+
+
+class AlreadyExistsError(ReputError):
+    """What was to be made exists."""
+
+
+class OutOfRangeError(ReputError):
+    """An offset lies below or beyond what is kept; `metadata` has the bounds."""
+
+
+class FailedPreconditionError(ReputError):
+    """The store is in a state that forbids the call."""
+
+
+class AuthenticationError(ReputError):
+    """Credentials are missing, wrong or not enough."""
+
+
+class ResourceExhaustedError(ReputError):
+    """The disk or a window is full, or a message is larger than the transport carries."""
+
+
+class UnavailableError(ReputError):
+    """The server can't be reached, is starting or is stopping."""
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The connection broke after the messages were sent: they may or may not be stored."""
+
+
+class DeadlineExceededError(ReputError):
+    """The time for the call is over. It may still take effect."""
+
+
+class AbortedError(ReputError):
+    """The call collided with another one."""
+
+
+class DataLossError(ReputError):
+    """Stored bytes fail their check."""
+
+
+class ServerError(ReputError):
+    """The server failed in a way that it does not explain, or does not know the call."""
+
+
+_CLASSES: dict[grpc.StatusCode, type[ReputError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
+    grpc.StatusCode.OUT_OF_RANGE: OutOfRangeError,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
+    grpc.StatusCode.PERMISSION_DENIED: AuthenticationError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    grpc.StatusCode.ABORTED: AbortedError,
+    grpc.StatusCode.DATA_LOSS: DataLossError,
+}
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def from_status(status: status_pb2.Status) -> ReputError:
+    """The error that a google.rpc.Status describes."""
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    reason, retry_after = "", None
+    metadata: dict[str, str] = {}
+    fields: tuple[str, ...] = ()
+    info, violations, retry = ErrorInfo(), BadRequest(), RetryInfo()
+    for detail in status.details:
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            reason, metadata = info.reason, dict(info.metadata)
+        elif detail.Unpack(violations):
+            fields = tuple(violation.field for violation in violations.field_violations)
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    return _CLASSES.get(code, ServerError)(
+        status.message, code=code, reason=reason, metadata=metadata, fields=fields, retry_after=retry_after
+    )
+
+
+def from_rpc_error(error: grpc.RpcError) -> ReputError:
+    """The error of a failed call, synchronous or asyncio, with its details if it has them."""
+    call: Any = error
+    trailers: Iterable[tuple[str, str | bytes]] = call.trailing_metadata() or ()
+    for key, value in trailers:
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            try:
+                return from_status(status_pb2.Status.FromString(value))
+            except ValueError:  # not a Status: a proxy's doing; the plain code still tells
+                break
+    code = call.code()
+    return _CLASSES.get(code, ServerError)(call.details() or "no text", code=code)

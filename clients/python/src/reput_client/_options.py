@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: where the services are and how to reach them, from arguments, then the environment, then defaults."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+MESSAGE_SIZE_BYTES_MAX = 64 << 20
+"""Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
+    # A server that was restarted is found again within a second, not after two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Targets, credentials and the default time-out.
+
+    With `ca_file` calls go over TLS ("system" means the authorities that gRPC ships with); `certificate_file` and
+    `key_file` together show a client certificate. `token` is sent as a bearer token with every call.
+    """
+
+    commitlog: str = "127.0.0.1:7101"
+    indexer: str = "127.0.0.1:7102"
+    janitor: str = "127.0.0.1:7103"
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    token: str = ""
+    timeout_s: float = 30.0
+    """Longest time of one call with all of its retries."""
+
+    @classmethod
+    def load(cls, arguments: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> "Options":
+        """Merge arguments that are not None over the environment.
+
+        Variables: REPUT_COMMITLOG_TARGET, REPUT_INDEXER_TARGET, REPUT_JANITOR_TARGET, REPUT_CLIENT_CA_FILE,
+        REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_TOKEN, REPUT_CLIENT_TOKEN_FILE.
+        Raises OSError for a token file that can't be read.
+        """
+        values: dict[str, object] = {
+            name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
+        }
+        token_file = environment.get("REPUT_CLIENT_TOKEN_FILE")
+        if token_file and "token" not in values:
+            values["token"] = Path(token_file).read_text(encoding="utf-8").strip()
+        values.update({name: value for name, value in arguments.items() if value is not None})
+        return cls(**values)  # type: ignore[arg-type]
+
+    def target(self, service: str) -> str:
+        """The target of "commitlog", "indexer" or "janitor"."""
+        return {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """TLS credentials, None for a plain connection. Raises OSError for a file that can't be read."""
+        if not self.ca_file:
+            return None
+        return grpc.ssl_channel_credentials(
+            root_certificates=None if self.ca_file == "system" else Path(self.ca_file).read_bytes(),
+            private_key=Path(self.key_file).read_bytes() if self.key_file else None,
+            certificate_chain=Path(self.certificate_file).read_bytes() if self.certificate_file else None,
+        )
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What every call carries."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+
+_VARIABLES = {
+    "commitlog": "REPUT_COMMITLOG_TARGET",
+    "indexer": "REPUT_INDEXER_TARGET",
+    "janitor": "REPUT_JANITOR_TARGET",
+    "ca_file": "REPUT_CLIENT_CA_FILE",
+    "certificate_file": "REPUT_CLIENT_CERTIFICATE_FILE",
+    "key_file": "REPUT_CLIENT_KEY_FILE",
+    "token": "REPUT_CLIENT_TOKEN",
+}

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the synchronous and the asyncio producer share: options, sinks, and the set-up of the send queue."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from reput_client._encode import Encoder
+from reput_client._retry import RetryPolicy
+from reput_client._sending import Entry, Outcome, SendQueue, Sink
+from reput_client._types import Durability, NewMessage, SendResult
+
+APPEND_STREAM_PATH = "/reput.commitlog.v1.AppendService/AppendStream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How a producer batches, waits and retries."""
+
+    linger_ms: float = 5.0
+    """How long the first message of a batch waits for company."""
+
+    batch_size_bytes: int = 512 << 10
+    """A batch is sent when it has this many bytes, whatever its age. At most 8 MiB."""
+
+    window_bytes: int = 8 << 20
+    """Bytes of messages whose outcome is not known yet; `send` waits while there are more."""
+
+    durability: Durability = Durability.DEFAULT
+    """What the store waits for before it answers."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """When failed attempts are repeated. RetryPolicy(retries=0) never repeats, so no message is stored twice."""
+
+    unique_ids: bool = True
+    """Give each message without a unique id one of its own."""
+
+    def __post_init__(self) -> None:
+        if self.linger_ms < 0:
+            raise ValueError("linger_ms is negative")
+        if not 0 < self.batch_size_bytes <= min(self.window_bytes, 8 << 20):
+            raise ValueError("batch_size_bytes must be at least 1, at most window_bytes and at most 8 MiB")
+
+    def send_queue(self) -> SendQueue:
+        """A fresh queue with these options."""
+        return SendQueue(
+            batch_size_bytes=self.batch_size_bytes,
+            window_bytes=self.window_bytes,
+            linger_s=self.linger_ms / 1000,
+            retry=self.retry,
+        )
+
+
+class AnyFuture(Protocol):
+    """What asyncio's and concurrent.futures' futures have in common."""
+
+    def done(self) -> bool:
+        """True if it has an outcome or was cancelled."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """Succeed."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Fail."""
+        ...
+
+
+class OneSink:
+    """The outcome of one message: a future of SendResult."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: AnyFuture) -> None:
+        self._future = future
+
+    def settle(self, _: int, outcome: Outcome) -> None:
+        """See Sink."""
+        if self._future.done():  # the caller has cancelled it
+            return
+        if isinstance(outcome, SendResult):
+            self._future.set_result(outcome)
+        else:
+            self._future.set_exception(outcome)
+
+
+class ManySink:
+    """The outcomes of many messages: a future of a list in the order of the messages."""
+
+    __slots__ = ("_future", "_outcomes", "_unsettled_count")
+
+    def __init__(self, future: AnyFuture, message_count: int) -> None:
+        self._future = future
+        self._outcomes: list[Outcome | None] = [None] * message_count
+        self._unsettled_count = message_count
+
+    def settle(self, sink_index: int, outcome: Outcome) -> None:
+        """See Sink."""
+        self._outcomes[sink_index] = outcome
+        self._unsettled_count -= 1
+        if self._unsettled_count == 0 and not self._future.done():
+            self._future.set_result(self._outcomes)
+
+
+def encode_all(encoder: Encoder, messages: Iterable[NewMessage], sink: Sink) -> list[Entry]:
+    """Entries of one sink. Raises ValueError or TypeError for the first message that can't be encoded."""
+    entries = []
+    for sink_index, message in enumerate(messages):
+        chunk, unique_id = encoder.encode(message)
+        entries.append(Entry(chunk, message.topic, unique_id, sink, sink_index))
+    return entries
+
+
+def settle_all(settlements: Sequence[Any]) -> None:
+    """Give outcomes to their sinks. Called without a lock: a sink may call back into the producer."""
+    for sink, sink_index, outcome in settlements:
+        sink.settle(sink_index, outcome)

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that callers see: messages to send, messages that were stored, results, topics, queues, groups.
+
+Times are accepted as aware datetimes or as milliseconds since the epoch, and returned as both.
+"""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from reput.common.v1 import message_pb2
+
+TimeLike: TypeAlias = datetime | int
+"""An aware datetime, or milliseconds since the epoch."""
+
+
+class Durability(IntEnum):
+    """How safe a stored message is. DEFAULT leaves the choice to the store."""
+
+    DEFAULT = message_pb2.DURABILITY_UNSPECIFIED
+    MEMORY = message_pb2.DURABILITY_MEMORY
+    LOCAL_DISK = message_pb2.DURABILITY_LOCAL_DISK
+    REPLICATED = message_pb2.DURABILITY_REPLICATED
+
+
+class PullStatus(IntEnum):
+    """What a pull found; the names are those of RocketMQ's store."""
+
+    FOUND = 1
+    NO_MATCHED_MESSAGE = 2
+    MESSAGE_WAS_REMOVING = 3
+    NO_MATCHED_LOGIC_QUEUE = 4
+    NO_MESSAGE_IN_QUEUE = 5
+    OFFSET_TOO_SMALL = 6
+    OFFSET_OVERFLOW_ONE = 7
+    OFFSET_OVERFLOW_BADLY = 8
+    OFFSET_FOUND_NULL = 9
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message to send.
+
+    `keys` is one key or several, none with a space in it. `queue_id` None lets the store choose: by `sharding_key` if
+    there is one, otherwise round robin. `unique_id` None lets the producer make one. `born_time_ms` None is now.
+    `property_string` is the fast way: RocketMQ's own `name 0x01 value 0x02 …` in UTF-8, sent as it is; then tag, keys,
+    properties, sharding_key and unique_id are not looked at.
+    """
+
+    topic: str
+    body: bytes
+    tag: str | None = None
+    keys: str | Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    queue_id: int | None = None
+    sharding_key: str | None = None
+    unique_id: str | None = None
+    flag: int = 0
+    born_time_ms: int | None = None
+    property_string: bytes | None = None
+
+
+class SendResult(NamedTuple):
+    """Where one message was stored, and how safe it was when the answer was sent."""
+
+    physical_offset: int
+    queue_id: int
+    queue_offset: int
+    store_time_ms: int
+    durability: Durability
+    unique_id: str
+    store_host: bytes
+    """Address and port (4 bytes) of the store, as in the message's record."""
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that names the record's place: hexadecimal of store host and physical offset."""
+        return (self.store_host + self.physical_offset.to_bytes(8)).hex().upper()
+
+
+class Message:
+    """A message as it is stored: a thin, read-only view of the answer, decoded when it is asked."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: message_pb2.StoredMessage) -> None:
+        self._raw = raw
+
+    @property
+    def topic(self) -> str:
+        """Topic that it was appended to."""
+        return self._raw.topic
+
+    @property
+    def queue_id(self) -> int:
+        """Queue within the topic, from 0."""
+        return self._raw.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        """Entry number in the queue, from 0."""
+        return self._raw.queue_offset
+
+    @property
+    def physical_offset(self) -> int:
+        """Position of the record's first byte in the whole log."""
+        return self._raw.physical_offset
+
+    @property
+    def body(self) -> bytes:
+        """What the producer sent; still compressed if the producer compressed it (see `sys_flag`)."""
+        return self._raw.body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, a fresh dictionary."""
+        return dict(self._raw.properties)
+
+    @property
+    def raw_properties(self) -> bytes:
+        """The property string as stored, only if it is not UTF-8; `properties` is empty then."""
+        return self._raw.raw_properties
+
+    @property
+    def tag(self) -> str | None:
+        """The tag, None without one."""
+        return self._raw.properties.get("TAGS")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys, without the unique id."""
+        return tuple(self._raw.properties.get("KEYS", "").split())
+
+    @property
+    def unique_id(self) -> str | None:
+        """The unique id, None without one."""
+        return self._raw.properties.get("UNIQ_KEY")
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that names the record's place."""
+        return self._raw.offset_message_id
+
+    @property
+    def born_time_ms(self) -> int:
+        """Milliseconds since the epoch by the producer's clock."""
+        return self._raw.born_time_ms
+
+    @property
+    def born_time(self) -> datetime:
+        """When it was born by the producer's clock, in UTC."""
+        return from_ms(self._raw.born_time_ms)
+
+    @property
+    def store_time_ms(self) -> int:
+        """Milliseconds since the epoch by the store's clock."""
+        return self._raw.store_time_ms
+
+    @property
+    def store_time(self) -> datetime:
+        """When it was stored by the store's clock, in UTC."""
+        return from_ms(self._raw.store_time_ms)
+
+    @property
+    def born_host(self) -> str:
+        """address:port of the producer."""
+        return host_text(self._raw.born_host)
+
+    @property
+    def store_host(self) -> str:
+        """address:port of the store."""
+        return host_text(self._raw.store_host)
+
+    @property
+    def flag(self) -> int:
+        """Opaque flag of the producer."""
+        return self._raw.flag
+
+    @property
+    def sys_flag(self) -> int:
+        """RocketMQ's system flag."""
+        return self._raw.sys_flag
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often consumers sent it back."""
+        return self._raw.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Physical offset of the prepared message of a committed transaction, otherwise 0."""
+        return self._raw.prepared_transaction_offset
+
+    @property
+    def record_size_bytes(self) -> int:
+        """Bytes of the whole record in the log."""
+        return self._raw.record_size_bytes
+
+    def __repr__(self) -> str:
+        place = f"{self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}"
+        return f"Message({place}, physical_offset={self.physical_offset}, body={len(self.body)} bytes)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self._raw == other._raw
+
+    def __hash__(self) -> int:
+        return hash((self._raw.physical_offset, self._raw.topic, self._raw.queue_id, self._raw.queue_offset))
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What a pull found and where to go on. `max_queue_offset` is exclusive."""
+
+    status: PullStatus
+    messages: list[Message]
+    next_queue_offset: int
+    min_queue_offset: int
+    max_queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic. `is_system` marks one that the store itself needs."""
+
+    name: str
+    read_queue_count: int
+    write_queue_count: int
+    is_readable: bool
+    is_writable: bool
+    is_system: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue and its bounds; `max_queue_offset` is exclusive. The times are None if unknown (lists leave them out)."""
+
+    topic: str
+    queue_id: int
+    min_queue_offset: int
+    max_queue_offset: int
+    first_store_time: datetime | None
+    last_store_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffset:
+    """The next offset of a group in one queue, and how many entries lie between it and the end."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    lag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A consumer group with its offsets by topic and queue id."""
+
+    name: str
+    offsets: tuple[ConsumerOffset, ...]
+
+
+def to_ms(time: TimeLike) -> int:
+    """Milliseconds since the epoch. Raises ValueError for a naive datetime: its meaning would depend on the machine."""
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise ValueError(f"{time} has no time zone; use an aware datetime or milliseconds since the epoch")
+        delta = time - datetime(1970, 1, 1, tzinfo=UTC)
+        return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+    return time
+
+
+def from_ms(time_ms: int) -> datetime:
+    """The moment in UTC."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
+
+
+def to_timestamp(time: TimeLike | None) -> Timestamp | None:
+    """A Timestamp for a request; None stays absent."""
+    if time is None:
+        return None
+    time_ms = to_ms(time)
+    return Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)
+
+
+def host_text(host: message_pb2.Host) -> str:
+    """address:port, with IPv6 in brackets; empty if there is none."""
+    if not host.address:
+        return ""
+    address = ipaddress.ip_address(host.address)
+    return f"[{address}]:{host.port}" if address.version == 6 else f"{address}:{host.port}"

@@ -46,6 +46,7 @@ cdef bint read_host(Source source, Py_ssize_t start, Py_ssize_t end, Message mes
 cdef bint read_entry(Source source, Py_ssize_t start, Py_ssize_t end, Field field, Property piece) noexcept nogil
 cdef int check_properties(Source source, Message message, Field field, Property piece) noexcept nogil
 cdef bint is_entry_text(Source source, Property piece) noexcept nogil
+cdef bint looks_like_crc_property(Source source, Property piece) noexcept nogil
 cdef int check_property(Source source, Message message, Property piece) noexcept nogil
 cdef void reset(Message message, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 cdef long long to_signed(unsigned long long value) noexcept nogil

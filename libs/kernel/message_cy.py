@@ -257,6 +257,15 @@ def is_entry_text(source, piece):
     )
 
 
+def looks_like_crc_property(source, piece):
+    """Whether readers would take the last 20 bytes of a property for the store's CRC property."""
+    name_end: cython.Py_ssize_t = piece.name_start + piece.name_size
+    value_end: cython.Py_ssize_t = piece.value_start + piece.value_size
+    if piece.value_size == 10:
+        return piece.name_size > 8 and matches(source, name_end - 8, b"__CRC32#", 8)
+    return piece.value_size >= 19 and matches(source, value_end - 19, b"__CRC32#\x01", 9)
+
+
 def check_property(source, message, piece):
     """Count one property and look for the names that mean something to the store; answers as check_properties."""
     name: cython.Py_ssize_t = piece.name_start
@@ -267,6 +276,8 @@ def check_property(source, message, piece):
     if size == 8 and matches(source, name, b"__CRC32#", 8):
         message.has_crc_property = True
         return PROPERTIES_OK
+    if looks_like_crc_property(source, piece):
+        return PROPERTIES_BAD
     message.properties_size += size + piece.value_size + 2
     if size == 5 and matches(source, name, b"DELAY", 5):
         number = java_int(source, piece.value_start, piece.value_size)

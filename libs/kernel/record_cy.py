@@ -116,11 +116,14 @@ def read_lengths(source, record, topic_size_size):
 
 
 def has_crc_property(source, record):
-    """Whether the last 20 bytes of the properties are a CRC property."""
-    at: cython.Py_ssize_t = record.start + record.size - CRC_PROPERTY_SIZE
-    if record.properties_size < CRC_PROPERTY_SIZE or not matches(source, at, b"__CRC32#\x01", 9):
-        return False
-    return at == record.properties_start or source[at - 1] == 2
+    """Whether the last 20 bytes of the properties begin like a CRC property.
+
+    What stands before them does not matter, so a damaged separator cannot hide the CRC property from the check; the
+    append kernel refuses properties of another name that would look like it.
+    """
+    return record.properties_size >= CRC_PROPERTY_SIZE and matches(
+        source, record.start + record.size - CRC_PROPERTY_SIZE, b"__CRC32#\x01", 9
+    )
 
 
 def is_crc_good(source, record):

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DispatchResponse: the steps of the dispatch stream as bytes, without a protobuf object per value.
+
+`encode` makes `DispatchResponse{columns}` from the kernel's columns; `decode` gives the columns of a response as numpy
+arrays. Both ends agree with protos/reput/commitlog/v1/log_service.proto field by field.
+`decode` trusts nothing: lengths, wire types, text, equal column lengths, queue indexes and key counts are checked.
+Not handled: whether the offsets follow each other (ReputLoop).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from libs.formats.errors import BadField, BadLength
+from libs.formats.limits import QUEUE_COUNT_MAX
+from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, fields, int_field, length_delimited, signed
+
+if TYPE_CHECKING:
+    from array import array
+
+    from numpy.typing import NDArray
+
+    from libs.formats.buffers import ReadableBuffer
+
+HANDSHAKE, COLUMNS, HEARTBEAT = 1, 2, 3  # fields of DispatchResponse
+START, END, QUEUES, PHYSICAL_OFFSETS, RECORD_SIZES, QUEUE_INDEXES = 1, 2, 3, 4, 5, 6  # fields of DispatchColumns
+QUEUE_OFFSETS, TAGS_CODES, STORE_TIMES, KEY_COUNTS, KEY_HASHES = 7, 8, 9, 10, 11
+NO_QUEUE = -1
+"""Queue index of a record that takes no place in a queue."""
+
+_COLUMNS = {
+    PHYSICAL_OFFSETS: "physical_offsets",
+    RECORD_SIZES: "record_sizes",
+    QUEUE_INDEXES: "queue_indexes",
+    QUEUE_OFFSETS: "queue_offsets",
+    TAGS_CODES: "tags_codes",
+    STORE_TIMES: "store_times_ms",
+    KEY_COUNTS: "key_counts",
+    KEY_HASHES: "key_hashes",
+}
+
+_Number = TypeVar("_Number", np.int32, np.int64)
+
+
+class Columns(Protocol):
+    """What `encode` reads of libs.kernel's ScanColumns."""
+
+    count: int
+    key_count: int
+    physical_offsets: array[int]
+    record_sizes: array[int]
+    queue_indexes: array[int]
+    queue_offsets: array[int]
+    tags_codes: array[int]
+    store_times_ms: array[int]
+    key_counts: array[int]
+    key_hashes: array[int]
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        """Distinct (topic, queue_id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """Where the follower's history and the log's agree; fields as DispatchHandshake."""
+
+    common_end_physical_offset: int
+    epoch: int
+    min_physical_offset: int
+    confirmed_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Nothing new; fields as DispatchHeartbeat."""
+
+    confirmed_physical_offset: int
+    min_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchBatch:
+    """Consecutive records as columns; fields as DispatchColumns. Arrays are read-only and keep the response alive."""
+
+    start_physical_offset: int
+    end_physical_offset: int
+    queues: list[tuple[str, int]]
+    physical_offsets: NDArray[np.int64]
+    record_sizes: NDArray[np.int32]
+    queue_indexes: NDArray[np.int32]
+    queue_offsets: NDArray[np.int64]
+    tags_codes: NDArray[np.int64]
+    store_times_ms: NDArray[np.int64]
+    key_counts: NDArray[np.int32]
+    key_hashes: NDArray[np.int32]
+
+
+def encode(columns: Columns, start: int, end: int) -> bytes:
+    """Serialize `DispatchResponse{columns}` for records of the log between physical offsets `start` and `end`."""
+    parts = [int_field(START, start), int_field(END, end)]
+    for topic, queue_id in columns.queues():
+        parts.append(length_delimited(QUEUES, length_delimited(1, topic) + int_field(2, queue_id)))
+    for number, name in _COLUMNS.items():
+        count = columns.key_count if number == KEY_HASHES else columns.count
+        if count:
+            parts.append(length_delimited(number, memoryview(getattr(columns, name))[:count].tobytes()))
+    return length_delimited(COLUMNS, b"".join(parts))
+
+
+def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
+    """Read a serialized DispatchResponse; the last of several steps counts, as in a protobuf oneof.
+
+    Raises FormatError for anything malformed, and BadField for a response without a step that is known here.
+    """
+    step: tuple[int, memoryview] | None = None
+    for number, wire_type, value in fields(data):
+        if number in (HANDSHAKE, COLUMNS, HEARTBEAT):
+            step = (number, _bytes(number, wire_type, value))
+    if step is None:
+        raise BadField(position=0, reason="a dispatch response without a known step", field="step")
+    number, payload = step
+    if number == COLUMNS:
+        return _decode_columns(payload)
+    numbers = {1: 0, 2: 0, 3: 0, 4: 0}
+    for field_number, wire_type, value in fields(payload):
+        if field_number in numbers:
+            numbers[field_number] = _number(field_number, wire_type, value)
+    return Handshake(*numbers.values()) if number == HANDSHAKE else Heartbeat(numbers[1], numbers[2])
+
+
+def _decode_columns(payload: memoryview) -> DispatchBatch:
+    start = end = 0
+    queues: list[tuple[str, int]] = []
+    raw: dict[int, memoryview] = {}
+    for number, wire_type, value in fields(payload):
+        if number == START:
+            start = _number(number, wire_type, value)
+        elif number == END:
+            end = _number(number, wire_type, value)
+        elif number == QUEUES:
+            queues.append(_queue(_bytes(number, wire_type, value)))
+        elif number in _COLUMNS:
+            if number in raw:
+                raise BadField(position=0, reason=f"{_COLUMNS[number]} come twice", field=_COLUMNS[number])
+            raw[number] = _bytes(number, wire_type, value)
+    batch = DispatchBatch(
+        start_physical_offset=start,
+        end_physical_offset=end,
+        queues=queues,
+        physical_offsets=_column(raw, PHYSICAL_OFFSETS, np.int64),
+        record_sizes=_column(raw, RECORD_SIZES, np.int32),
+        queue_indexes=_column(raw, QUEUE_INDEXES, np.int32),
+        queue_offsets=_column(raw, QUEUE_OFFSETS, np.int64),
+        tags_codes=_column(raw, TAGS_CODES, np.int64),
+        store_times_ms=_column(raw, STORE_TIMES, np.int64),
+        key_counts=_column(raw, KEY_COUNTS, np.int32),
+        key_hashes=_column(raw, KEY_HASHES, np.int32),
+    )
+    _check(batch)
+    return batch
+
+
+def _check(batch: DispatchBatch) -> None:
+    count = len(batch.physical_offsets)
+    for name in _COLUMNS.values():
+        if name != "key_hashes" and len(getattr(batch, name)) != count:
+            raise BadLength(position=0, reason=f"{len(getattr(batch, name))} {name} of {count} records", field=name)
+    indexes = batch.queue_indexes
+    if count and (int(indexes.min()) < NO_QUEUE or int(indexes.max()) >= len(batch.queues)):
+        raise BadField(position=0, reason=f"a queue index beyond {len(batch.queues)} queues", field="queue_indexes")
+    counts = batch.key_counts
+    key_count = int(counts.sum(dtype=np.int64))
+    if (count and int(counts.min()) < 0) or key_count != len(batch.key_hashes):
+        raise BadLength(position=0, reason=f"{len(batch.key_hashes)} hashes for {key_count} keys", field="key_hashes")
+    if len(batch.key_hashes) and int(batch.key_hashes.min()) < 0:
+        raise BadField(position=0, reason="a negative key hash", field="key_hashes")
+
+
+def _column(raw: dict[int, memoryview], number: int, kind: type[_Number]) -> NDArray[_Number]:
+    """A view of the bytes, or an aligned copy where they happen to begin at an odd address."""
+    name, dtype = _COLUMNS[number], np.dtype(f"<i{np.dtype(kind).itemsize}")
+    payload = raw.get(number, memoryview(b""))
+    if len(payload) % dtype.itemsize:
+        raise BadLength(position=0, reason=f"{len(payload)} bytes of {name}", field=name)
+    column: NDArray[_Number] = np.frombuffer(payload, dtype)
+    if not column.flags.aligned:
+        column = column.copy()
+        column.flags.writeable = False
+    return column
+
+
+def _queue(payload: memoryview) -> tuple[str, int]:
+    topic, queue_id = b"", 0
+    for number, wire_type, value in fields(payload):
+        if number == 1:
+            topic = bytes(_bytes(number, wire_type, value))
+        elif number == 2:
+            queue_id = _number(number, wire_type, value)
+    if not 0 <= queue_id <= QUEUE_COUNT_MAX:
+        raise BadField(position=0, reason=f"queue id {queue_id}", field="queue_id")
+    try:
+        return topic.decode(), queue_id
+    except UnicodeDecodeError:
+        raise BadField(position=0, reason=f"topic {topic[:80]!r} is not UTF-8", field="topic") from None
+
+
+def _bytes(number: int, wire_type: int, value: int | memoryview) -> memoryview:
+    if wire_type != LENGTH_DELIMITED or isinstance(value, int):
+        raise BadField(position=0, reason=f"field {number} has wire type {wire_type}", field="wire type")
+    return value
+
+
+def _number(number: int, wire_type: int, value: int | memoryview) -> int:
+    if wire_type != VARINT or not isinstance(value, int):
+        raise BadField(position=0, reason=f"field {number} has wire type {wire_type}", field="wire type")
+    return signed(value)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# C signatures of index_cy.py; nobody else needs them.
+from libs.kernel._bytes cimport Source, Target
+
+
+cdef class Put:
+    cdef unsigned char[::1] view
+    cdef Target file
+    cdef const long long[::1] physical_offsets
+    cdef const long long[::1] store_times_ms
+    cdef const int[::1] key_counts
+    cdef const int[::1] key_hashes
+    cdef Py_ssize_t row
+    cdef Py_ssize_t row_end
+    cdef Py_ssize_t key
+    cdef long long slot_count
+    cdef long long entry_capacity
+
+
+cdef class Chain:
+    cdef const unsigned char[::1] view
+    cdef Source file
+    cdef long long[::1] out_physical
+    cdef int[::1] out_entry
+    cdef long long slot_count
+    cdef long long key_hash
+    cdef long long begin_time_ms
+    cdef long long end_time_ms
+    cdef long long before_entry
+    cdef Py_ssize_t limit
+    cdef Py_ssize_t count
+
+
+cdef Py_ssize_t write_units(const int[::1] rows, const long long[::1] physical_offsets, const int[::1] record_sizes, const long long[::1] tags_codes, Target out) noexcept nogil
+cdef bint are_keys_good(Put job) noexcept nogil
+cdef void put_rows(Put job) noexcept nogil
+cdef void put_entry(Put job, long long entry, long long key_hash, long long physical_offset, long long store_time_ms) noexcept nogil
+cdef long long read_entry_count(Source file) noexcept nogil
+cdef long long walk_chain(Chain job) noexcept nogil

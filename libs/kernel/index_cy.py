@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Writes consume queue units and index entries from dispatch columns, and walks an index file's chains.
+
+Columns are int64 and int32 buffers in the machine's byte order; files are big-endian. Every number that comes from a
+column or a file is checked before it is used as a place. One writer at a time per file; readers see an entry only
+after its slot and header say so. Not handled: rolling to the next file, records that are in the file already, syncing.
+Layouts: docs/formats/consume_queue.md, docs/formats/index_file.md.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
+else:
+    from libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
+
+# Numbers of the layouts, repeated from libs.formats because the compiler must see them; a test compares.
+UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
+HEADER_SIZE = cython.declare(cython.Py_ssize_t, 40)
+SLOT_SIZE = cython.declare(cython.Py_ssize_t, 4)
+ENTRY_SIZE = cython.declare(cython.Py_ssize_t, 20)
+INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+TIME_MAX = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)  # leaves room to add a time difference
+
+
+class Put:
+    """One call of put_index_entries, as C fields in the compiled build."""
+
+
+class Chain:
+    """One call of select_index_entries, as C fields in the compiled build."""
+
+
+def encode_queue_units(rows, physical_offsets, record_sizes, tags_codes, out):
+    """Write the 20-byte units of the records whose numbers are `rows` (int32) to the start of `out`; bytes written.
+
+    Raises ValueError, and has written nothing, if `out` is too small or a row is not in every column.
+    """
+    row_view: cython.const[cython.int][::1] = memoryview(rows)
+    offset_view: cython.const[cython.longlong][::1] = memoryview(physical_offsets)
+    size_view: cython.const[cython.int][::1] = memoryview(record_sizes)
+    code_view: cython.const[cython.longlong][::1] = memoryview(tags_codes)
+    out_view: cython.uchar[::1] = out
+    written: cython.Py_ssize_t
+    if len(out_view) < UNIT_SIZE * len(row_view):
+        raise ValueError(f"{len(row_view)} units do not fit into {len(out_view)} bytes")
+    if not len(offset_view) == len(size_view) == len(code_view):
+        raise ValueError("columns have different lengths")
+    target = target_of(out_view)
+    with cython.nogil:
+        written = write_units(row_view, offset_view, size_view, code_view, target)
+    if written < 0:
+        raise ValueError(f"a row is outside of the {len(offset_view)} records")
+    return written
+
+
+def write_units(rows, physical_offsets, record_sizes, tags_codes, out):
+    """Check all rows, then write their units; bytes written, or -1 for a bad row."""
+    number: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    for number in range(len(rows)):
+        if rows[number] < 0 or rows[number] >= len(physical_offsets):
+            return -1
+    for number in range(len(rows)):
+        row = rows[number]
+        put_int64(out, at, physical_offsets[row])
+        put_int32(out, at + 8, record_sizes[row])
+        put_int64(out, at + 12, tags_codes[row])
+        at += UNIT_SIZE
+    return at
+
+
+def put_index_entries(
+    file,
+    first_row,
+    physical_offsets,
+    store_times_ms,
+    key_counts,
+    first_key,
+    key_hashes,
+    row_end,
+    slot_count,
+    entry_capacity,
+):
+    """Enter the keys of the records [first_row, row_end), the first of whose keys is number first_key.
+
+    Answers (next_row, next_key): row_end, or the first record whose keys do not all fit. Rules of IndexFile.putKey in
+    RocketMQ 5.3, except that the first entry of a file always has the time difference 0 to the file's own begin.
+    Raises ValueError, and has written nothing, for counts or hashes that are negative or do not fit each other, for a
+    file that is too small, and for a record with more keys than an empty file can take.
+    """
+    job = Put()
+    job.view = file
+    job.physical_offsets = memoryview(physical_offsets)
+    job.store_times_ms = memoryview(store_times_ms)
+    job.key_counts = memoryview(key_counts)
+    job.key_hashes = memoryview(key_hashes)
+    if slot_count < 1 or entry_capacity < 2:
+        raise ValueError(f"{slot_count} slots and {entry_capacity} entries make no index file")
+    if len(job.view) < HEADER_SIZE + SLOT_SIZE * slot_count + ENTRY_SIZE * entry_capacity:
+        raise ValueError(f"a file of {len(job.view)} bytes is too small")
+    if not 0 <= first_row <= row_end <= min(len(job.physical_offsets), len(job.store_times_ms), len(job.key_counts)):
+        raise ValueError(f"rows [{first_row}, {row_end}) are outside of the columns")
+    if not 0 <= first_key <= len(job.key_hashes):
+        raise ValueError(f"key {first_key} is outside of the {len(job.key_hashes)} keys")
+    job.file = target_of(job.view)
+    job.row = first_row
+    job.row_end = row_end
+    job.key = first_key
+    job.slot_count = slot_count
+    job.entry_capacity = entry_capacity
+    if not are_keys_good(job):
+        raise ValueError("the records' key counts and the key hashes do not fit each other or the file")
+    with cython.nogil:
+        put_rows(job)
+    return job.row, job.key
+
+
+def are_keys_good(job):
+    """Whether there is a hash, not negative, for every key of every row, and no row has too many."""
+    row: cython.Py_ssize_t
+    key: cython.Py_ssize_t
+    left: cython.Py_ssize_t = len(job.key_hashes) - job.key
+    for row in range(job.row, job.row_end):
+        if job.key_counts[row] < 0 or job.key_counts[row] >= job.entry_capacity or job.key_counts[row] > left:
+            return False
+        left -= job.key_counts[row]
+    for key in range(job.key, len(job.key_hashes) - left):
+        if job.key_hashes[key] < 0:
+            return False
+    return True
+
+
+def read_entry_count(file):
+    """indexCount, the number that the next entry gets; a stored value below 1 means 1."""
+    count: cython.longlong = get_int32(file, 36)
+    return max(1, count)
+
+
+def put_rows(job):
+    """Put whole records until one does not fit."""
+    entry: cython.longlong = read_entry_count(job.file)
+    last_key: cython.Py_ssize_t
+    while job.row < job.row_end:
+        if job.key_counts[job.row] > 0 and entry + job.key_counts[job.row] > job.entry_capacity:
+            return
+        last_key = job.key + job.key_counts[job.row]
+        while job.key < last_key:
+            put_entry(job, entry, job.key_hashes[job.key], job.physical_offsets[job.row], job.store_times_ms[job.row])
+            entry += 1
+            job.key += 1
+        job.row += 1
+
+
+def put_entry(job, entry, key_hash, physical_offset, store_time_ms):
+    """Write one entry, then its slot, then the header."""
+    slot_at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * (key_hash % job.slot_count)
+    at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * job.slot_count + ENTRY_SIZE * entry
+    previous: cython.longlong = get_int32(job.file, slot_at)
+    begin_time_ms: cython.longlong = get_int64(job.file, 0)
+    difference_s: cython.longlong = 0
+    if previous < 0 or previous >= entry:
+        previous = 0
+    if entry > 1 and 0 < begin_time_ms < store_time_ms:
+        difference_s = (store_time_ms - begin_time_ms) // 1000
+        if difference_s > INT32_MAX:
+            difference_s = INT32_MAX
+    put_int32(job.file, at, key_hash)
+    put_int64(job.file, at + 4, physical_offset)
+    put_int32(job.file, at + 12, difference_s)
+    put_int32(job.file, at + 16, previous)
+    put_int32(job.file, slot_at, entry)
+    if entry == 1:
+        put_int64(job.file, 0, store_time_ms)
+        put_int64(job.file, 16, physical_offset)
+    put_int64(job.file, 8, store_time_ms)
+    put_int64(job.file, 24, physical_offset)
+    if previous == 0:
+        put_int32(job.file, 32, get_int32(job.file, 32) + 1)
+    put_int32(job.file, 36, entry + 1)
+
+
+def select_index_entries(
+    file, key_hash, begin_time_ms, end_time_ms, before_entry, limit, out_physical, out_entry, slot_count
+):
+    """Find at most `limit` entries of a key hash, newest first, into the first values of the two arrays.
+
+    Answers (count, next_entry): pass next_entry as before_entry to go on; 0 means that the chain has ended. 0 as
+    before_entry starts at the newest entry. An entry is found if its time, known only to the second, may lie in
+    [begin_time_ms, end_time_ms]: none of the range is missed, the caller looks at the records. The chain's numbers
+    must fall, so a damaged file ends the walk instead of making it endless.
+    Raises ValueError for a hash that is negative, a file too small for its slots, and arrays shorter than `limit`.
+    """
+    job = Chain()
+    job.view = file
+    job.out_physical = out_physical
+    job.out_entry = out_entry
+    if not 0 <= key_hash <= INT32_MAX:
+        raise ValueError(f"key hash {key_hash}")
+    if slot_count < 1 or len(job.view) < HEADER_SIZE + SLOT_SIZE * slot_count:
+        raise ValueError(f"a file of {len(job.view)} bytes is too small for {slot_count} slots")
+    if not 0 <= limit <= min(len(job.out_physical), len(job.out_entry)):
+        raise ValueError(f"limit {limit} exceeds the arrays")
+    job.file = source_of(job.view)
+    job.slot_count = slot_count
+    job.key_hash = key_hash
+    job.begin_time_ms = min(max(begin_time_ms - 999, 0), TIME_MAX)
+    job.end_time_ms = min(max(end_time_ms, -1), 2 * TIME_MAX)
+    job.before_entry = min(max(before_entry, 0), INT32_MAX)
+    job.limit = limit
+    job.count = 0
+    with cython.nogil:
+        job.before_entry = walk_chain(job)
+    return job.count, job.before_entry
+
+
+def walk_chain(job):
+    """Walk from the newest entry, or from the one older than before_entry; the entry to go on before, 0 at the end."""
+    entries_at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * job.slot_count
+    at: cython.Py_ssize_t
+    bound: cython.longlong = read_entry_count(job.file)
+    capacity: cython.longlong = (len(job.view) - entries_at) // ENTRY_SIZE
+    file_begin_ms: cython.longlong = get_int64(job.file, 0)
+    last: cython.longlong = job.before_entry
+    entry: cython.longlong
+    difference_s: cython.longlong
+    time_ms: cython.longlong
+    if bound > capacity:
+        bound = capacity
+    if file_begin_ms < 0 or file_begin_ms > TIME_MAX or last >= bound:
+        return 0
+    if last > 0:
+        entry = get_int32(job.file, entries_at + ENTRY_SIZE * last + 16)
+        if entry >= last:
+            return 0
+    else:
+        entry = get_int32(job.file, HEADER_SIZE + SLOT_SIZE * (job.key_hash % job.slot_count))
+    while 0 < entry < bound:
+        if job.count == job.limit:
+            return last
+        at = entries_at + ENTRY_SIZE * entry
+        difference_s = get_int32(job.file, at + 12)
+        if difference_s < 0:
+            return 0
+        # RocketMQ computes the first entry's difference against the file before; its true time is the file's begin.
+        time_ms = file_begin_ms if entry == 1 else file_begin_ms + difference_s * 1000
+        if time_ms < job.begin_time_ms:
+            return 0
+        if get_int32(job.file, at) == job.key_hash and time_ms <= job.end_time_ms:
+            job.out_physical[job.count] = get_int64(job.file, at + 4)
+            job.out_entry[job.count] = entry
+            job.count += 1
+        last = entry
+        entry = get_int32(job.file, at + 16)
+        if entry >= last:
+            return 0
+    return 0

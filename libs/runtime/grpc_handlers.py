@@ -7,6 +7,8 @@ refuse while not ready, parse, trace, count, turn raised errors into rich status
 Servicer methods have the names of the RPCs. Unary answers are returned; streamed answers come from async generators.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection

@@ -6,6 +6,8 @@ States: made -> add_service... -> start (listens, answers RECOVERING) -> set_rea
 Not handled: what the calls mean (servicers), when to change state (libs.runtime.process).
 """
 
+from __future__ import annotations
+
 import errno
 import hmac
 import ipaddress
@@ -218,6 +220,6 @@ class _TokenInterceptor(grpc.aio.ServerInterceptor):
         return cast("grpc.RpcMethodHandler[Q, A]", grpc.stream_stream_rpc_method_handler(_refuse))
 
 
-async def _refuse(_requests: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+async def _refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
     status = status_of(Unauthenticated(), BASE_TABLE)
     await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))

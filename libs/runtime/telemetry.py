@@ -5,6 +5,8 @@ Invariants: while no OTLP endpoint is set, no span is made and no interceptor ru
 are collected only when somebody asks for them. One object per process, passed to who needs it; only logging is global.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import errno
@@ -100,7 +102,7 @@ class Telemetry:
         self._http = (server, thread)
         return int(server.server_port)
 
-    def observe(self, name: str, statistics: "Callable[[], DataclassInstance]") -> None:
+    def observe(self, name: str, statistics: Callable[[], DataclassInstance]) -> None:
         """Report the numbers of a dataclass that `statistics` returns, as `reput_<service>_<name>_<field>`.
 
         Fields that end in `_total` are counters, others gauges; the unit is the end of the field's name. `statistics`
@@ -120,7 +122,7 @@ class Telemetry:
         self._rpc_duration.record(duration_s, {"method": method, "code": code_name})
 
     @contextlib.contextmanager
-    def server_span(self, method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> Iterator[ServerSpan]:
+    def server_span(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[ServerSpan]:
         """Run a block as the span of a served call, child of the caller's span if the metadata carry one (W3C)."""
         if self._tracer is None:
             yield ServerSpan()
@@ -223,7 +225,7 @@ def _add_trace(_logger: Any, _method: str, event: structlog.typing.EventDict) ->
 class _Snapshot:
     """Calls `statistics` once for all fields of one collection."""
 
-    def __init__(self, statistics: "Callable[[], DataclassInstance]") -> None:
+    def __init__(self, statistics: Callable[[], DataclassInstance]) -> None:
         self._statistics = statistics
         self._taken: DataclassInstance | None = None
         self._taken_s = 0.0
@@ -234,7 +236,7 @@ class _Snapshot:
 
         return observe
 
-    def _fresh(self) -> "DataclassInstance":
+    def _fresh(self) -> DataclassInstance:
         now_s = time.monotonic()
         if self._taken is None or now_s - self._taken_s > SNAPSHOT_AGE_S_MAX:
             self._taken, self._taken_s = self._statistics(), now_s

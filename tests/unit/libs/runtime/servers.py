@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real server on a free port with servicers that do what a test tells them."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from libs.runtime.grpc_errors import ErrorRow
+from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2
+
+APPEND = "/reput.commitlog.v1.AppendService/Append"
+APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
+GET_STATUS = "/reput.commitlog.v1.LogService/GetStatus"
+DISPATCH = "/reput.commitlog.v1.LogService/Dispatch"
+
+
+class TooLate(Exception):
+    """An error with coordinates."""
+
+    def __init__(self, value: int, field: str = "") -> None:
+        super().__init__(f"value {value} is too late")
+        self.value, self.field, self.nothing = value, field, None
+
+
+class Full(Exception):
+    """An error that passes."""
+
+
+class FullForLong(Full):
+    """A subclass without a row of its own."""
+
+
+TABLE = {
+    TooLate: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMENT", metadata=("field", "value", "nothing")),
+    Full: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=1_500),
+}
+
+
+class AppendServicer:
+    """Takes raw requests. `error` is raised by each call."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.requests: list[Any] = []
+
+    async def Append(self, request: bytes, context: object) -> bytes:
+        """Answer with the request's own bytes."""
+        self.requests.append(request)
+        if self.error is not None:
+            raise self.error
+        return request
+
+    async def AppendStream(self, requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
+        """Echo."""
+        async for request in requests:
+            self.requests.append(request)
+            if self.error is not None:
+                raise self.error
+            yield request
+
+
+class LogServicer:
+    """Takes parsed requests."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.ended_count = 0
+
+    async def GetStatus(self, request: log_service_pb2.GetStatusRequest, context: object) -> object:
+        """Answer with a message."""
+        return log_service_pb2.GetStatusResponse()
+
+    async def Dispatch(self, request: log_service_pb2.DispatchRequest, context: object) -> AsyncIterator[object]:
+        """Answer without end: a message first, then bytes."""
+        try:
+            yield log_service_pb2.DispatchResponse()
+            if self.error is not None:
+                raise self.error
+            while True:
+                yield b""
+        finally:
+            self.ended_count += 1
+
+
+class Served:
+    """A started server with its servicers and a channel to it."""
+
+    def __init__(self, server: GrpcServer) -> None:
+        self.server = server
+        self.append = AppendServicer()
+        self.log = LogServicer()
+        append_service = append_service_pb2.DESCRIPTOR.services_by_name["AppendService"]
+        server.add_service(append_service, self.append, raw={"Append", "AppendStream"})
+        server.add_service(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self.log)
+        self.channel: grpc.aio.Channel
+
+    async def call(self, method: str, request: bytes = b"", **options: Any) -> bytes:
+        """One unary call with raw bytes."""
+        return await self.channel.unary_unary(method)(request, timeout=5, **options)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    config: ServerConfig | None = None,
+    *,
+    telemetry: Telemetry | None = None,
+    is_ready: bool = True,
+    credentials: grpc.ChannelCredentials | None = None,
+    request_size_bytes_max: int = 1 << 20,
+    target: str = "",
+) -> AsyncIterator[Served]:
+    """Serve for the time of the block."""
+    own_telemetry = telemetry or Telemetry.off()
+    config = config or ServerConfig(port=0)
+    server = GrpcServer(config, errors=TABLE, telemetry=own_telemetry, request_size_bytes_max=request_size_bytes_max)
+    served = Served(server)
+    await server.start()
+    if is_ready:
+        await server.set_ready()
+    target = target or f"localhost:{server.port}"
+    channel = (
+        grpc.aio.insecure_channel(target) if credentials is None else grpc.aio.secure_channel(target, credentials)
+    )
+    try:
+        async with channel:
+            served.channel = channel
+            yield served
+    finally:
+        await server.stop(0)
+        own_telemetry.shutdown()
+
+
+def details_of(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, BadRequest, RetryInfo]:
+    """The rich details of a failed call; those that it lacks are empty."""
+    metadata = dict(error.trailing_metadata() or ())
+    status = Status.FromString(metadata["grpc-status-details-bin"])
+    assert status.code == error.code().value[0]
+    found = (ErrorInfo(), BadRequest(), RetryInfo())
+    for detail in status.details:
+        for message in found:
+            detail.Unpack(message)
+    return found

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MemoryFs: the exact twin of PosixFs in memory, which remembers what was synced and can lose the rest.
+
+The model is that of a page cache over a disk. A file has bytes as processes see them and bytes as the disk has them; a
+sync copies the former to the latter. A directory has names as processes see them and names as the disk has them;
+`sync_directory` copies those. `crash` throws away what processes saw and starts again from the disk, where the
+caller may let any unsynced page or name survive, because a kernel writes back on its own whenever it likes.
+Handles from before a crash stay usable but no longer belong to any file, as those of a dead process.
+Paths are absolute; the root directory exists. Safe to use from any thread, with the limits of `Fs`.
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from libs.machine.errors import DiskFull, StoreLocked
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import PAGE_SIZE_BYTES, DiskUsage
+from libs.machine.posix_fs import LOCK_CONTENT, TEMPORARY_SUFFIX
+
+CAPACITY_BYTES = 1 << 40
+
+Survives = Callable[[Path, int | None], bool]
+"""Decides in a crash what outlives it although it was not synced: a page of a file by its number, or, with None, the
+change of a name (made, removed or replaced) in its directory."""
+
+
+def nothing_survives(_path: Path, _page: int | None) -> bool:
+    """Lose all that was not synced: the harshest crash."""
+    return False
+
+
+def everything_survives(_path: Path, _page: int | None) -> bool:
+    """Keep all that was written: what a killed process leaves on a machine that runs on."""
+    return True
+
+
+class _File:
+    """Bytes as seen, and bytes on the disk."""
+
+    def __init__(self, data: bytes = b"", durable: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = durable
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+
+    def after_crash(self, path: Path, survives: Survives) -> "_File":
+        """Return the file as the disk has it; a size that was not synced survives with the last page."""
+        kept = bytearray(self.durable)
+        for start in range(0, max(len(self.data), len(self.durable)), PAGE_SIZE_BYTES):
+            end = start + PAGE_SIZE_BYTES
+            page = self.data[start:end]
+            if page != self.durable[start:end] and survives(path, start // PAGE_SIZE_BYTES):
+                kept.extend(bytes(max(0, start + len(page) - len(kept))))
+                kept[start : start + len(page)] = page
+        return _File(bytes(kept), bytes(kept))
+
+
+class _Directory:
+    """Names as seen, and names on the disk."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, _File | _Directory] = {}
+        self.durable: dict[str, _File | _Directory] = {}
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+
+    def after_crash(self, path: Path, survives: Survives) -> "_Directory":
+        kept = dict(self.durable)
+        for name in sorted(self.names.keys() | self.durable.keys()):
+            seen = self.names.get(name)
+            if seen is not self.durable.get(name) and survives(path / name, None):
+                kept.pop(name, None)
+                if seen is not None:
+                    kept[name] = seen
+        directory = _Directory()
+        directory.names = {name: node.after_crash(path / name, survives) for name, node in kept.items()}
+        directory.sync()
+        return directory
+
+
+class MemoryMappedFile:
+    """A view of a file's bytes, shared by all mappings as the page cache is."""
+
+    def __init__(self, path: Path, file: _File, *, writable: bool) -> None:
+        self.path = path
+        self.size_bytes = len(file.data)
+        view = memoryview(file.data)
+        self.buffer = view if writable else view.toreadonly()
+        self._file = file
+
+    def sync(self) -> None:
+        """See `MappedFile.sync`."""
+        failpoint("file.sync")
+        self._file.sync()
+
+    def close(self) -> None:
+        """See `MappedFile.close`."""
+        self.buffer = memoryview(b"")
+
+
+class MemoryLock:
+    """A name in the set of locked paths."""
+
+    def __init__(self, locked: set[Path], path: Path) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        """See `Lock.release`."""
+        self._locked.discard(self._path)
+
+
+class MemoryFs:
+    """`Fs` in memory. `capacity_bytes` bounds the sum of all file sizes; tests may change it at any time."""
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._root = _Directory()
+        self._locked: set[Path] = set()
+        self._mutex = threading.RLock()
+
+    def crash(self, survives: Survives = nothing_survives) -> None:
+        """Cut the power: go back to what the disk has. Locks end; handles from before belong to nothing."""
+        with self._mutex:
+            self._root = self._root.after_crash(Path("/"), survives)
+            self._locked = set()
+
+    def used_bytes(self) -> int:
+        """Sum of all file sizes."""
+        with self._mutex:
+            return _used_bytes(self._root)
+
+    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+        """See `Fs.create_mapped`."""
+        assert size_bytes > 0
+        with self._mutex:
+            parent = self._directory(path.parent)
+            if path.name in parent.names:
+                raise FileExistsError(errno.EEXIST, "file exists", str(path))
+            self._reserve(path, size_bytes)
+            file = _File(bytes(size_bytes), bytes(size_bytes))
+            failpoint("create.before_rename")
+            parent.names[path.name] = file
+            self.sync_directory(path.parent)
+            failpoint("create.after_rename")
+            return MemoryMappedFile(path, file, writable=True)
+
+    def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:
+        """See `Fs.open_mapped`."""
+        with self._mutex:
+            file = self._file(path)
+            if not file.data:
+                raise ValueError("cannot mmap an empty file")
+            return MemoryMappedFile(path, file, writable=writable)
+
+    def read(self, path: Path) -> bytes:
+        """See `Fs.read`."""
+        with self._mutex:
+            return bytes(self._file(path).data)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        """See `Fs.write_atomic`."""
+        with self._mutex:
+            parent = self._directory(path.parent)
+            temporary = path.name + TEMPORARY_SUFFIX
+            self._reserve(path, len(data))
+            file = parent.names[temporary] = _File(data)
+            failpoint("write_atomic.before_sync")
+            file.sync()
+            failpoint("write_atomic.before_rename")
+            parent.names[path.name] = parent.names.pop(temporary)
+            failpoint("write_atomic.after_rename")
+            self.sync_directory(path.parent)
+
+    def append(self, path: Path, data: bytes) -> None:
+        """See `Fs.append`."""
+        with self._mutex:
+            parent = self._directory(path.parent)
+            self._reserve(path, len(data))
+            is_new = path.name not in parent.names
+            file = parent.names.setdefault(path.name, _File())
+            if isinstance(file, _Directory):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+            file.data += data
+            file.sync()
+            if is_new:
+                self.sync_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        """See `Fs.remove`."""
+        with self._mutex:
+            self._file(path)
+            del self._directory(path.parent).names[path.name]
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `Fs.rename`."""
+        with self._mutex:
+            node = self._node(source)
+            target_parent = self._directory(target.parent)
+            del self._directory(source.parent).names[source.name]
+            target_parent.names[target.name] = node
+
+    def list(self, directory: Path) -> list[str]:
+        """See `Fs.list`."""
+        with self._mutex:
+            return sorted(self._directory(directory).names)
+
+    def exists(self, path: Path) -> bool:
+        """See `Fs.exists`."""
+        with self._mutex:
+            try:
+                self._node(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def is_directory(self, path: Path) -> bool:
+        """See `Fs.is_directory`."""
+        with self._mutex:
+            return self.exists(path) and isinstance(self._node(path), _Directory)
+
+    def size(self, path: Path) -> int:
+        """See `Fs.size`."""
+        with self._mutex:
+            return len(self._file(path).data)
+
+    def make_directory(self, path: Path) -> None:
+        """See `Fs.make_directory`."""
+        with self._mutex:
+            for directory in reversed((path, *path.parents)):
+                if not self.exists(directory):
+                    self._directory(directory.parent).names[directory.name] = _Directory()
+                    self.sync_directory(directory.parent)
+            self._directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """See `Fs.remove_directory`."""
+        with self._mutex:
+            if self._directory(path).names:
+                raise OSError(errno.ENOTEMPTY, "directory not empty", str(path))
+            del self._directory(path.parent).names[path.name]
+
+    def sync_directory(self, path: Path) -> None:
+        """See `Fs.sync_directory`."""
+        with self._mutex:
+            self._directory(path).sync()
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """See `Fs.disk_usage`."""
+        with self._mutex:
+            self._node(path)
+            free_bytes = max(0, self.capacity_bytes - self.used_bytes())
+            return DiskUsage(total_bytes=self.capacity_bytes, free_bytes=free_bytes)
+
+    def lock(self, path: Path) -> MemoryLock:
+        """See `Fs.lock`."""
+        with self._mutex:
+            parent = self._directory(path.parent)
+            if path in self._locked:
+                raise StoreLocked(path)
+            parent.names.setdefault(path.name, _File(LOCK_CONTENT))
+            self._locked.add(path)
+            return MemoryLock(self._locked, path)
+
+    def _node(self, path: Path) -> _File | _Directory:
+        assert path.is_absolute(), path
+        node: _File | _Directory = self._root
+        for name in path.parts[1:]:
+            if isinstance(node, _File):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
+            if name not in node.names:
+                raise FileNotFoundError(errno.ENOENT, "no such file or directory", str(path))
+            node = node.names[name]
+        return node
+
+    def _file(self, path: Path) -> _File:
+        node = self._node(path)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+        return node
+
+    def _directory(self, path: Path) -> _Directory:
+        node = self._node(path)
+        if isinstance(node, _File):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
+        return node
+
+    def _reserve(self, path: Path, size_bytes: int) -> None:
+        if self.used_bytes() + size_bytes > self.capacity_bytes:
+            raise DiskFull(path, needed_bytes=size_bytes)
+
+
+def _used_bytes(directory: _Directory) -> int:
+    return sum(
+        _used_bytes(node) if isinstance(node, _Directory) else len(node.data) for node in directory.names.values()
+    )

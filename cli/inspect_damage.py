@@ -43,6 +43,15 @@ class Verdict(NamedTuple):
     size_bytes: int | None
 
 
+class Repair(NamedTuple):
+    """The one byte that would make a record sound again; `position` from its start."""
+
+    field: str
+    message: str
+    position: int
+    size_bytes: int
+
+
 def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[str, int, int]]:
     """(name, start, end) of every field of a record, in order and without a gap."""
     start = shape.position
@@ -111,10 +120,13 @@ def explain_structure(data: Data, position: int, base: int, error: FormatError, 
         verdict = _explain_blank(window, position, len(data) - position)
         if verdict is not None:
             return verdict
-    found = {repair.field: repair for repair in _repairs(window, base + position)}
+    repairs = list(_repairs(window, base + position))
+    ranks = [(has_crc, _is_followed(data, position + repair.size_bytes, base)) for repair, has_crc in repairs]
+    best = max(ranks, default=None)
+    found = {repair.field: repair for (repair, _), rank in zip(repairs, ranks, strict=True) if rank == best}
     if len(found) == 1:
         (repair,) = found.values()
-        return repair._replace(position=position + repair.position)
+        return Verdict(repair.field, repair.message, position + repair.position, repair.size_bytes)
     size = None if next_start is None else next_start - position
     if found:
         return Verdict(" or ".join(found), f"{error.reason}; either field could be wrong", position, size)
@@ -129,8 +141,17 @@ def _explain_blank(window: bytearray, position: int, left: int) -> Verdict | Non
     return Verdict("magic", "the magic of a blank has a wrong byte", position + record.MAGIC_AT, left)
 
 
-def _repairs(window: bytearray, physical_offset: int) -> Iterator[Verdict]:
-    """One verdict per byte value that makes the whole record agree again; positions from the window's start."""
+def _is_followed(data: Data, end: int, base: int) -> bool:
+    """Whether what a record must be followed by stands here: a record, a blank, unwritten space or the file's end."""
+    is_end = end == len(data) or not any(data[end : end + BLANK_SIZE_BYTES_MIN])
+    return is_end or record.is_blank(data, end) or is_record_start(data, end, base)
+
+
+def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Repair, bool]]:
+    """One repair per byte value that makes the whole record agree again, and whether its CRC property proves it.
+
+    Positions count from the window's start.
+    """
     for field, at in _structural_bytes(window):
         right = window[at]
         for value in range(256):
@@ -138,7 +159,7 @@ def _repairs(window: bytearray, physical_offset: int) -> Iterator[Verdict]:
             shape = _agreeing_shape(window, physical_offset) if value != right else None
             if shape is not None:
                 message = f"byte {at} of the record is {right:#04x}, all checks agree with {value:#04x}"
-                yield Verdict(field, message, at, shape.size_bytes)
+                yield Repair(field, message, at, shape.size_bytes), record.has_crc_property(window, shape)
         window[at] = right
 
 

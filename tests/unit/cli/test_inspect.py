@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inspection of segments and small files: sound files print, and every flipped byte of a record is named."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.inspect import detect_kind, inspect_file
+from cli.inspect_damage import fields_of
+from cli.inspection import Finding, Item, UnknownKind
+from libs.formats import checksummed, epoch_file, record, store_checkpoint
+from libs.formats.epoch_file import Epoch
+from libs.formats.store_checkpoint import StoreCheckpoint
+from tests.support.frame_cases import flipped
+from tests.support.golden import golden
+from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, run_of
+
+BASE = 3 * 2**30
+TAIL_SIZE_BYTES = 400
+
+
+def segment_path(folder: Path, data: bytes) -> Path:
+    """A segment file of this content in RocketMQ's layout."""
+    path = folder / "commitlog" / f"{BASE:020d}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def findings_of(path: Path) -> list[Finding]:
+    return inspect_file(path, limit=0).check()
+
+
+def good_segment(*, end: str, crc_property: bool = True) -> tuple[bytes, list[int]]:
+    """Five records of different shape and one of three ends; the start of each record."""
+    shapes: list[dict[str, object]] = [
+        {"topic": "first"},
+        {"topic": "second", "properties": b"KEYS\x01a b"},
+        {"topic": "t" * 130, "version": 2, "body": b""},
+        {"topic": "fourth", "born_host": IPV6_BORN, "store_host": IPV6_STORE, "body": bytes(range(200))},
+        {"topic": "fifth", "properties": b""},
+    ]
+    data, starts = b"", []
+    for shape in shapes:
+        starts.append(len(data))
+        data += encoded(BASE + len(data), crc_property=crc_property, **shape)
+    if end == "blank":
+        data += record.encode_blank(TAIL_SIZE_BYTES) + encoded(BASE)[: TAIL_SIZE_BYTES - 8]
+        data = data.ljust(
+            starts[-1] + len(encoded(BASE, crc_property=crc_property, **shapes[-1])) + TAIL_SIZE_BYTES, b"\0"
+        )
+    elif end == "unwritten":
+        data += bytes(TAIL_SIZE_BYTES)
+    return data, starts
+
+
+@pytest.mark.parametrize("end", ["blank", "unwritten", "exact"])
+@pytest.mark.parametrize("crc_property", [True, False])
+def test_sound_segment_prints_every_record(tmp_path: Path, end: str, crc_property: bool) -> None:
+    """A good segment has no findings, whatever ends it, and shows every record with its fields."""
+    data, starts = good_segment(end=end, crc_property=crc_property)
+    inspection = inspect_file(segment_path(tmp_path, data))
+    items = [step for step in inspection if isinstance(step, Item)]
+    assert inspection.kind == "segment"
+    assert inspection.is_sound
+    records = [item for item in items if item.kind == "record"]
+    assert [item.position for item in records] == starts
+    assert [item.fields["topic"] for item in records] == ["first", "second", "t" * 130, "fourth", "fifth"]
+    assert [item.fields["physical_offset"] for item in records] == [BASE + start for start in starts]
+    assert records[3].fields["born_host"] == "[2001:db8::a]:50123"
+    assert inspection.summary["record_count"] == 5
+    assert len([item for item in items if item.kind == "blank"]) == (end == "blank")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "bits"), [("blank", 0x01), ("unwritten", 0x80), ("exact", 0xFF)])
+def test_every_flipped_byte_names_its_record_and_field(tmp_path: Path, end: str, bits: int) -> None:
+    """With the CRC property, one flipped byte anywhere in a record gives one finding, with record and field."""
+    data, starts = good_segment(end=end)
+    path = segment_path(tmp_path, data)
+    for number, start in enumerate(starts):
+        shape = record.check_header(data, start)
+        for field, field_start, field_end in fields_of(shape, has_crc_property=True):
+            for position in range(field_start, field_end):
+                path.write_bytes(flipped(data, position, bits))
+                found = findings_of(path)
+                what = f"{field} at {position - start}: {found}"
+                assert len(found) == 1, what
+                assert found[0].item == f"record {number} at physical offset {BASE + start}", what
+                assert found[0].field == field, what
+
+
+def test_flips_without_crc_property_are_named_as_far_as_they_show(tmp_path: Path) -> None:
+    """Without the CRC property, lengths, magic, offset and body are named; nothing is named wrongly."""
+    data, starts = good_segment(end="blank", crc_property=False)
+    path = segment_path(tmp_path, data)
+    named = {"total size", "magic", "body CRC", "physical offset", "body size", "body", "topic size", "properties size"}
+    for number, start in enumerate(starts):
+        shape = record.check_header(data, start)
+        for field, field_start, field_end in fields_of(shape, has_crc_property=False):
+            for position in range(field_start, field_end):
+                path.write_bytes(flipped(data, position, 0x81))
+                found = findings_of(path)
+                what = f"{field} at {position - start}: {found}"
+                assert len(found) == 1 or (field not in named and len(found) == 0) or field == "store time", what
+                if found and field != "store time":
+                    assert f"record {number} " in found[0].item, what
+                    assert field in found[0].field, what
+
+
+def test_damage_of_many_bytes_is_one_finding_and_the_walk_goes_on(tmp_path: Path) -> None:
+    """A record overwritten as a whole is one finding; the records behind it are still read."""
+    data, starts = good_segment(end="blank")
+    broken = data[: starts[1]] + b"\xee" * (starts[2] - starts[1]) + data[starts[2] :]
+    inspection = inspect_file(segment_path(tmp_path, broken))
+    found = inspection.check()
+    assert [finding.item for finding in found] == [f"record 1 at physical offset {BASE + starts[1]}"]
+    assert inspection.summary["record_count"] == 5
+
+
+def test_two_neighbouring_damaged_records_are_two_findings(tmp_path: Path) -> None:
+    """A flip in the total size of one record and in the topic of the next are both found."""
+    data, starts = good_segment(end="blank")
+    broken = flipped(flipped(data, starts[1] + 3, 0x02), starts[2] + 5, 0x10)
+    found = findings_of(segment_path(tmp_path, broken))
+    assert [(finding.item.split(" at ")[0], finding.field) for finding in found] == [
+        ("record 1", "total size"),
+        ("record 2", "magic"),
+    ]
+
+
+def test_blank_damage_is_named(tmp_path: Path) -> None:
+    """A flipped byte in the blank's size or magic names the blank's field."""
+    data, _ = good_segment(end="blank")
+    blank = len(data) - TAIL_SIZE_BYTES
+    for position, field in ((blank + 1, "total size"), (blank + 6, "magic")):
+        found = findings_of(segment_path(tmp_path, flipped(data, position, 0x40)))
+        assert [finding.field for finding in found] == [field]
+
+
+def test_torn_tail_and_dirty_tail_are_found(tmp_path: Path) -> None:
+    """A record cut by the end of the file, and bytes in unwritten space, are findings at their place."""
+    data, starts = good_segment(end="exact")
+    found = findings_of(segment_path(tmp_path, data[:-5]))
+    assert [finding.item for finding in found] == [f"record 4 at physical offset {BASE + starts[4]}"]
+    found = findings_of(segment_path(tmp_path, data + bytes(300) + b"\x07" + bytes(99)))
+    assert [(finding.field, str(len(data) + 300) in finding.message) for finding in found] == [
+        ("unwritten space", True)
+    ]
+
+
+def test_store_time_that_runs_back_is_found(tmp_path: Path) -> None:
+    """Records in the log are in the order of their store times."""
+    first = encoded(BASE)
+    data = first + encoded(BASE + len(first), store_time_ms=1_600_000_000_000)
+    found = findings_of(segment_path(tmp_path, data))
+    assert [(finding.item.split(" at ")[0], finding.field) for finding in found] == [("record 1", "store time")]
+
+
+def test_record_of_another_place_is_found(tmp_path: Path) -> None:
+    """A sound record whose stored offset is not its place is named by its physical offset."""
+    data = run_of(1, BASE) + run_of(1, BASE + 4096, topic="elsewhere")
+    found = findings_of(segment_path(tmp_path, data))
+    assert [finding.field for finding in found] == ["physical offset"]
+
+
+def test_window_limits_what_is_shown_but_not_what_is_checked(tmp_path: Path) -> None:
+    """Start and limit choose the items; findings still cover the whole file."""
+    data, starts = good_segment(end="unwritten")
+    path = segment_path(tmp_path, flipped(data, starts[4] + 90, 0x01))
+    steps = list(inspect_file(path, start=1, limit=2))
+    assert [step.number for step in steps if isinstance(step, Item)] == [1, 2]
+    assert [step.field for step in steps if isinstance(step, Finding)] == ["body"]
+
+
+def test_progress_ends_with_the_whole_file(tmp_path: Path) -> None:
+    """The callback hears of the whole size at the end."""
+    data, _ = good_segment(end="unwritten")
+    calls: list[tuple[int, int]] = []
+    inspect_file(segment_path(tmp_path, data), progress=lambda done, total: calls.append((done, total))).check()
+    assert calls[-1] == (len(data), len(data))
+
+
+def test_segment_without_its_name_takes_the_base_of_its_first_record(tmp_path: Path) -> None:
+    """A copied segment is recognised by content."""
+    data, _ = good_segment(end="unwritten")
+    path = tmp_path / "copy.bin"
+    path.write_bytes(data)
+    inspection = inspect_file(path)
+    assert inspection.kind == "segment"
+    assert inspection.check() == []
+    assert inspection.summary["base_physical_offset"] == BASE
+
+
+CHECKPOINT = store_checkpoint.encode(StoreCheckpoint(1_700_000_000_123, 1_699_999_999_623, 0, 0, 99))
+SMALL_FILES = {
+    "checkpoint": ("checkpoint", CHECKPOINT),
+    "epochFileCheckpoint": ("epoch_file", epoch_file.encode([Epoch(1, 0), Epoch(2, 500)])),
+    "epochFileCheckpoint.bak": ("epoch_file", b"0\n0\n"),
+    "topics.json": ("topics", golden("config_files/v1/topics.json")),
+    "consumerOffset.json": ("consumer_offsets", golden("config_files/v1/consumerOffset.json")),
+    "index_progress": ("checksummed", checksummed.wrap("index_progress", b'{"a":1}')),
+    "lock": ("lock", b"lock"),
+    "abort": ("abort", b"4711"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None:
+    """Every small store file is known by its name or content and prints without findings."""
+    kind, data = SMALL_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    inspection = inspect_file(path)
+    assert inspection.kind == kind
+    assert inspection.check() == []
+    assert inspection.item_count == (0 if data == b"0\n0\n" else len(list(inspect_file(path))))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "position", "field"),
+    [
+        ("checkpoint", CHECKPOINT[:100], 100, ""),
+        ("checkpoint", b"\x80" + CHECKPOINT[1:], 0, "commit_log_time_ms"),
+        ("checkpoint", CHECKPOINT[:8] + b"\x7f" + CHECKPOINT[9:], 8, "consume_queue_time_ms"),
+        ("checkpoint", CHECKPOINT[:24] + b"\xff" + CHECKPOINT[25:], 24, "master_flushed_physical_offset"),
+        ("checkpoint", CHECKPOINT[:200] + b"\1" + CHECKPOINT[201:], 200, "padding"),
+        ("checkpoint", CHECKPOINT + b"\0", 4096, "size"),
+        ("epochFileCheckpoint", b"1\n5\n1-0\n", 4, ""),
+        ("topics.json", b'{"topicConfigTable":{"a":7}}', 0, "a"),
+        ("topics.json", b"\xff", 0, ""),
+        ("consumerOffset.json", b'{"offsetTable":{"t@g":{0:-5}}}', 0, "queue offset"),
+        ("index_progress", flipped(checksummed.wrap("x", b"abc"), 34, 1), 28, "checksum"),
+        ("lock", b"other", 0, "content"),
+        ("abort", b"x", 0, "content"),
+    ],
+)
+def test_damaged_small_files_are_named_by_position(
+    tmp_path: Path, name: str, data: bytes, position: int, field: str
+) -> None:
+    """Damage in a small file is one finding with position and field."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert [(finding.position, finding.field) for finding in inspect_file(path).check()] == [(position, field)]
+
+
+def test_files_of_unknown_kind_are_refused(tmp_path: Path) -> None:
+    """A file that is none of the store's, or a kind that does not exist, is said so."""
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    with pytest.raises(UnknownKind):
+        detect_kind(path)
+    for kind in ("nonsense", "segment:5", "index_file:x"):
+        with pytest.raises(UnknownKind):
+            inspect_file(path, kind=kind)
+
+
+def test_empty_file_is_no_crash(tmp_path: Path) -> None:
+    """An empty file of any kind gives findings or nothing, never an exception."""
+    path = tmp_path / "empty"
+    path.write_bytes(b"")
+    for kind in ("segment", "consume_queue", "index_file", "checkpoint", "epoch_file", "topics", "checksummed"):
+        inspect_file(path, kind=kind).check()

@@ -32,9 +32,9 @@ lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs and generated do
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports --no-cache
-	@$(VENV)/python tools/gen_stubs.py --check
-	@$(VENV)/python tools/lint_protos.py
-	@$(VENV)/python tools/gen_config_docs.py --check
+	@$(VENV)/python -m tools.gen_stubs --check
+	@$(VENV)/python -m tools.lint_protos
+	@$(VENV)/python -m tools.gen_config_docs --check
 	@$(VENV)/codespell
 
 format: $(READY) ## let ruff put the code into shape
@@ -42,8 +42,8 @@ format: $(READY) ## let ruff put the code into shape
 	@$(VENV)/ruff format --quiet .
 
 gen: $(READY) ## generate stubs and docs from their sources
-	@$(VENV)/python tools/gen_stubs.py
-	@$(VENV)/python tools/gen_config_docs.py
+	@$(VENV)/python -m tools.gen_stubs
+	@$(VENV)/python -m tools.gen_config_docs
 
 bench: $(READY) ## measure append, dispatch, pull and lookup; JSON and a table under bench/results
 	@$(VENV)/python -m bench

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gen_stubs import PROTOS, include_flags, run_protoc
+from tools.gen_stubs import PROTOS, include_flags, run_protoc
 
 
 def main() -> None:

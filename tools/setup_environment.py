@@ -31,7 +31,9 @@ def missing() -> list[str]:
         lines.append(f"Python's C headers (Debian: apt-get install python3-dev): no Python.h for {sys.executable}")
     java = java_version()
     if java is None:
-        lines.append(f"Java {JAVA_MIN} or newer, for Spark (Debian: apt-get install openjdk-17-jre-headless): no java found")
+        lines.append(
+            f"Java {JAVA_MIN} or newer, for Spark (Debian: apt-get install openjdk-17-jre-headless): no java found"
+        )
     elif java < JAVA_MIN:
         lines.append(f"Java {JAVA_MIN} or newer, for Spark: java is version {java}")
     return lines

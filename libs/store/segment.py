@@ -178,6 +178,11 @@ class Segment:
                 self._unmap()
 
     @property
+    def hold_count(self) -> int:
+        """Readers that are at work."""
+        return self._hold_count
+
+    @property
     def is_held(self) -> bool:
         """Whether a reader is at work."""
         return self._hold_count > 0

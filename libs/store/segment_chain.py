@@ -193,11 +193,19 @@ class SegmentChain:
 
         Readers that hold it finish their work.
         """
+        first = self.detach_first()
+        first.delete(self._fs)
+        self._fs.sync_directory(self.directory)
+        return first
+
+    def detach_first(self) -> Segment:
+        """Take the oldest segment out of the chain, at once, for a caller that deletes its file in another thread.
+
+        Until the file is deleted and the directory synced, a crash brings the segment back. The active one can't go.
+        """
         assert len(self._segments) > 1
         first = self._segments[0]
         self._segments = self._segments[1:]
-        first.delete(self._fs)
-        self._fs.sync_directory(self.directory)
         return first
 
     def destroy(self) -> None:

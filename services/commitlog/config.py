@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CommitLogConfig: every setting of the log itself, with its unit; defaults are RocketMQ's where it has the setting.
+
+Values only. Addresses, TLS, tokens and telemetry belong to the process and are not here.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from libs.formats import limits
+from libs.formats.errors import FormatError
+from libs.formats.host import Host
+
+PAGE_SIZE_BYTES = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitLogConfig:
+    """Settings of the log. Sizes are in bytes, times in milliseconds."""
+
+    data_dir: Path = Path("reput-data")
+    """Directory of the store, in RocketMQ's layout. Made when it is missing."""
+
+    role: Literal["async_master", "sync_master"] = "async_master"
+    """Role in replication; until replicas exist both roles behave the same."""
+
+    store_host: str = ""
+    """Address written into records and message ids, as address:port; empty is the one that it listens on."""
+
+    segment_size_bytes: Annotated[int, Meta(ge=64 * limits.KIB, le=limits.SEGMENT_SIZE_BYTES_MAX)] = (
+        limits.SEGMENT_SIZE_BYTES
+    )
+    """Size of one file of the log. Can't be changed on existing data."""
+
+    preallocate: bool = True
+    """Make the next segment ahead of need, in the background."""
+
+    flush_mode: Literal["async", "sync"] = "async"
+    """async acknowledges from memory and syncs in the background; sync acknowledges after the sync."""
+
+    flush_interval_ms: Annotated[int, Meta(ge=1)] = 500
+    """Time between two looks of the background flush."""
+
+    flush_pages_min: Annotated[int, Meta(ge=0)] = 4
+    """The background flush leaves fewer dirty pages of 4 KiB than this for later."""
+
+    flush_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 10_000
+    """After this time the background flush syncs whatever is dirty."""
+
+    sync_timeout_ms: Annotated[int, Meta(ge=1)] = 5_000
+    """Longest wait of one append for its sync; then the answer carries the lower durability."""
+
+    checkpoint_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
+    """Time between two looks whether the checkpoint file must be written."""
+
+    snapshot_interval_ms: Annotated[int, Meta(ge=1)] = 60_000
+    """Time between two snapshots of the queue offsets, which each roll and each clean stop make too."""
+
+    message_size_bytes_max: Annotated[int, Meta(ge=1, le=limits.GIB)] = limits.BODY_SIZE_BYTES_MAX
+    """Largest body of a message."""
+
+    append_request_size_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = (
+        limits.APPEND_REQUEST_SIZE_BYTES_MAX
+    )
+    """Largest serialized batch."""
+
+    append_inflight_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = 256 * limits.MIB
+    """Bytes of batches that may wait for their durability, over all callers."""
+
+    append_stream_inflight_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = 64 * limits.MIB
+    """Bytes of batches of one AppendStream whose outcomes are not yet sent; the stream is not read meanwhile."""
+
+    acknowledge_delay_ms: Annotated[int, Meta(ge=0)] = 1
+    """How long outcomes that wait for no sync are collected into one response of an AppendStream."""
+
+    acknowledge_count_max: Annotated[int, Meta(ge=1)] = 64
+    """Outcomes that are sent at once without waiting for more."""
+
+    auto_create_topics: bool = True
+    """Make a topic when the first message for it arrives."""
+
+    default_queue_count: Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)] = 4
+    """Queues of a topic when nobody says how many."""
+
+    topic_count_max: Annotated[int, Meta(ge=1)] = 100_000
+    """Most topics in the store."""
+
+    crc_property: bool = True
+    """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
+
+    check_crc_on_recover: bool = True
+    """Check the checksums of the records that a start scans."""
+
+    clock_step_ms_max: Annotated[int, Meta(ge=0)] = 1_000
+    """A record whose store time is older than its predecessor's by more than this is left over from an older log."""
+
+    disk_reserve_bytes: Annotated[int, Meta(ge=0)] = 64 * limits.MIB
+    """Appends are refused while the file system has less free space than this."""
+
+    disk_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
+    """Time between two looks at the free space."""
+
+    dispatch_delay_ms: Annotated[int, Meta(ge=0)] = 1
+    """How long a follower's stream waits for more records after the first new one."""
+
+    dispatch_size_bytes_min: Annotated[int, Meta(ge=0)] = 256 * limits.KIB
+    """New bytes after which a follower's stream does not wait any longer."""
+
+    dispatch_heartbeat_ms: Annotated[int, Meta(ge=1)] = 1_000
+    """Time between two heartbeats of an idle follower's stream."""
+
+    stream_count_max: Annotated[int, Meta(ge=1)] = 1_024
+    """Streams that may be open at once, of all kinds."""
+
+    def __post_init__(self) -> None:
+        if self.segment_size_bytes % PAGE_SIZE_BYTES:
+            raise ValueError(f"segment_size_bytes must be a multiple of {PAGE_SIZE_BYTES}")
+        if self.append_stream_inflight_bytes_max < self.append_request_size_bytes_max:
+            raise ValueError("append_stream_inflight_bytes_max must not be below append_request_size_bytes_max")
+        if self.append_inflight_bytes_max < self.append_request_size_bytes_max:
+            raise ValueError("append_inflight_bytes_max must not be below append_request_size_bytes_max")
+        if self.store_host:
+            try:
+                Host.parse(self.store_host)
+            except FormatError as error:
+                raise ValueError(f"store_host: {error.reason}") from None

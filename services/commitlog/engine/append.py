@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AppendPipeline: serialized AppendRequests become records at the end of the log.
+
+Invariants: a batch is contiguous inside one segment, has one store time, and store times never go back within the log;
+`wrote_position` moves only after all bytes are written; a refused batch leaves no message and no topic behind.
+Callers: the loop that owns the log (the loop is RocketMQ's put lock). Nothing here waits, except for topics.json when a
+batch names a topic that does not exist yet.
+Not handled: durability (Flusher) and who hears of it (dispatch).
+Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from libs.formats import protobuf_wire
+from libs.formats.host import Host
+from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
+from libs.formats.record import encode_blank
+from libs.kernel import append_cy
+from libs.kernel.append_columns import AppendColumns, AppendLimits
+from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
+from libs.store.segment import Segment
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.append_refusal import AppendRefusal
+from services.commitlog.engine.topics import TopicRegistry
+from services.commitlog.engine.write_gate import WriteGate
+from services.commitlog.errors import BatchTooLarge
+
+TOPIC_FIELD, MESSAGES_FIELD = 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedBatch:
+    """Where a batch is. The columns are packed little-endian numbers, one per message: 8, 8 and 4 bytes."""
+
+    start_physical_offset: int
+    end_physical_offset: int
+    store_time_ms: int
+    requested_durability: int
+    message_count: int
+    physical_offsets: bytes
+    queue_offsets: bytes
+    queue_ids: bytes
+
+
+class AppendPipeline:
+    """The one writer of the log. `on_append` is called after each batch, `on_roll` after each new segment."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        topics: TopicRegistry,
+        gate: WriteGate,
+        clock: Clock,
+        config: CommitLogConfig,
+        *,
+        store_host: Host,
+        last_store_time_ms: int,
+        on_append: Callable[[], None],
+        on_roll: Callable[[], None],
+    ) -> None:
+        self.last_appended_time_ms = last_store_time_ms
+        """Store time of the last record of the log."""
+        self.message_count = 0
+        self.batch_count = 0
+        self.roll_count = 0
+        self._chain = chain
+        self._topics = topics
+        self._gate = gate
+        self._clock = clock
+        self._config = config
+        self._store_host = store_host.to_bytes()
+        self._on_append = on_append
+        self._on_roll = on_roll
+        self._limits = AppendLimits(
+            body_size_bytes_max=config.message_size_bytes_max,
+            record_size_bytes_max=config.message_size_bytes_max + RECORD_SIZE_SLACK_BYTES,
+            message_count_max=BATCH_MESSAGE_COUNT_MAX,
+            crc_property=config.crc_property,
+        )
+        self._store_time_ms = last_store_time_ms
+        self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
+        self._refusal = AppendRefusal(self._limits, self._write_queue_count)
+
+    async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
+        """Write one serialized AppendRequest; on return its bytes are in the page cache.
+
+        `born_host` (8 or 20 bytes) is for messages that name none. Raises a CommitLogError that names the field at
+        fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended.
+        """
+        self._gate.check()
+        if len(request) > self._config.append_request_size_bytes_max:
+            raise BatchTooLarge(
+                f"a batch of {len(request)} bytes is too large",
+                field="messages",
+                value=len(request),
+                limit=self._config.append_request_size_bytes_max,
+            )
+        segment = self._writable_segment()
+        code = self._write(segment, segment.wrote_position, request, born_host)
+        if code == append_cy.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
+            await self._create_topics(segment, request, born_host)
+            self._gate.check()
+            segment = self._writable_segment()
+            code = self._write(segment, segment.wrote_position, request, born_host)
+        if code == append_cy.E_FULL:
+            self._check_fits()
+            segment = self._close_segment(segment)
+            code = self._write(segment, segment.wrote_position, request, born_host)
+            assert code != append_cy.E_FULL
+        if code < 0:
+            raise self._refusal.error(code, request, self._columns)
+        return self._publish(segment, code)
+
+    def _write(self, segment: Segment, position: int, request: bytes, born_host: bytes) -> int:
+        failpoint("append.before_write")
+        self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
+        return append_cy.append(
+            request,
+            segment.buffer,
+            position,
+            segment.base_physical_offset,
+            self._store_time_ms,
+            born_host,
+            self._store_host,
+            self._topics.table,
+            self._limits,
+            self._columns,
+        )
+
+    def _publish(self, segment: Segment, position: int) -> AppendedBatch:
+        columns, count = self._columns, self._columns.count
+        start = segment.end_physical_offset
+        self.last_appended_time_ms = self._store_time_ms
+        if segment.wrote_position == 0:
+            segment.first_store_time_ms = self._store_time_ms
+        segment.last_store_time_ms = self._store_time_ms
+        segment.advance(position)
+        failpoint("append.after_write")
+        self.message_count += count
+        self.batch_count += 1
+        self._on_append()
+        return AppendedBatch(
+            start_physical_offset=start,
+            end_physical_offset=segment.end_physical_offset,
+            store_time_ms=self._store_time_ms,
+            requested_durability=columns.durability,
+            message_count=count,
+            physical_offsets=memoryview(columns.physical_offsets)[:count].tobytes(),
+            queue_offsets=memoryview(columns.queue_offsets)[:count].tobytes(),
+            queue_ids=memoryview(columns.queue_ids)[:count].tobytes(),
+        )
+
+    def _writable_segment(self) -> Segment:
+        active = self._chain.active
+        return self._roll() if active is None or active.is_full else active
+
+    def _close_segment(self, segment: Segment) -> Segment:
+        """Fill the rest of the segment with a blank and go on in the next one."""
+        position = segment.wrote_position
+        blank = encode_blank(segment.size_bytes - position)
+        segment.buffer[position : position + len(blank)] = blank
+        segment.advance(segment.size_bytes)
+        return self._roll()
+
+    def _roll(self) -> Segment:
+        segment = self._chain.roll()
+        self.roll_count += 1
+        self._on_roll()
+        return segment
+
+    def _check_fits(self) -> None:
+        """Refuse a batch that no segment can hold, before any segment is closed for it (RocketMQ closes two)."""
+        needed, limit = self._columns.error_value, self._config.segment_size_bytes - BLANK_SIZE_BYTES_MIN
+        if needed > limit:
+            raise BatchTooLarge(
+                f"the records of the batch take {needed} bytes, more than a segment",
+                field="messages",
+                value=needed,
+                limit=limit,
+            )
+
+    async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> None:
+        """Make the topics that the batch names, if nothing else is wrong with it; otherwise raise what is wrong."""
+        field = f"messages[{self._columns.error_index}].topic"
+        admitted = self._topics.admit(_topic_names(request))
+        try:
+            # At the very end of a segment nothing fits, so a request without a fault is told apart and writes nothing.
+            code = self._write(segment, segment.size_bytes, request, born_host)
+            if code != append_cy.E_FULL:
+                raise self._refusal.error(code, request, self._columns)
+            self._check_fits()
+        finally:
+            self._topics.revoke(admitted)
+        await self._topics.create_missing(admitted, field=field)
+
+    def _write_queue_count(self, topic: str) -> int:
+        found = self._topics.find(topic)
+        return self._config.default_queue_count if found is None else found.write_queue_count
+
+
+def _topic_names(request: bytes) -> list[str]:
+    """Topics of a request that the kernel has found well formed, each once, in order of their first message."""
+    names: dict[str, None] = {}
+    for number, _, message in protobuf_wire.fields(request):
+        if number != MESSAGES_FIELD:
+            continue
+        assert isinstance(message, memoryview)
+        name = b""
+        for field, _, value in protobuf_wire.fields(message):
+            if field == TOPIC_FIELD:
+                assert isinstance(value, memoryview)
+                name = bytes(value)
+        names[name.decode("ascii")] = None
+    return list(names)

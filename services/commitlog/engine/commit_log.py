@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CommitLog: the whole engine behind one door.
+
+States: made -> `open` -> in use -> `close`. A sync that fails seals it: reads go on, appends do not, and `on_failure`
+hears of it so that the process can end. The confirmed offset is the end of what readers and followers see: what is
+written with asynchronous flushing, what is synced with synchronous flushing (RocketMQ since 5.3.1).
+Callers: one asyncio loop, which is the one that called `open`; worker threads only sync, delete and write small files.
+Not handled: protobuf, streams and their limits (rpc), replication.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from libs.formats.host import Host
+from libs.machine.clock import Clock
+from libs.machine.fs import DiskUsage, Fs
+from libs.machine.loop import SupervisedLoop
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine import queue_snapshot
+from services.commitlog.engine.append import AppendedBatch, AppendPipeline
+from services.commitlog.engine.common_history import common_end
+from services.commitlog.engine.disk_guard import DiskGuard
+from services.commitlog.engine.dispatch import DispatchTail
+from services.commitlog.engine.flush import Flusher
+from services.commitlog.engine.notice import EndNotice
+from services.commitlog.engine.opening import OpenStore, open_store
+from services.commitlog.engine.progress import IndexerReport, Progress
+from services.commitlog.engine.queue_snapshot import QueueCounter, QueueSnapshot
+from services.commitlog.engine.reader import RecordReader
+from services.commitlog.engine.recovery import RecoveryReport
+from services.commitlog.engine.segments import SegmentKeeper
+from services.commitlog.engine.topics import TopicRegistry
+from services.commitlog.engine.write_gate import WriteGate
+from services.commitlog.errors import RecordDamaged, StoreSealed
+
+DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK = 0, 1, 2
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """Where a follower's history and the log's agree, and where its stream goes on."""
+
+    common_end_physical_offset: int
+    epoch: int
+    min_physical_offset: int
+    confirmed_physical_offset: int
+    start_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLogStatistics:
+    """Counters and gauges for telemetry."""
+
+    appended_messages_total: int
+    appended_batches_total: int
+    syncs_total: int
+    rolls_total: int
+    deleted_segments_total: int
+    dispatch_stops_by_damage_total: int
+    min_physical_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    confirmed_physical_offset: int
+    indexed_physical_offset: int
+    segment_count: int
+    topic_count: int
+    epoch: int
+    disk_total_bytes: int
+    disk_free_bytes: int
+    is_writable: int
+
+
+class CommitLog:
+    """See the module. Attributes other than `gate` exist after `open`."""
+
+    chain: SegmentChain
+    topics: TopicRegistry
+    segments: SegmentKeeper
+    reader: RecordReader
+    progress: Progress
+    recovery: RecoveryReport
+
+    def __init__(
+        self, config: CommitLogConfig, fs: Fs, clock: Clock, *, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self.config = config
+        self.gate = WriteGate()
+        self.store_host = Host.parse("127.0.0.1:0")
+        self.started_at_ms = clock.now_ms()
+        self._fs = fs
+        self._clock = clock
+        self._on_failure = on_failure
+        self._notice = EndNotice()
+        self._store: OpenStore | None = None
+        self._dispatch_damage_count = 0
+        self._snapshot_end: int | None = None
+        self._disk = DiskGuard(fs, config, self.gate)
+        self._checkpoint_loop = SupervisedLoop(
+            "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms
+        )
+        self._snapshot_loop = SupervisedLoop(
+            "queue offset snapshot", self._save_snapshot, interval_ms=config.snapshot_interval_ms
+        )
+
+    async def open(self, listen_host: Host) -> None:
+        """Recover and start. `listen_host` stands in records unless the configuration has another. See `open_store`."""
+        store = await asyncio.to_thread(open_store, self._fs, self.config, self._clock)
+        self._store = store
+        self.store_host = Host.parse(self.config.store_host) if self.config.store_host else listen_host
+        self.chain, self.topics, self.progress, self.recovery = (
+            store.chain,
+            store.topics,
+            store.progress,
+            store.recovery,
+        )
+        self.pipeline = AppendPipeline(
+            self.chain,
+            self.topics,
+            self.gate,
+            self._clock,
+            self.config,
+            store_host=self.store_host,
+            last_store_time_ms=store.recovery.last_store_time_ms,
+            on_append=self._notice.notify,
+            on_roll=self._snapshot_loop.wake,
+        )
+        self.flusher = Flusher(
+            self.chain,
+            self._clock,
+            self.config,
+            last_store_time_ms=lambda: self.pipeline.last_appended_time_ms,
+            on_flushed=self._flushed,
+            on_sealed=self._sealed,
+        )
+        self.reader = RecordReader(self.chain, lambda: self.confirmed_physical_offset)
+        self.segments = SegmentKeeper(
+            self._fs, self.chain, store.epochs, lambda: self.progress.indexed_flushed_physical_offset
+        )
+        await self._disk.look()
+        self.flusher.start()
+        self._disk.start()
+        self._checkpoint_loop.start()
+        self._snapshot_loop.start()
+
+    async def close(self) -> None:
+        """Sync, write the small files, and mark the stop as clean, unless the store is sealed or was never open."""
+        store, self._store = self._store, None
+        if store is None:
+            return
+        try:
+            for loop in (self._disk, self._checkpoint_loop, self._snapshot_loop):
+                await loop.stop()
+            await self.flusher.stop()
+            if not self.gate.is_sealed:
+                await self._save_snapshot()
+                await self._save_checkpoint()
+                await asyncio.to_thread(store.files.mark_clean)
+        finally:
+            await asyncio.to_thread(store.chain.close)
+            store.files.release()
+
+    @property
+    def confirmed_physical_offset(self) -> int:
+        """End of what readers and followers may see, exclusive."""
+        if self.config.flush_mode == "sync":
+            return self.flusher.flushed_physical_offset
+        return self.chain.max_physical_offset
+
+    @property
+    def epoch(self) -> int:
+        """Number of the current epoch, from 1."""
+        assert self._store is not None
+        return self._store.epochs.number
+
+    @property
+    def disk_usage(self) -> DiskUsage:
+        """The file system, as of the last look."""
+        return self._disk.usage
+
+    async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
+        """See `AppendPipeline.append`."""
+        return await self.pipeline.append(request, born_host)
+
+    def sync_of(self, batch: AppendedBatch) -> asyncio.Future[None] | None:
+        """What the batch's durability has to wait for; None if memory is enough. Raises StoreSealed, now or later."""
+        wanted = batch.requested_durability
+        if wanted == DURABILITY_STORE:
+            wanted = DURABILITY_LOCAL_DISK if self.config.flush_mode == "sync" else DURABILITY_MEMORY
+        return None if wanted == DURABILITY_MEMORY else self.flusher.flushed(batch.end_physical_offset)
+
+    async def wait_sync(self, sync: asyncio.Future[None] | None) -> int:
+        """Wait for a sync, at most the sync time-out; the durability reached. Without replicas that is the disk's.
+
+        The batch is stored whatever the answer. Raises StoreSealed.
+        """
+        if sync is None:
+            return DURABILITY_MEMORY
+        done, _ = await asyncio.wait([sync], timeout=self.config.sync_timeout_ms / 1000)
+        if not done:
+            return DURABILITY_MEMORY
+        sync.result()
+        return DURABILITY_LOCAL_DISK
+
+    def handshake(self, *, follower_epoch: int, follower_physical_offset: int) -> Handshake:
+        """Tell a follower where to go on. Raises NotARecord when that is in the middle of a record."""
+        assert self._store is not None
+        end = common_end(
+            self._store.epochs.epochs,
+            max_physical_offset=self.confirmed_physical_offset,
+            follower_epoch=follower_epoch,
+            follower_physical_offset=follower_physical_offset,
+        )
+        start = max(end, self.chain.min_physical_offset)
+        self.reader.check_boundary(start, "start_physical_offset")
+        return Handshake(
+            common_end_physical_offset=end,
+            epoch=self.epoch,
+            min_physical_offset=self.chain.min_physical_offset,
+            confirmed_physical_offset=self.confirmed_physical_offset,
+            start_physical_offset=start,
+        )
+
+    def tail(self, *, start_physical_offset: int, record_count_max: int) -> DispatchTail:
+        """Follow the log from the first byte of a record."""
+        return DispatchTail(
+            self.chain,
+            lambda: self.confirmed_physical_offset,
+            self._notice,
+            self.config,
+            start_physical_offset=start_physical_offset,
+            record_count_max=record_count_max,
+            on_damage=self._dispatch_stopped,
+        )
+
+    def report_progress(self, report: IndexerReport) -> None:
+        """See `Progress.report`."""
+        self.progress.report(report, epoch=self.epoch, max_physical_offset=self.confirmed_physical_offset)
+
+    def statistics(self) -> CommitLogStatistics:
+        """A snapshot; zeros before `open`. Quick, and safe from any thread."""
+        if self._store is None:
+            return CommitLogStatistics(**dict.fromkeys((f.name for f in dataclasses.fields(CommitLogStatistics)), 0))
+        return CommitLogStatistics(
+            appended_messages_total=self.pipeline.message_count,
+            appended_batches_total=self.pipeline.batch_count,
+            syncs_total=self.flusher.sync_count,
+            rolls_total=self.pipeline.roll_count,
+            deleted_segments_total=self.segments.deleted_count,
+            dispatch_stops_by_damage_total=self._dispatch_damage_count,
+            min_physical_offset=self.chain.min_physical_offset,
+            max_physical_offset=self.chain.max_physical_offset,
+            flushed_physical_offset=self.flusher.flushed_physical_offset,
+            confirmed_physical_offset=self.confirmed_physical_offset,
+            indexed_physical_offset=self.progress.indexed_physical_offset,
+            segment_count=len(self.chain.segments),
+            topic_count=self.topics.topic_count,
+            epoch=self.epoch,
+            disk_total_bytes=self.disk_usage.total_bytes,
+            disk_free_bytes=self.disk_usage.free_bytes,
+            is_writable=int(self.gate.is_open),
+        )
+
+    def _flushed(self, store_time_ms: int) -> None:
+        self.progress.note_flushed(store_time_ms)
+        if self.config.flush_mode == "sync":
+            self._notice.notify()
+
+    def _sealed(self, error: BaseException) -> None:
+        self.gate.is_sealed = True
+        self._on_failure(error)
+
+    def _dispatch_stopped(self, error: RecordDamaged) -> None:
+        del error
+        self._dispatch_damage_count += 1
+
+    async def _save_checkpoint(self) -> None:
+        if self.gate.is_sealed:
+            return
+        self.progress.note_confirmed(self.confirmed_physical_offset)
+        await asyncio.to_thread(self.progress.save)
+
+    async def _save_snapshot(self) -> None:
+        """Write the counters as of now, once everything that they count is durable."""
+        end = self.chain.max_physical_offset
+        if end == self._snapshot_end or self.gate.is_sealed:
+            return
+        counters = [
+            QueueCounter(topic.decode("latin-1"), queue_id, value)
+            for topic, queue_id, value in self.topics.table.counters()
+        ]
+        snapshot = QueueSnapshot(end, self.pipeline.last_appended_time_ms, self.segments.times(), counters)
+        try:
+            await self.flusher.flushed(end)
+        except StoreSealed:
+            return
+        await asyncio.to_thread(queue_snapshot.save, self._fs, self.config.data_dir, snapshot)
+        self._snapshot_end = end

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DispatchTail: follows the log from an offset on, as columns for those who build indexes from it.
+
+Invariants: steps are contiguous (each begins where the one before ended) and never pass the confirmed offset; a record
+that can't be read ends the tail with RecordDamaged and is never stepped over (RocketMQ skips the rest of the file).
+It wakes on notice, and looks by itself at each heartbeat. Small appends are collected for about a millisecond, because
+each step costs the same whatever it carries.
+Callers: the loop that owns the log; one task for each tail. The columns of a step are used again for the next one.
+Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is ReputMessageService.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from libs.kernel import scan_cy
+from libs.kernel.scan_columns import ScanColumns
+from libs.store.segment import Segment
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.log_scan import STATUS_REASONS
+from services.commitlog.engine.notice import EndNotice
+from services.commitlog.errors import BelowMinOffset, RecordDamaged
+
+KEYS_PER_RECORD = 4
+"""Room for the keys of an average record; a step with more keys just ends earlier."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TailStep:
+    """Records of [start, end); no columns while nothing is new."""
+
+    start_physical_offset: int
+    end_physical_offset: int
+    columns: ScanColumns | None
+
+
+class DispatchTail:
+    """One follower's place in the log."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        confirmed: Callable[[], int],
+        notice: EndNotice,
+        config: CommitLogConfig,
+        *,
+        start_physical_offset: int,
+        record_count_max: int,
+        on_damage: Callable[[RecordDamaged], None],
+    ) -> None:
+        self._chain = chain
+        self._confirmed = confirmed
+        self._notice = notice
+        self._config = config
+        self._at = start_physical_offset
+        self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max)
+        self._on_damage = on_damage
+        self._held: Segment | None = None
+
+    async def steps(self) -> AsyncGenerator[TailStep, None]:
+        """Steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
+        try:
+            while True:
+                if self._at >= self._confirmed():
+                    await self._wait()
+                if self._at < self._confirmed():
+                    yield self._step()
+                else:
+                    yield TailStep(self._at, self._at, None)
+        finally:
+            self._hold(None)
+
+    async def _wait(self) -> None:
+        """Until something is new, at the latest until the next heartbeat is due."""
+        await self._notice.wait(self._config.dispatch_heartbeat_ms / 1000)
+        new_bytes = self._confirmed() - self._at
+        if 0 < new_bytes < self._config.dispatch_size_bytes_min and self._config.dispatch_delay_ms:
+            await asyncio.sleep(self._config.dispatch_delay_ms / 1000)
+
+    def _step(self) -> TailStep:
+        if self._at < self._chain.min_physical_offset:
+            raise BelowMinOffset(
+                self._at, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
+            )
+        segment = self._chain.find(self._at)
+        self._hold(segment)
+        base, start = segment.base_physical_offset, self._at
+        readable = min(self._confirmed() - base, segment.wrote_position)
+        columns = self._columns
+        status = scan_cy.scan(segment.buffer, start - base, readable, base, False, columns)
+        end_position = columns.end_position
+        if status == scan_cy.S_BLANK:
+            end_position = segment.size_bytes
+        elif columns.count == 0:
+            error = RecordDamaged(
+                segment=segment.path.name, position=columns.error_position, reason=STATUS_REASONS[status]
+            )
+            _log.critical("dispatch stops at physical offset %d: %s", start, error)
+            self._on_damage(error)
+            raise error
+        self._at = base + end_position
+        return TailStep(start, self._at, columns)
+
+    def _hold(self, segment: Segment | None) -> None:
+        """Keep the segment that is read from being deleted."""
+        if segment is self._held:
+            return
+        if self._held is not None:
+            self._held.release()
+        self._held = segment if segment is not None and segment.hold() else None

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a data directory to an open store: claims it, reads the small files, recovers the log. Blocks; runs in a thread.
+
+Invariants: whoever fails leaves the directory unlocked and, unless the log was already being settled, unchanged.
+RocketMQ's counterpart is DefaultMessageStore.load.
+"""
+
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from libs.formats.store_checkpoint import StoreCheckpoint
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.store import checkpoint_file
+from libs.store.errors import CheckpointDamaged
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine import queue_snapshot, recovery
+from services.commitlog.engine.epochs import EpochHistory
+from services.commitlog.engine.progress import Progress
+from services.commitlog.engine.queue_snapshot import QueueSnapshot
+from services.commitlog.engine.recovery import RecoveryReport
+from services.commitlog.engine.store_files import StoreFiles
+from services.commitlog.engine.topics import TopicRegistry
+
+COMMIT_LOG_DIRECTORY = "commitlog"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """What an open store consists of."""
+
+    files: StoreFiles
+    chain: SegmentChain
+    topics: TopicRegistry
+    epochs: EpochHistory
+    progress: Progress
+    recovery: RecoveryReport
+
+
+def open_store(fs: Fs, config: CommitLogConfig, clock: Clock) -> OpenStore:
+    """Open the store of `config.data_dir`.
+
+    Raises StoreLocked, SegmentSizeWrong, SegmentMissing, LogDamaged, FormatError (topics or epochs) or OSError.
+    """
+    with contextlib.ExitStack() as undo:
+        files = StoreFiles(fs, config.data_dir)
+        was_clean_stop = files.claim()
+        undo.callback(files.release)
+        chain = SegmentChain.open(
+            fs,
+            config.data_dir / COMMIT_LOG_DIRECTORY,
+            config.segment_size_bytes,
+            preallocates=config.preallocate,
+            is_clean=was_clean_stop,
+        )
+        undo.callback(chain.close)
+        epochs = EpochHistory.open(fs, config.data_dir)
+        topics = TopicRegistry(
+            fs,
+            config.data_dir,
+            clock,
+            default_queue_count=config.default_queue_count,
+            topic_count_max=config.topic_count_max,
+        )
+        checkpoint = _load_checkpoint(fs, config)
+        finding = recovery.examine(
+            chain,
+            topics.table,
+            config,
+            clock,
+            was_clean_stop=was_clean_stop,
+            checkpoint=checkpoint,
+            snapshot=_load_snapshot(fs, config),
+        )
+        fs.make_directory(config.data_dir / "config")
+        fs.make_directory(config.data_dir / "reput")
+        files.mark_in_use()
+        topics.load()
+        report = recovery.settle(fs, config, chain, epochs, clock, finding)
+        undo.pop_all()
+    return OpenStore(files, chain, topics, epochs, Progress(fs, config.data_dir, clock, checkpoint), report)
+
+
+def _load_checkpoint(fs: Fs, config: CommitLogConfig) -> StoreCheckpoint:
+    try:
+        return checkpoint_file.load(fs, config.data_dir / checkpoint_file.FILE_NAME)
+    except CheckpointDamaged as error:
+        _log.warning("%s: all of the log is scanned", error)
+        return StoreCheckpoint()
+
+
+def _load_snapshot(fs: Fs, config: CommitLogConfig) -> QueueSnapshot | None:
+    try:
+        return queue_snapshot.load(fs, config.data_dir)
+    except queue_snapshot.DAMAGE_ERRORS as error:
+        _log.warning("the snapshot of the queue offsets can't be read (%s): all of the log is scanned", error)
+        return None

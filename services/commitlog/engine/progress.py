@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress: how far the Indexer is, and the checkpoint file that RocketMQ keeps of such facts.
+
+Invariants: what the Indexer reported never goes back within an epoch; a time in the checkpoint is the store time of a
+record that is durable. Callers: the loop that owns the log; `save` may run in a worker thread, one at a time.
+Layout: docs/formats/store_checkpoint.md.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from libs.formats.store_checkpoint import StoreCheckpoint
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.store import checkpoint_file
+from services.commitlog.errors import BadArgument, BeyondMaxOffset, StaleEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerReport:
+    """What the Indexer says. Offsets are exclusive ends; times in milliseconds, 0 if there is no such record."""
+
+    indexed_physical_offset: int
+    flushed_physical_offset: int
+    queue_flushed_time_ms: int
+    index_flushed_time_ms: int
+    epoch: int
+
+
+class Progress:
+    """The Indexer's last report and the checkpoint."""
+
+    def __init__(self, fs: Fs, data_dir: Path, clock: Clock, checkpoint: StoreCheckpoint) -> None:
+        self.indexed_physical_offset = 0
+        self.indexed_flushed_physical_offset = 0
+        self.reported_at_ms: int | None = None
+        self.checkpoint = checkpoint
+        self._fs = fs
+        self._path = data_dir / checkpoint_file.FILE_NAME
+        self._clock = clock
+        self._saved = checkpoint
+
+    def report(self, report: IndexerReport, *, epoch: int, max_physical_offset: int) -> None:
+        """Take note of a report. Raises StaleEpoch, BadArgument or BeyondMaxOffset."""
+        if 0 < report.epoch < epoch:
+            raise StaleEpoch(epoch=epoch)
+        if report.epoch != epoch:
+            raise BadArgument("the log has no such epoch", field="epoch", value=report.epoch, limit=epoch)
+        self._check(report, max_physical_offset)
+        self.indexed_physical_offset = max(self.indexed_physical_offset, report.indexed_physical_offset)
+        self.indexed_flushed_physical_offset = max(self.indexed_flushed_physical_offset, report.flushed_physical_offset)
+        self.reported_at_ms = self._clock.now_ms()
+        self.checkpoint = replace(
+            self.checkpoint,
+            consume_queue_time_ms=max(self.checkpoint.consume_queue_time_ms, report.queue_flushed_time_ms),
+            index_time_ms=max(self.checkpoint.index_time_ms, report.index_flushed_time_ms),
+        )
+
+    def note_flushed(self, store_time_ms: int) -> None:
+        """Take note that all records up to this store time are durable."""
+        time_ms = max(self.checkpoint.commit_log_time_ms, store_time_ms)
+        self.checkpoint = replace(self.checkpoint, commit_log_time_ms=time_ms)
+
+    def note_confirmed(self, physical_offset: int) -> None:
+        """Take note of the confirmed offset, which RocketMQ hands to its log at the next start."""
+        self.checkpoint = replace(self.checkpoint, confirmed_physical_offset=physical_offset)
+
+    def save(self) -> None:
+        """Write the checkpoint, durably, if it changed. Blocks; raises OSError."""
+        checkpoint = self.checkpoint
+        if checkpoint != self._saved:
+            checkpoint_file.save(self._fs, self._path, checkpoint)
+            self._saved = checkpoint
+
+    @staticmethod
+    def _check(report: IndexerReport, max_physical_offset: int) -> None:
+        for field in (
+            "indexed_physical_offset",
+            "flushed_physical_offset",
+            "queue_flushed_time_ms",
+            "index_flushed_time_ms",
+        ):
+            value = getattr(report, field)
+            if value < 0:
+                raise BadArgument("the value is negative", field=field, value=value, limit=0)
+        if report.indexed_physical_offset > max_physical_offset:
+            raise BeyondMaxOffset(
+                report.indexed_physical_offset, max_physical_offset=max_physical_offset, field="indexed_physical_offset"
+            )
+        if report.flushed_physical_offset > report.indexed_physical_offset:
+            raise BadArgument(
+                "more is flushed than indexed",
+                field="flushed_physical_offset",
+                value=report.flushed_physical_offset,
+                limit=report.indexed_physical_offset,
+            )

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueSnapshot: what a start would otherwise have to scan the whole log for. Kept in `reput/queue_offsets`.
+
+Invariants: all bytes of the log below `end_physical_offset` were synced before the snapshot was written; `counters`
+count exactly the records below it; `segment_times` has every segment that begins below it.
+A snapshot that is missing or damaged is no loss: the start then scans the log from its beginning.
+Layout: docs/formats/reput_files.md (a checksummed file whose payload is JSON). RocketMQ has no such file: it derives
+the counters from the consume queues, which here belong to another service.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from libs.formats import checksummed
+from libs.formats.errors import FormatError
+from libs.machine.fs import Fs
+
+SNAPSHOT_KIND = "queue_offsets"
+SNAPSHOT_FILE = Path("reput") / SNAPSHOT_KIND
+
+
+class SegmentTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Store times (ms) of the first and last record of a segment; 0 while it has none."""
+
+    base_physical_offset: int
+    first_store_time_ms: int
+    last_store_time_ms: int
+
+
+class QueueCounter(msgspec.Struct, frozen=True, array_like=True):
+    """Number that the next message of a queue gets. The topic's bytes are kept as Latin-1, which takes any."""
+
+    topic: str
+    queue_id: int
+    next_queue_offset: int
+
+
+class QueueSnapshot(msgspec.Struct, frozen=True):
+    """Counters and times of the log below one physical offset."""
+
+    end_physical_offset: int
+    last_store_time_ms: int
+    segment_times: list[SegmentTimes]
+    counters: list[QueueCounter]
+
+
+def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
+    """Read the snapshot. None if there is none; raises FormatError or msgspec.ValidationError for a damaged one."""
+    path = data_dir / SNAPSHOT_FILE
+    if not fs.exists(path):
+        return None
+    return msgspec.json.decode(checksummed.unwrap(SNAPSHOT_KIND, fs.read(path)), type=QueueSnapshot)
+
+
+def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot) -> None:
+    """Write the snapshot, durably. The caller has synced the log up to its end before."""
+    fs.write_atomic(data_dir / SNAPSHOT_FILE, checksummed.wrap(SNAPSHOT_KIND, msgspec.json.encode(snapshot)))
+
+
+DAMAGE_ERRORS = (FormatError, msgspec.DecodeError)
+"""What `load` raises for a file that is not a snapshot."""

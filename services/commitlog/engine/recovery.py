@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recovery: finds the end of the log at a start, in two steps.
+
+`examine` only reads: it chooses where to begin, scans, and raises LogDamaged for damage that a person must decide
+about. `settle` then changes the store to what was found: keeps a copy of a torn tail, begins an epoch, clears the
+tail, syncs. Between the two the caller marks the store as in use (`abort`), so a crash in the middle of `settle` is
+an unclean stop and the next start repeats it. Recovery is idempotent.
+Callers: CommitLog.open, in a worker thread, before anybody else uses the chain.
+Rules: docs/formats/commit_log.md section 9; RocketMQ's counterparts are CommitLog.recoverNormally and
+recoverAbnormally.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from libs.formats.offsets import file_name, segment_base
+from libs.formats.store_checkpoint import MARGIN_MS, StoreCheckpoint
+from libs.kernel.topic_table import TopicTable
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine import tail_search
+from services.commitlog.engine.epochs import EpochHistory
+from services.commitlog.engine.log_scan import KnownDurable, LogScan, ScanEnd, ScanEndKind
+from services.commitlog.engine.queue_snapshot import QueueSnapshot
+from services.commitlog.errors import LogDamaged
+
+CUT_DIRECTORY = Path("reput") / "cut"
+CLEAN_SCAN_SEGMENT_COUNT = 3
+"""Segments that a start after a clean stop looks at, as RocketMQ's recoverNormally does."""
+COPY_CHUNK_BYTES = 16 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a start found and did."""
+
+    was_clean_stop: bool
+    scan_end: ScanEndKind
+    end_physical_offset: int
+    last_store_time_ms: int
+    scan_start_physical_offset: int
+    scanned_record_count: int
+    truncated_bytes: int = 0
+    truncated_copy_path: str = ""
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `examine` found: the end, and what the scan learned on its way."""
+
+    end: ScanEnd
+    was_clean_stop: bool
+    start_physical_offset: int
+    last_store_time_ms: int
+    record_count: int
+    started_s: float
+
+
+def examine(
+    chain: SegmentChain,
+    table: TopicTable,
+    config: CommitLogConfig,
+    clock: Clock,
+    *,
+    was_clean_stop: bool,
+    checkpoint: StoreCheckpoint,
+    snapshot: QueueSnapshot | None,
+) -> Finding:
+    """Find the end of the log; fill the table and the segments' store times. Raises LogDamaged. Blocks."""
+    started_s = clock.monotonic_s()
+    if snapshot is not None and not chain.segments and snapshot.end_physical_offset > 0:
+        base = segment_base(snapshot.end_physical_offset, config.segment_size_bytes)
+        raise LogDamaged(segment=file_name(base), position=0, reason="the log has no file, although it had records")
+    snapshot = snapshot if _fits(snapshot, chain) else None
+    if snapshot is not None:
+        _restore(snapshot, chain, table)
+    start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
+    scan = LogScan(
+        chain,
+        table,
+        check_crc=config.check_crc_on_recover,
+        clock_step_ms_max=config.clock_step_ms_max,
+        last_store_time_ms=_last_store_time_ms_before(chain, start),
+    )
+    durable = KnownDurable(
+        physical_offset=snapshot.end_physical_offset if snapshot else 0,
+        store_time_ms=checkpoint.commit_log_time_ms,
+        is_end=was_clean_stop and snapshot is not None,
+    )
+    end = scan.run(start, durable)
+    if end.kind is ScanEndKind.DAMAGED:
+        base = segment_base(end.physical_offset, config.segment_size_bytes)
+        raise LogDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
+    snapshot_time_ms = snapshot.last_store_time_ms if snapshot else 0
+    return Finding(
+        end=end,
+        was_clean_stop=was_clean_stop,
+        start_physical_offset=start,
+        last_store_time_ms=max(scan.last_store_time_ms, snapshot_time_ms),
+        record_count=scan.record_count,
+        started_s=started_s,
+    )
+
+
+def settle(
+    fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory, clock: Clock, finding: Finding
+) -> RecoveryReport:
+    """Make the store end where the log ends, durably. Raises OSError or SyncFailed. Blocks."""
+    end = finding.end.physical_offset
+    is_torn = finding.end.kind is ScanEndKind.TORN_TAIL
+    truncated_bytes, copy_path = _copy_tail(fs, config.data_dir, chain, end) if is_torn else (0, "")
+    if epochs.number == 0:
+        epochs.begin(0)
+    if (not finding.was_clean_stop and end > 0) or is_torn:
+        # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
+        epochs.begin(end)
+    if chain.segments:
+        chain.truncate_after(end, clear_rest=is_torn)
+        chain.sync()
+    report = RecoveryReport(
+        was_clean_stop=finding.was_clean_stop,
+        scan_end=finding.end.kind,
+        end_physical_offset=end,
+        last_store_time_ms=finding.last_store_time_ms,
+        scan_start_physical_offset=finding.start_physical_offset,
+        scanned_record_count=finding.record_count,
+        truncated_bytes=truncated_bytes,
+        truncated_copy_path=copy_path,
+        duration_ms=round((clock.monotonic_s() - finding.started_s) * 1000),
+    )
+    _log.info(
+        "the log ends at %d (%s), %d records scanned from %d in %d ms, %d bytes cut off",
+        end,
+        report.scan_end.value,
+        report.scanned_record_count,
+        report.scan_start_physical_offset,
+        report.duration_ms,
+        truncated_bytes,
+    )
+    return report
+
+
+def _fits(snapshot: QueueSnapshot | None, chain: SegmentChain) -> bool:
+    """Whether the snapshot can belong to this chain: it knows every segment below its end, and its end is not gone."""
+    if snapshot is None:
+        return False
+    end = snapshot.end_physical_offset
+    known = {times.base_physical_offset for times in snapshot.segment_times}
+    below = {segment.base_physical_offset for segment in chain.segments if segment.base_physical_offset < end}
+    if below <= known and chain.min_physical_offset <= end:
+        return True
+    _log.warning("the snapshot of the queue offsets does not fit the log; all of the log is scanned")
+    return False
+
+
+def _restore(snapshot: QueueSnapshot, chain: SegmentChain, table: TopicTable) -> None:
+    for counter in snapshot.counters:
+        table.set_next_queue_offset(counter.topic.encode("latin-1"), counter.queue_id, counter.next_queue_offset)
+    times_by_base = {times.base_physical_offset: times for times in snapshot.segment_times}
+    for segment in chain.segments:
+        times = times_by_base.get(segment.base_physical_offset)
+        if times is not None:
+            segment.first_store_time_ms = times.first_store_time_ms
+            segment.last_store_time_ms = times.last_store_time_ms
+
+
+def _scan_start(
+    chain: SegmentChain, checkpoint: StoreCheckpoint, snapshot: QueueSnapshot | None, *, was_clean_stop: bool
+) -> int:
+    """First byte of the segment to begin with: early enough for the counters, and for what may not be on disk."""
+    first, size = chain.min_physical_offset, chain.segment_size_bytes
+    if snapshot is None:
+        return first
+    # A snapshot is written after a sync, so everything below it is durable; above it lies what must be looked at.
+    start = min(segment_base(snapshot.end_physical_offset, size), max(chain.max_physical_offset - size, first))
+    if was_clean_stop:
+        return max(start - (CLEAN_SCAN_SEGMENT_COUNT - 1) * size, first)
+    return max(min(start, _first_doubtful(chain, checkpoint)), first)
+
+
+def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
+    """First byte of the newest segment that began before the last sync that the checkpoint knows of.
+
+    Only the log's own time counts: RocketMQ also looks at the queues' time, because it dispatches again from here.
+    """
+    durable_time_ms = checkpoint.commit_log_time_ms - MARGIN_MS
+    for segment in reversed(chain.segments):
+        first_time_ms = tail_search.first_store_time_ms(segment.buffer, segment.base_physical_offset)
+        if first_time_ms is not None and first_time_ms <= durable_time_ms:
+            return segment.base_physical_offset
+    return chain.min_physical_offset
+
+
+def _last_store_time_ms_before(chain: SegmentChain, start: int) -> int:
+    times = [s.last_store_time_ms for s in chain.segments if s.base_physical_offset < start]
+    return max(times, default=0)
+
+
+def _copy_tail(fs: Fs, data_dir: Path, chain: SegmentChain, end: int) -> tuple[int, str]:
+    """Copy what will be cut off, without the zeros behind it, to one file for each segment; size and first file."""
+    directory = data_dir / CUT_DIRECTORY
+    fs.make_directory(directory)
+    copied_bytes, first_path = 0, ""
+    for segment in chain.segments:
+        start = max(end - segment.base_physical_offset, 0)
+        if start >= segment.size_bytes:
+            continue
+        content_end = tail_search.content_end(segment.buffer, start)
+        if content_end == start:
+            continue
+        path = directory / file_name(segment.base_physical_offset + start)
+        if fs.exists(path):
+            fs.remove(path)
+        for at in range(start, content_end, COPY_CHUNK_BYTES):
+            fs.append(path, bytes(segment.buffer[at : min(at + COPY_CHUNK_BYTES, content_end)]))
+        copied_bytes += content_end - start
+        first_path = first_path or str(path)
+    return copied_bytes, first_path

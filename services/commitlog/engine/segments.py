@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SegmentKeeper: tells what segments there are, and deletes the oldest ones when it is safe.
+
+Invariants: the log has no holes, so only the oldest segments go; the one that takes appends, one that somebody reads
+and (unless the caller insists) one that the Indexer has not indexed durably stay.
+Callers: the loop that owns the log; the files are removed in a worker thread, one request at a time.
+Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.deleteExpiredFileByTime, but for
+its use of file times.
+"""
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from libs.machine.fs import Fs
+from libs.store.segment import Segment
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.engine.epochs import EpochHistory
+from services.commitlog.engine.queue_snapshot import SegmentTimes
+from services.commitlog.errors import BadArgument
+
+DELETE_COUNT_MAX = 1_000
+
+
+class Refusal(enum.Enum):
+    """Why a segment was not deleted."""
+
+    ACTIVE = "active"
+    NOT_OLDEST = "not oldest"
+    NOT_INDEXED = "not indexed"
+    UNKNOWN = "unknown"
+    IN_USE = "in use"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment. Store times in milliseconds, 0 if it has no record."""
+
+    base_physical_offset: int
+    size_bytes: int
+    wrote_bytes: int
+    first_store_time_ms: int
+    last_store_time_ms: int
+    is_active: bool
+    is_indexed: bool
+    reader_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What became of one segment; no refusal if it is gone."""
+
+    base_physical_offset: int
+    refusal: Refusal | None
+    freed_bytes: int
+
+
+class SegmentKeeper:
+    """Facts and deletion. `indexed` gives the end of what the Indexer has on disk."""
+
+    def __init__(self, fs: Fs, chain: SegmentChain, epochs: EpochHistory, indexed: Callable[[], int]) -> None:
+        self.deleted_count = 0
+        self._fs = fs
+        self._chain = chain
+        self._epochs = epochs
+        self._indexed = indexed
+        self._deletion = asyncio.Lock()
+
+    def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
+        """Up to `count` segments that begin at or after this offset, oldest first."""
+        segments = self._chain.segments
+        if not segments:
+            return []
+        behind = max(physical_offset - segments[0].base_physical_offset, 0)
+        first = -(-behind // self._chain.segment_size_bytes)
+        return [self._facts(segment) for segment in segments[first : first + count]]
+
+    def times(self) -> list[SegmentTimes]:
+        """Store times of all segments that have a record, for the snapshot."""
+        return [
+            SegmentTimes(s.base_physical_offset, s.first_store_time_ms, s.last_store_time_ms)
+            for s in self._chain.segments
+            if s.wrote_position > 0
+        ]
+
+    async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
+        """Delete segments at the old end, durably; one answer for each, in order. Raises BadArgument."""
+        _check_bases(bases)
+        async with self._deletion:
+            deletions = []
+            for base in bases:
+                refusal = self._refusal(base, allow_unindexed=allow_unindexed)
+                is_gone = refusal is None and base < self._chain.min_physical_offset
+                if refusal is None and not is_gone:
+                    await asyncio.to_thread(self._delete, self._chain.detach_first())
+                    self.deleted_count += 1
+                freed_bytes = 0 if refusal is not None or is_gone else self._chain.segment_size_bytes
+                deletions.append(Deletion(base, refusal, freed_bytes))
+            if any(deletion.freed_bytes for deletion in deletions):
+                await asyncio.to_thread(self._epochs.trim, self._chain.min_physical_offset)
+        return deletions
+
+    def _delete(self, segment: Segment) -> None:
+        segment.delete(self._fs)
+        self._fs.sync_directory(self._chain.directory)
+
+    def _refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
+        segments = self._chain.segments
+        if base < 0 or base % self._chain.segment_size_bytes or not segments:
+            return Refusal.UNKNOWN
+        if base > segments[-1].base_physical_offset:
+            return Refusal.UNKNOWN
+        if base < segments[0].base_physical_offset:
+            return None
+        if base == segments[-1].base_physical_offset:
+            return Refusal.ACTIVE
+        if base != segments[0].base_physical_offset:
+            return Refusal.NOT_OLDEST
+        if not allow_unindexed and not self._is_indexed(segments[0]):
+            return Refusal.NOT_INDEXED
+        return Refusal.IN_USE if segments[0].is_held else None
+
+    def _is_indexed(self, segment: Segment) -> bool:
+        return self._indexed() >= segment.end_physical_offset
+
+    def _facts(self, segment: Segment) -> SegmentFacts:
+        return SegmentFacts(
+            base_physical_offset=segment.base_physical_offset,
+            size_bytes=segment.size_bytes,
+            wrote_bytes=segment.wrote_position,
+            first_store_time_ms=segment.first_store_time_ms,
+            last_store_time_ms=segment.last_store_time_ms,
+            is_active=segment is self._chain.active,
+            is_indexed=segment.wrote_position > 0 and self._is_indexed(segment),
+            reader_count=segment.hold_count,
+        )
+
+
+def _check_bases(bases: Sequence[int]) -> None:
+    field = "base_physical_offsets"
+    if len(bases) > DELETE_COUNT_MAX:
+        raise BadArgument("too many segments", field=field, value=len(bases), limit=DELETE_COUNT_MAX)
+    for index, base in enumerate(bases):
+        if base < 0 or (index > 0 and base <= bases[index - 1]):
+            raise BadArgument(
+                "base offsets ascend and are not negative", field=f"{field}[{index}]", value=base, limit=0
+            )

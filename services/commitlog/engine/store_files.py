@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StoreFiles: the small files that say who uses the store and how the last use ended: `lock` and `abort`.
+
+Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop; its
+presence is the only sign of an unclean stop. It holds the process id as text.
+Layout: docs/formats/config_files.md; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
+"""
+
+import os
+from pathlib import Path
+
+from libs.machine.fs import Fs, Lock
+
+ABORT_FILE_NAME = "abort"
+LOCK_FILE_NAME = "lock"
+
+
+class StoreFiles:
+    """Claims one data directory for one process."""
+
+    def __init__(self, fs: Fs, data_dir: Path) -> None:
+        self._fs = fs
+        self._data_dir = data_dir
+        self._abort = data_dir / ABORT_FILE_NAME
+        self._lock: Lock | None = None
+
+    def claim(self) -> bool:
+        """Lock the directory, which is made when missing; whether the stop before was clean. Raises StoreLocked."""
+        self._fs.make_directory(self._data_dir)
+        self._lock = self._fs.lock(self._data_dir / LOCK_FILE_NAME)
+        return not self._fs.exists(self._abort)
+
+    def mark_in_use(self) -> None:
+        """From here on a stop is unclean, durably."""
+        self._fs.write_atomic(self._abort, str(os.getpid()).encode())
+
+    def mark_clean(self) -> None:
+        """The store is complete on disk; call it last, durably."""
+        self._fs.remove(self._abort)
+        self._fs.sync_directory(self._data_dir)
+
+    def release(self) -> None:
+        """Give up the lock. May be repeated."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopicRegistry: the topics of the store, in memory, in `config/topics.json` and in the kernel's table.
+
+Invariants: a change is in the file, durably, before anything relies on it; at most one change is under way; the
+kernel's table forbids appends to the store's own topics, whatever the file permits RocketMQ.
+Callers: the loop that owns the log; changes wait for a worker thread that writes the file.
+Not handled: counters of queues, which live in the kernel's table and outlast their topic.
+Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicConfigManager.
+"""
+
+import asyncio
+import bisect
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from libs.formats import topics_json
+from libs.formats.config_json import DataVersion
+from libs.formats.errors import FormatError
+from libs.formats.limits import QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
+from libs.kernel.topic_table import TopicTable
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from services.commitlog.engine.topic_names import SYSTEM_TOPICS, check_topic_name, is_system_topic
+from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound
+
+TOPICS_FILE = Path("config") / "topics.json"
+BACKUP_SUFFIX = ".bak"
+
+_log = logging.getLogger(__name__)
+
+
+def permission_of(*, is_readable: bool, is_writable: bool) -> int:
+    """The permission bits of topics.json."""
+    return PERMISSION_READ * is_readable | PERMISSION_WRITE * is_writable
+
+
+class TopicRegistry:
+    """All topics by name. `load` comes first."""
+
+    def __init__(self, fs: Fs, data_dir: Path, clock: Clock, *, default_queue_count: int, topic_count_max: int) -> None:
+        self.table = TopicTable()
+        self._fs = fs
+        self._path = data_dir / TOPICS_FILE
+        self._clock = clock
+        self._default_queue_count = default_queue_count
+        self._topic_count_max = topic_count_max
+        self._file = TopicsFile()
+        self._names: list[str] = []
+        self._change = asyncio.Lock()
+
+    def load(self) -> None:
+        """Read the file, or its backup when it is missing or damaged, and add the store's own topics. Blocks.
+
+        Raises FormatError when there are files and none can be read: a store that forgot its topics would take
+        messages for queues that do not exist.
+        """
+        found = self._read()
+        topics = dict(found.topics)
+        missing = {topic.name: topic for topic in SYSTEM_TOPICS if topic.name not in topics}
+        self._file = TopicsFile(topics, found.data_version)
+        if missing:
+            self._file = self._with(missing)
+            self._write(self._file)
+        self._names = sorted(self._file.topics)
+        for topic in self._file.topics.values():
+            self._put(topic)
+
+    @property
+    def topic_count(self) -> int:
+        """Number of topics, the store's own included."""
+        return len(self._names)
+
+    def get(self, name: str, *, field: str = "name") -> TopicConfig:
+        """Return a topic. Raises BadTopicName and TopicNotFound."""
+        check_topic_name(name, field)
+        topic = self._file.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name, field=field)
+        return topic
+
+    def find(self, name: str) -> TopicConfig | None:
+        """Return a topic, or None."""
+        return self._file.topics.get(name)
+
+    def list_after(self, name: str, count: int, *, include_system: bool) -> list[TopicConfig]:
+        """Return up to `count` topics whose names come after this one, sorted by name."""
+        found: list[TopicConfig] = []
+        for index in range(bisect.bisect_right(self._names, name), len(self._names)):
+            if len(found) == count:
+                break
+            if include_system or not is_system_topic(self._names[index]):
+                found.append(self._file.topics[self._names[index]])
+        return found
+
+    async def create(
+        self, name: str, *, read_queue_count: int, write_queue_count: int, is_readable: bool, is_writable: bool
+    ) -> TopicConfig:
+        """Make a topic, durably; a queue count of 0 is the default. Raises TopicExists, BadTopicName, BadArgument."""
+        check_topic_name(name, "name")
+        topic = TopicConfig(
+            name=name,
+            read_queue_count=_check_count(read_queue_count or self._default_queue_count, "read_queue_count"),
+            write_queue_count=_check_count(write_queue_count or self._default_queue_count, "write_queue_count"),
+            permission=permission_of(is_readable=is_readable, is_writable=is_writable),
+        )
+        async with self._change:
+            if name in self._file.topics:
+                raise TopicExists(name)
+            await self._add([topic], field="name")
+        return topic
+
+    async def update(
+        self,
+        name: str,
+        *,
+        read_queue_count: int | None,
+        write_queue_count: int | None,
+        is_readable: bool | None,
+        is_writable: bool | None,
+    ) -> TopicConfig:
+        """Change a topic, durably; None leaves a value as it is. Raises TopicNotFound, TopicForbidden, BadArgument."""
+        async with self._change:
+            old = self.get(name)
+            if is_system_topic(name):
+                raise TopicForbidden(name, permission="change", field="name")
+            topic = replace(
+                old,
+                read_queue_count=old.read_queue_count
+                if read_queue_count is None
+                else _check_count(read_queue_count, "read_queue_count"),
+                write_queue_count=old.write_queue_count
+                if write_queue_count is None
+                else _check_count(write_queue_count, "write_queue_count"),
+                permission=permission_of(
+                    is_readable=old.is_readable if is_readable is None else is_readable,
+                    is_writable=old.is_writable if is_writable is None else is_writable,
+                ),
+            )
+            if topic != old:
+                await self._save(self._with({name: topic}))
+                self._put(topic)
+        return topic
+
+    async def delete(self, name: str) -> None:
+        """Forget a topic, durably; its counters stay. Raises TopicNotFound and TopicForbidden."""
+        async with self._change:
+            self.get(name)
+            if is_system_topic(name):
+                raise TopicForbidden(name, permission="delete", field="name")
+            topics = {key: topic for key, topic in self._file.topics.items() if key != name}
+            await self._save(TopicsFile(topics, self._next_version()))
+            self._names.remove(name)
+            self.table.remove_topic(name.encode())
+
+    def admit(self, names: Iterable[str]) -> list[TopicConfig]:
+        """Let the kernel take messages for topics that do not exist yet; `keep` or `revoke` must follow at once."""
+        topics = [
+            TopicConfig(
+                name=name, read_queue_count=self._default_queue_count, write_queue_count=self._default_queue_count
+            )
+            for name in names
+            if name not in self._file.topics
+        ]
+        for topic in topics:
+            self._put(topic)
+        return topics
+
+    def revoke(self, topics: Iterable[TopicConfig]) -> None:
+        """Take back an `admit`."""
+        for topic in topics:
+            if topic.name not in self._file.topics:
+                self.table.remove_topic(topic.name.encode())
+
+    async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
+        """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
+        async with self._change:
+            missing = [topic for topic in topics if topic.name not in self._file.topics]
+            if missing:
+                await self._add(missing, field=field)
+
+    async def _add(self, topics: list[TopicConfig], *, field: str) -> None:
+        count = self.topic_count + len(topics)
+        if count > self._topic_count_max:
+            raise BadArgument("the store has too many topics", field=field, value=count, limit=self._topic_count_max)
+        await self._save(self._with({topic.name: topic for topic in topics}))
+        for topic in topics:
+            bisect.insort(self._names, topic.name)
+            self._put(topic)
+
+    def _put(self, topic: TopicConfig) -> None:
+        name = topic.name.encode()
+        if topic.write_queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
+            return  # RocketMQ may keep such topics; nothing can be appended to them
+        is_writable = topic.is_writable and not is_system_topic(topic.name)
+        self.table.put_topic(name, write_queue_count=topic.write_queue_count, is_writable=is_writable)
+
+    def _with(self, topics: dict[str, TopicConfig]) -> TopicsFile:
+        return TopicsFile({**self._file.topics, **topics}, self._next_version())
+
+    def _next_version(self) -> DataVersion:
+        version = self._file.data_version
+        return replace(version, counter=version.counter + 1, timestamp_ms=self._clock.now_ms())
+
+    async def _save(self, file: TopicsFile) -> None:
+        await asyncio.to_thread(self._write, file)
+        self._file = file
+
+    def _write(self, file: TopicsFile) -> None:
+        if self._fs.exists(self._path):
+            self._fs.write_atomic(self._path.with_name(self._path.name + BACKUP_SUFFIX), self._fs.read(self._path))
+        self._fs.write_atomic(self._path, topics_json.dumps(file).encode())
+
+    def _read(self) -> TopicsFile:
+        damage: FormatError | None = None
+        for path in (self._path, self._path.with_name(self._path.name + BACKUP_SUFFIX)):
+            if not self._fs.exists(path):
+                continue
+            data = self._fs.read(path)
+            if not data:
+                continue
+            try:
+                return topics_json.loads(data.decode("utf-8", "replace"))
+            except FormatError as error:
+                _log.warning("%s can't be read: %s", path, error)
+                damage = error
+        if damage is not None:
+            raise damage
+        return TopicsFile()
+
+
+def _check_count(value: int, field: str) -> int:
+    if not 1 <= value <= QUEUE_COUNT_MAX:
+        limit = 1 if value < 1 else QUEUE_COUNT_MAX
+        raise BadArgument(
+            f"a topic has 1 to {QUEUE_COUNT_MAX} queues, not {value}", field=field, value=value, limit=limit
+        )
+    return value

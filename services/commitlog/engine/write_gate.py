@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WriteGate: the reasons why appends are refused right now, from whoever finds them, in one place.
+
+Callers: the loop that owns the log. Reading stays possible whatever the gate says.
+"""
+
+from services.commitlog.errors import AppendsRefused, StoreSealed
+
+
+class WriteGate:
+    """Open unless one of its flags is set."""
+
+    def __init__(self) -> None:
+        self.is_sealed = False
+        """A sync failed. Never cleared."""
+        self.is_disk_reported_full = False
+        """The Janitor's last verdict."""
+        self.is_disk_reserve_short = False
+        """The file system has less free space than the reserve."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether appends are accepted."""
+        return not (self.is_sealed or self.is_disk_reported_full or self.is_disk_reserve_short)
+
+    def check(self) -> None:
+        """Raise StoreSealed or AppendsRefused for the first reason that holds."""
+        if self.is_sealed:
+            raise StoreSealed
+        if self.is_disk_reported_full:
+            raise AppendsRefused("the Janitor reported the disk as full")
+        if self.is_disk_reserve_short:
+            raise AppendsRefused("the disk has less free space than the reserve")
+
+    def refusals(self) -> list[str]:
+        """Names of the reasons that hold, as in ErrorReason."""
+        reasons = ["STORE_SEALED"] if self.is_sealed else []
+        if self.is_disk_reported_full or self.is_disk_reserve_short:
+            reasons.append("STORE_FULL")
+        return reasons

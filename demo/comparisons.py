@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons: answers of Reput beside answers from the source; a difference is kept, named, and fails the run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+VALUE_WIDTH = 200
+"""Characters of a value that a difference shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One question with its outcome."""
+
+    question: str
+    shown: str
+    """The answer in a few words."""
+    difference: str
+    """Empty if the answers are equal."""
+
+
+@dataclass(slots=True)
+class Comparisons:
+    """All comparisons of a run."""
+
+    on_comparison: Callable[[Comparison], None]
+    count: int = 0
+    different: list[Comparison] = field(default_factory=list)
+
+    def equal(self, question: str, answer: Any, expected: Any, shown: str = "") -> None:
+        """Compares Reput's answer with the expected one."""
+        comparison = Comparison(question, shown or short(answer), difference_of(answer, expected))
+        self.count += 1
+        if comparison.difference:
+            self.different.append(comparison)
+        self.on_comparison(comparison)
+
+
+def difference_of(answer: Any, expected: Any) -> str:
+    """Where two values differ first; empty if they are equal."""
+    if answer == expected:
+        return ""
+    if isinstance(answer, list) and isinstance(expected, list):
+        pairs = enumerate(zip(answer, expected, strict=False))
+        first = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(answer), len(expected)))
+        mine, theirs = (short(values[first]) if first < len(values) else "nothing" for values in (answer, expected))
+        return f"{len(answer)} items, expected {len(expected)}; item {first} is {mine}, expected {theirs}"
+    return f"is {short(answer)}, expected {short(expected)}"
+
+
+def short(value: Any) -> str:
+    """A value in one line of bearable length."""
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
+    return text if len(text) <= VALUE_WIDTH else text[:VALUE_WIDTH] + "…"

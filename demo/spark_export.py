@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark over the same store: exports by key, by time range and of everything, and what the exported files add up to.
+
+The export by key runs as a user would run it, through spark-submit; the others share one local session, because each
+start of a JVM costs seconds.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput_spark.jobs import export as job
+
+from demo.checks import Asked, window_of
+from demo.report import Report
+from demo.source import DELAYED_MINUTES, TOPIC, CarrierDelay
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SUBMIT_TIMEOUT_S = 180
+LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n
+"""
+
+
+class SparkFailed(RuntimeError):
+    """A Spark job ended with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """What Spark exported."""
+
+    row_count: int
+    delays: list[CarrierDelay]
+
+
+def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
+    """All exports below `directory`, compared with the source. Raises SparkFailed and what Spark raises."""
+    prepare(directory)
+    options = {"endpoint": indexer, "subscribe": TOPIC}
+    export_key(asked, indexer, directory, report)
+    with session(report) as spark:
+        compare_bodies(asked, spark, asked.source.busiest_aircraft(), directory / "by_key")
+        export_window(asked, spark, options, directory / "by_time")
+        return export_everything(asked, spark, options, directory / "everything", report)
+
+
+def prepare(directory: Path) -> None:
+    """Settings that keep Spark quiet, on loopback, and its files below `directory`."""
+    configuration = directory / "conf"
+    configuration.mkdir(parents=True, exist_ok=True)
+    (configuration / "log4j2.properties").write_text(LOG4J)
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(directory / "scratch"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    text = "".join(f"{name} {value}\n" for name, value in settings.items())
+    (configuration / "spark-defaults.conf").write_text(text)
+    os.environ |= {"SPARK_CONF_DIR": str(configuration), "PYSPARK_PYTHON": sys.executable}
+
+
+def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> None:
+    """The export of one aircraft through spark-submit."""
+    import pyspark
+
+    aircraft = asked.source.busiest_aircraft()
+    arguments = ["--endpoint", indexer, "--topic", TOPIC, "--key", aircraft, "--output", str(directory / "by_key")]
+    report.line(f"  $ spark-submit --master local[2] export.py {' '.join(arguments)}")
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[2]", job.__file__, *arguments]
+    with report.waiting("spark-submit"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SUBMIT_TIMEOUT_S, check=False)
+    last = (done.stdout.splitlines() or [""])[-1]
+    if done.returncode != 0:
+        raise SparkFailed(f"spark-submit ended with exit code {done.returncode}: {last}\n{done.stderr[-2000:]}")
+    report.line(f"    {last}")
+    row_count = len(asked.source.rows_by_key[aircraft])
+    asked.comparisons.equal(f"rows exported by key {aircraft}", last.split()[1], f"rows={row_count}")
+
+
+@contextmanager
+def session(report: Report) -> "Iterator[SparkSession]":
+    """A local session with two slots, which ends with its JVM."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with report.waiting("starting Spark"):
+        spark = SparkSession.builder.master("local[2]").appName("reput-demo").getOrCreate()
+    try:
+        yield spark
+    finally:
+        gateway = SparkContext._gateway  # noqa: SLF001 - the only way to the JVM's process
+        spark.stop()
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(timeout=SUBMIT_TIMEOUT_S)
+
+
+def compare_bodies(asked: Asked, spark: "SparkSession", key: str, path: Path) -> None:
+    """The exported bodies of a key are the source's."""
+    bodies = sorted(bytes(row.value) for row in spark.read.parquet(str(path)).select("value").collect())
+    expected = sorted(asked.source.bodies[row] for row in asked.source.rows_by_key[key])
+    asked.comparisons.equal(
+        f"their bodies, from the Parquet files of {key}", bodies, expected, f"{len(bodies):,} bodies"
+    )
+
+
+def export_window(asked: Asked, spark: "SparkSession", options: dict[str, str], path: Path) -> None:
+    """The export of a range of store times."""
+    start_ms, end_ms = window_of(asked)
+    started = time.monotonic()
+    window = {"startingTimestamp": str(start_ms), "endingTimestamp": str(end_ms)}
+    exported = job.export(spark, options | window, str(path))
+    seconds = time.monotonic() - started
+    rows = asked.stored_between(start_ms, end_ms)
+    asked.comparisons.equal(
+        f"rows exported by a time range of {end_ms - start_ms} ms", exported.row_count, len(rows),
+        f"{exported.row_count:,} in {seconds:.1f} s",
+    )  # fmt: skip
+    bodies = sorted(bytes(row.value) for row in spark.read.parquet(str(path)).select("value").collect())
+    expected = sorted(asked.source.bodies[row] for row in rows)
+    asked.comparisons.equal("their bodies, from the Parquet files", bodies, expected, f"{len(bodies):,} bodies")
+
+
+def export_everything(
+    asked: Asked, spark: "SparkSession", options: dict[str, str], path: Path, report: Report
+) -> Exports:
+    """The export of the whole topic, and what its files add up to."""
+    source, equal = asked.source, asked.comparisons.equal
+    started = time.monotonic()
+    with report.waiting("exporting everything"):
+        exported = job.export(spark, options, str(path))
+    seconds = time.monotonic() - started
+    rate = exported.row_count / seconds
+    shown = f"{exported.row_count:,} in {seconds:.1f} s, {rate:,.0f} rows/s"
+    equal("rows exported without a filter", exported.row_count, len(source), shown)
+    equal("bytes of their bodies", exported.body_size_bytes, sum(len(body) for body in source.bodies))
+    frame = spark.read.parquet(str(path))
+    checksum = frame.selectExpr("sum(crc32(value))", "count(DISTINCT partition, offset)").collect()[0]
+    equal("sum of the CRC-32 of all bodies", checksum[0], sum(zlib.crc32(body) for body in source.bodies))
+    equal("different (queue, queue offset) pairs", checksum[1], len(source))
+    delays = delays_by_carrier(spark, path)
+    expected = list(source.delays_by_carrier().values())
+    equal("delays by carrier, from the exported JSON", delays, expected, f"{len(delays)} carriers")
+    return Exports(exported.row_count, delays)
+
+
+def delays_by_carrier(spark: "SparkSession", path: Path) -> list[CarrierDelay]:
+    """What the exported bodies add up to, by carrier."""
+    query = f"""
+        SELECT tag, count(*) AS flights, count(delay) AS departed, coalesce(sum(delay), 0) AS minutes,
+               count_if(delay >= {DELAYED_MINUTES}) AS delayed
+        FROM (SELECT tag, from_json(CAST(value AS STRING), 'dep_delay INT').dep_delay AS delay FROM {{exported}})
+        GROUP BY tag ORDER BY tag
+    """
+    rows = spark.sql(query, exported=spark.read.parquet(str(path))).collect()
+    return [CarrierDelay(row.tag, row.flights, row.departed, row.minutes, row.delayed) for row in rows]

@@ -50,6 +50,18 @@ class RetentionStatistics:
     start_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class RetentionCounters:
+    """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 if it has not happened."""
+
+    is_running: int
+    last_check_time_ms: int
+    deleted_segments_total: int
+    freed_bytes_total: int
+    runs_total: int
+    failed_runs_total: int
+
+
 class RetentionLoop:
     """The Janitor's only actor."""
 
@@ -72,7 +84,7 @@ class RetentionLoop:
         self._start_s = clock.monotonic_s()
         self._last_check_ms: int | None = None
         self._last_error = ""
-        self._deleted_segment_count = self._freed_bytes = 0
+        self._deleted_segment_count = self._freed_bytes = self._run_count = self._failed_run_count = 0
         self._run_task: asyncio.Task[Run] | None = None
         self._run_started_ms = 0
         self._loop = SupervisedLoop("retention", self.check, interval_ms=pace.check_interval_ms)
@@ -99,6 +111,17 @@ class RetentionLoop:
             deleted_segment_count=self._deleted_segment_count,
             freed_bytes=self._freed_bytes,
             start_ms=self._start_ms,
+        )
+
+    def counters(self) -> RetentionCounters:
+        """What the loop counted since its start. From any thread."""
+        return RetentionCounters(
+            is_running=int(self._is_running),
+            last_check_time_ms=self._last_check_ms or 0,
+            deleted_segments_total=self._deleted_segment_count,
+            freed_bytes_total=self._freed_bytes,
+            runs_total=self._run_count,
+            failed_runs_total=self._failed_run_count,
         )
 
     async def check(self) -> None:
@@ -182,6 +205,8 @@ class RetentionLoop:
         self._last_error = run.error
         self._deleted_segment_count += run.deleted_segment_count
         self._freed_bytes += run.freed_bytes
+        self._run_count += 1
+        self._failed_run_count += run.error != ""
         if run.deleted_segment_count or is_news:
             self._history.add(run)
 

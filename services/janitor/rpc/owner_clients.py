@@ -5,8 +5,9 @@ Every call has a deadline. A failed call becomes OwnerUnavailable with the owner
 because the next look comes by itself.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
 
 import grpc
 from reput.commitlog.v1 import segment_service_pb2, segment_service_pb2_grpc
@@ -17,14 +18,15 @@ from services.janitor.errors import OwnerRefused, OwnerUnavailable
 from services.janitor.rpc.convert import segment_facts
 
 PAGE_SIZE = 1000
+Metadata: TypeAlias = Sequence[tuple[str, str]]
 
 
 class CommitLogClient:
     """LogOwner over the CommitLog's SegmentService."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: Metadata = ()) -> None:
         self._stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
-        self._timeout_s = timeout_s
+        self._options: Any = {"timeout": timeout_s, "metadata": metadata}
 
     async def list_segments(self) -> list[SegmentFacts]:
         """See LogOwner."""
@@ -32,7 +34,7 @@ class CommitLogClient:
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         while True:
             async with _owner_errors("commitlog"):
-                page = await self._stub.ListSegments(request, timeout=self._timeout_s)
+                page = await self._stub.ListSegments(request, **self._options)
             segments.extend(map(segment_facts, page.segments))
             if not page.next_page_token:
                 return segments
@@ -42,7 +44,7 @@ class CommitLogClient:
         """See LogOwner."""
         request = segment_service_pb2.DeleteSegmentsRequest(base_physical_offsets=[base_physical_offset])
         async with _owner_errors("commitlog"):
-            outcomes = (await self._stub.DeleteSegments(request, timeout=self._timeout_s)).outcomes
+            outcomes = (await self._stub.DeleteSegments(request, **self._options)).outcomes
         if len(outcomes) == 1 and outcomes[0].is_deleted:
             return outcomes[0].freed_bytes
         refusal = outcomes[0].refusal if outcomes else segment_service_pb2.DELETE_REFUSAL_UNSPECIFIED
@@ -53,21 +55,21 @@ class CommitLogClient:
 class IndexerClient:
     """IndexOwner over the Indexer's IndexService."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: Metadata = ()) -> None:
         self._stub = index_service_pb2_grpc.IndexServiceStub(channel)
-        self._timeout_s = timeout_s
+        self._options: Any = {"timeout": timeout_s, "metadata": metadata}
 
     async def indexed_physical_offset(self) -> int:
         """See IndexOwner."""
         async with _owner_errors("indexer"):
-            status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), timeout=self._timeout_s)
+            status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), **self._options)
         return status.flushed_physical_offset
 
     async def trim_to(self, min_physical_offset: int) -> int:
         """See IndexOwner."""
         request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset)
         async with _owner_errors("indexer"):
-            response = await self._stub.TrimTo(request, timeout=self._timeout_s)
+            response = await self._stub.TrimTo(request, **self._options)
         return response.freed_bytes
 
 

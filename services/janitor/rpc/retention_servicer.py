@@ -3,9 +3,7 @@
 
 import importlib.metadata
 
-import grpc
 from reput.janitor.v1 import retention_service_pb2 as messages
-from reput.janitor.v1 import retention_service_pb2_grpc
 
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.retention_loop import RetentionLoop
@@ -13,19 +11,17 @@ from services.janitor.errors import BadArgument, BadPageToken
 from services.janitor.rpc.convert import run_message, timestamp
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
-TOKEN_PREFIX = "before-"
+CURSOR_PREFIX = "before-"
 VERSION = importlib.metadata.version("reput-server")
 
 
-class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
+class RetentionServicer:
     """Answers the four calls. `time_zone` is the name of the zone that the loop's schedule uses."""
 
     def __init__(self, loop: RetentionLoop, history: RunHistory, *, time_zone: str) -> None:
         self._loop, self._history, self._time_zone = loop, history, time_zone
 
-    async def GetStatus(
-        self, _: messages.GetStatusRequest, context: grpc.aio.ServicerContext[object, object]
-    ) -> messages.GetStatusResponse:
+    async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
         """What the loop did since the start."""
         statistics = self._loop.statistics()
         return messages.GetStatusResponse(
@@ -39,9 +35,7 @@ class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
             version=VERSION,
         )
 
-    async def GetPolicy(
-        self, _: messages.GetPolicyRequest, context: grpc.aio.ServicerContext[object, object]
-    ) -> messages.GetPolicyResponse:
+    async def GetPolicy(self, _request: messages.GetPolicyRequest, _: object) -> messages.GetPolicyResponse:
         """The policy in force."""
         return messages.GetPolicyResponse(
             retention_hours=self._loop.policy.retention_hours,
@@ -52,21 +46,17 @@ class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
             check_interval_ms=self._loop.pace.check_interval_ms,
         )
 
-    async def RunOnce(
-        self, request: messages.RunOnceRequest, context: grpc.aio.ServicerContext[object, object]
-    ) -> messages.RunOnceResponse:
+    async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
         """Decide now and delete unless it is a dry run."""
         return messages.RunOnceResponse(run=run_message(await self._loop.run_once(is_dry_run=request.dry_run)))
 
-    async def ListHistory(
-        self, request: messages.ListHistoryRequest, context: grpc.aio.ServicerContext[object, object]
-    ) -> messages.ListHistoryResponse:
+    async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:
         """A page of past runs. The token is the time of the page's last run."""
         if request.page_size < 0:
             raise BadArgument(field="page_size", value=request.page_size, limit="0 or more")
         count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
         runs, has_more = self._history.page(before_ms=_before_ms(request.page_token), count=count)
-        token = f"{TOKEN_PREFIX}{runs[-1].time_ms}" if has_more else ""
+        token = f"{CURSOR_PREFIX}{runs[-1].time_ms}" if has_more else ""
         return messages.ListHistoryResponse(runs=map(run_message, runs), next_page_token=token)
 
 
@@ -74,7 +64,7 @@ def _before_ms(token: str) -> int | None:
     """The time in a page token, None for an empty one."""
     if not token:
         return None
-    number = token.removeprefix(TOKEN_PREFIX)
+    number = token.removeprefix(CURSOR_PREFIX)
     if number == token or not (number.isascii() and number.isdigit() and len(number) <= 18):
         raise BadPageToken
     return int(number)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policy, row by row."""
 
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -61,12 +62,11 @@ def test_decide(name: str, segments: list[SegmentFacts], indexed: int, expected:
 
 def test_explanations_have_numbers() -> None:
     """A person can see from the sentence which numbers decided."""
-    segments = [segment(0), segment(1, age_hours=80, is_indexed=False), segment(2), segment(3, age_hours=2.5), ACTIVE]
-    decisions = decide(Facts(segments, 1500), Policy(72, 10), NOW_MS)
+    segments = [replace(segment(0), size_bytes=15), segment(1, age_hours=80), segment(2, age_hours=2.5), ACTIVE]
+    decisions = decide(Facts(segments, 15), Policy(72, 10), NOW_MS)
     assert [decision.explanation for decision in decisions] == [
         "its last record is 100.0 hours old, more than the 72 hours that are kept",
-        "its last record is 80.0 hours old, but the Indexer has synced the log up to 1500 and the segment ends at 2000",
-        "its last record is 100.0 hours old, but the Indexer has synced the log up to 1500 and the segment ends at 3000",
+        "its last record is 80.0 hours old, but the Indexer has synced the log up to 15 and the segment ends at 2000",
         "its last record is 2.5 hours old, records are kept for 72 hours",
         "it takes appends",
     ]

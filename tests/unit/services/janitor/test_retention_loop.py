@@ -6,10 +6,10 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from libs.machine.memory_fs import MemoryFs
 
 from libs.machine.clock import ManualClock
-from services.janitor.engine.history import RunHistory
+from libs.machine.memory_fs import MemoryFs
+from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
 from services.janitor.engine.retention_loop import Pace, RetentionLoop
 from services.janitor.errors import OwnerRefused, OwnerUnavailable, RunInProgress
@@ -18,14 +18,27 @@ from tests.unit.services.janitor.support import NOW_MS, SIZE, Owners, segment
 NOW_HOUR = NOW_MS // HOUR_MS % 24
 
 
+class WatchedHistory(RunHistory):
+    """A history that tells when a run was added."""
+
+    added: asyncio.Event
+
+    def add(self, run: Run) -> None:
+        super().add(run)
+        self.added.set()
+
+
 class Room:
     """A loop with its surroundings. `pauses` are the seconds slept between deletions."""
 
     def __init__(self, owners: Owners, *, batch: int = 10, hours: tuple[int, ...] = (NOW_HOUR,)) -> None:
-        self.clock, self.pauses = ManualClock(NOW_MS), []
+        self.clock = ManualClock(NOW_MS)
+        self.pauses: list[float] = []
+        self.paused = asyncio.Event()
         fs = MemoryFs()
         fs.make_directory(Path("/store/reput"))
-        self.history = RunHistory(fs, Path("/store/reput/retention_history.jsonl"))
+        self.history = WatchedHistory(fs, Path("/store/reput/retention_history.jsonl"))
+        self.ended = self.history.added = asyncio.Event()
         self.gate: asyncio.Event | None = None
         self.loop = RetentionLoop(
             log=owners,
@@ -40,6 +53,7 @@ class Room:
 
     async def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
+        self.paused.set()
         if self.gate is not None:
             await self.gate.wait()
 
@@ -152,8 +166,7 @@ async def test_one_run_at_a_time_and_callers_may_leave() -> None:
     room = Room(owners)
     room.gate = asyncio.Event()
     caller = asyncio.create_task(room.loop.run_once(is_dry_run=False))
-    while not room.pauses:
-        await asyncio.sleep(0)
+    await room.paused.wait()
     with pytest.raises(RunInProgress) as refused:
         await room.loop.run_once(is_dry_run=True)
     assert refused.value.started == str(NOW_MS)
@@ -164,8 +177,7 @@ async def test_one_run_at_a_time_and_callers_may_leave() -> None:
     with pytest.raises(asyncio.CancelledError):
         await caller
     room.gate.set()
-    while room.loop.statistics().is_running:
-        await asyncio.sleep(0)
+    await room.ended.wait()
     assert room.runs == [("MANUAL", 2, "")]
 
 
@@ -176,8 +188,7 @@ async def test_stop_ends_a_run() -> None:
     room.gate = asyncio.Event()
     room.loop.start()
     caller = asyncio.create_task(room.loop.run_once(is_dry_run=False))
-    while not room.pauses:
-        await asyncio.sleep(0)
+    await room.paused.wait()
     await room.loop.stop()
     with pytest.raises(asyncio.CancelledError):
         await caller

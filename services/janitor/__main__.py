@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the Janitor: `python -m services.janitor --data-dir DIR`."""
+
+import sys
+
+from libs.runtime import process
+from services.janitor.bootstrap import Service, Settings
+
+if __name__ == "__main__":
+    sys.exit(process.main(sys.argv[1:], section="janitor", settings_class=Settings, build=Service))

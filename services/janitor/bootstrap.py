@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Janitor's composition: settings, file system, owners, loop, history and server.
+
+The only file of the service that names the real file system and clock. The service is ready at once: owners that are
+not there yet are a matter of the runs, not of the start.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import grpc
+import structlog
+from reput.janitor.v1 import retention_service_pb2
+
+from libs.machine.clock import SystemClock
+from libs.machine.posix_fs import PosixFs
+from libs.runtime.errors import ConfigError
+from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.process import Shell
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from services.janitor.config import JanitorConfig
+from services.janitor.engine.history import RunHistory
+from services.janitor.engine.policy import Policy, Schedule
+from services.janitor.engine.retention_loop import Pace, RetentionLoop
+from services.janitor.rpc.error_table import ERROR_TABLE
+from services.janitor.rpc.owner_clients import CommitLogClient, IndexerClient, Metadata
+from services.janitor.rpc.retention_servicer import RetentionServicer
+
+REQUEST_SIZE_BYTES_MAX = 64 << 10
+"""The Janitor's requests have a page token at most."""
+
+LOCAL_TIME_ZONE_FILE = Path("/etc/localtime")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the Janitor process."""
+
+    engine: JanitorConfig = field(default_factory=JanitorConfig)
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7103))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7203))
+
+
+class Service:
+    """The Janitor as the process shell runs it."""
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        config = settings.engine
+        fs = PosixFs()
+        self._fs, self._directory = fs, config.data_dir / "reput"
+        self._history = RunHistory(fs, self._directory / "retention_history.jsonl")
+        log_channel, log_metadata = _peer(config, "commitlog", shell)
+        index_channel, index_metadata = _peer(config, "indexer", shell)
+        self._channels = (log_channel, index_channel)
+        self._loop = RetentionLoop(
+            log=CommitLogClient(log_channel, timeout_s=config.commitlog_timeout_ms / 1000, metadata=log_metadata),
+            index=IndexerClient(index_channel, timeout_s=config.indexer_timeout_ms / 1000, metadata=index_metadata),
+            policy=Policy(config.retention_hours, config.delete_batch_count_max),
+            schedule=Schedule(frozenset(config.delete_hours), ZoneInfo(config.time_zone) if config.time_zone else None),
+            pace=Pace(config.first_check_delay_ms, config.check_interval_ms, config.delete_interval_ms),
+            history=self._history,
+            clock=SystemClock(),
+        )
+        shell.telemetry.observe("retention", self._loop.counters)
+        self.server = GrpcServer(
+            settings.server,
+            errors=ERROR_TABLE,
+            telemetry=shell.telemetry,
+            request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
+        )
+        servicer = RetentionServicer(
+            self._loop, self._history, time_zone=config.time_zone or local_time_zone_name(os.environ.get("TZ", ""))
+        )
+        self.server.add_service(retention_service_pb2.DESCRIPTOR.services_by_name["RetentionService"], servicer)
+
+    async def open(self) -> None:
+        """Read the history and begin to look."""
+        await asyncio.to_thread(self._fs.make_directory, self._directory)
+        unreadable_count = await asyncio.to_thread(self._history.load)
+        if unreadable_count:
+            _log.warning("lines of the retention history can't be read", line_count=unreadable_count)
+        self._loop.start()
+
+    async def drain(self) -> None:
+        """End a run under way, which ends the calls that wait for it."""
+        await self._loop.stop()
+
+    async def close(self) -> None:
+        """Stop the loop and let go of the owners."""
+        await self._loop.stop()
+        for channel in self._channels:
+            await channel.close()
+
+
+def local_time_zone_name(environment_value: str) -> str:
+    """The IANA name of the machine's time zone: TZ if it is one, else where /etc/localtime points; "" if unknown."""
+    name = environment_value.removeprefix(":")
+    if not name:
+        parts = LOCAL_TIME_ZONE_FILE.resolve().parts
+        name = "/".join(parts[parts.index("zoneinfo") + 1 :]) if "zoneinfo" in parts else ""
+    try:
+        return ZoneInfo(name).key if name else ""
+    except (KeyError, ValueError, OSError):  # a POSIX rule or an odd link: no name to show
+        return ""
+
+
+def _peer(config: JanitorConfig, owner: str, shell: Shell) -> tuple[grpc.aio.Channel, Metadata]:
+    """A channel to an owner and what every call to it carries. Raises ConfigError for a file that can't be read."""
+
+    def read(part: str) -> bytes | None:
+        file: Path | None = getattr(config, f"{owner}_{part}_file")
+        try:
+            return None if file is None else file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{owner}_{part}_file: {file}: {error.strerror}") from error
+
+    target: str = getattr(config, f"{owner}_target")
+    interceptors = shell.telemetry.client_interceptors()
+    authorities, token = read("tls_ca"), read("token")
+    metadata = (("authorization", f"Bearer {token.decode().strip()}"),) if token is not None else ()
+    if authorities is None:
+        return grpc.aio.insecure_channel(target, interceptors=interceptors), metadata
+    credentials = grpc.ssl_channel_credentials(authorities, read("tls_key"), read("tls_certificate"))
+    return grpc.aio.secure_channel(target, credentials, interceptors=interceptors), metadata

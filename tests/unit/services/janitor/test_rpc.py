@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Janitor's API over a real channel, with owners in another server: answers, refusals and bad input."""
+
+# ruff: noqa: N802 - gRPC methods carry the names of the protos
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from reput.commitlog.v1 import segment_service_pb2, segment_service_pb2_grpc
+from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
+from reput.janitor.v1 import retention_service_pb2 as messages
+from reput.janitor.v1 import retention_service_pb2_grpc
+
+from libs.runtime import process
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from services.janitor.bootstrap import Service, Settings, local_time_zone_name
+from services.janitor.config import JanitorConfig
+
+SIZE = 4096
+
+
+class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer):
+    """A log of old segments and an active one; pages of two."""
+
+    def __init__(self, segment_count: int) -> None:
+        self.bases = [number * SIZE for number in range(segment_count)]
+        self.refusal = segment_service_pb2.DELETE_REFUSAL_UNSPECIFIED
+        self.deleting = asyncio.Event()
+        self.may_delete = asyncio.Event()
+        self.may_delete.set()
+
+    async def ListSegments(self, request, context):
+        first = int(request.page_token or 0)
+        segments = [
+            segment_service_pb2.Segment(
+                base_physical_offset=base,
+                size_bytes=SIZE,
+                is_active=base == self.bases[-1],
+                is_indexed=True,
+                last_store_time={"seconds": 1_000_000_000},
+            )
+            for base in self.bases
+        ]
+        token = str(first + 2) if first + 2 < len(segments) else ""
+        return segment_service_pb2.ListSegmentsResponse(segments=segments[first : first + 2], next_page_token=token)
+
+    async def DeleteSegments(self, request, context):
+        self.deleting.set()
+        await self.may_delete.wait()
+        (base,) = request.base_physical_offsets
+        is_deleted = not self.refusal
+        outcome = segment_service_pb2.DeleteOutcome(
+            base_physical_offset=base, is_deleted=is_deleted, refusal=self.refusal, freed_bytes=SIZE * is_deleted
+        )
+        if is_deleted:
+            self.bases.remove(base)
+        return segment_service_pb2.DeleteSegmentsResponse(outcomes=[outcome])
+
+    async def ReportDisk(self, request, context):
+        raise NotImplementedError
+
+
+class FakeIndexer(index_service_pb2_grpc.IndexServiceServicer):
+    """Everything is indexed."""
+
+    def __init__(self) -> None:
+        self.trimmed = 0
+
+    async def GetStatus(self, request, context):
+        return index_service_pb2.GetStatusResponse(flushed_physical_offset=1 << 40)
+
+    async def TrimTo(self, request, context):
+        self.trimmed = request.min_physical_offset
+        return index_service_pb2.TrimToResponse(freed_bytes=1)
+
+
+@dataclass
+class Room:
+    """A served Janitor and its fake owners."""
+
+    commitlog: FakeCommitLog
+    indexer: FakeIndexer
+    owners: grpc.aio.Server
+    channel: grpc.aio.Channel
+    stub: "retention_service_pb2_grpc.RetentionServiceAsyncStub"
+
+
+@asynccontextmanager
+async def janitor(directory: Path, segment_count: int = 4) -> AsyncIterator[Room]:
+    owners = grpc.aio.server()
+    commitlog, indexer = FakeCommitLog(segment_count), FakeIndexer()
+    segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(commitlog, owners)
+    index_service_pb2_grpc.add_IndexServiceServicer_to_server(indexer, owners)
+    target = f"127.0.0.1:{owners.add_insecure_port('127.0.0.1:0')}"
+    await owners.start()
+    settings = Settings(
+        engine=JanitorConfig(
+            data_dir=directory,
+            commitlog_target=target,
+            indexer_target=target,
+            delete_when="04;23",
+            time_zone="Europe/Berlin",
+            delete_interval_ms=0,
+        ),
+        server=ServerConfig(port=0),
+        telemetry=TelemetryConfig(metrics_port=0),
+    )
+    async with (
+        process.running(Service, settings) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
+    ):
+        yield Room(commitlog, indexer, owners, channel, retention_service_pb2_grpc.RetentionServiceStub(channel))
+    await owners.stop(None)
+
+
+def files(directory: Path) -> list[Path]:
+    """All that is below a directory."""
+    return sorted(directory.rglob("*"))
+
+
+def details(error: grpc.aio.AioRpcError) -> tuple[str, str, dict[str, str], list[str]]:
+    """Code, reason, metadata and fields at fault of a failed call."""
+    trailers = dict(error.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status.details:
+        detail.Unpack(info)
+        detail.Unpack(request)
+    fields = [violation.field for violation in request.field_violations]
+    return error.code().name, info.reason, dict(info.metadata), fields
+
+
+async def test_run_and_history(tmp_path: Path) -> None:
+    """A dry run changes nothing; a run deletes what is old; the history has it after a restart."""
+    async with janitor(tmp_path) as room:
+        dry = (await room.stub.RunOnce(messages.RunOnceRequest(dry_run=True))).run
+        assert [decision.reason for decision in dry.decisions] == ["EXPIRED", "EXPIRED", "EXPIRED", "ACTIVE"]
+        assert [decision.action for decision in dry.decisions] == [messages.ACTION_DELETE] * 3 + [messages.ACTION_KEEP]
+        assert (dry.is_dry_run, len(room.commitlog.bases), room.indexer.trimmed) == (True, 4, 0)
+        run = (await room.stub.RunOnce(messages.RunOnceRequest())).run
+        assert (run.deleted_segment_count, run.freed_bytes, run.trigger) == (3, 3 * SIZE + 1, "MANUAL")
+        assert (room.commitlog.bases, room.indexer.trimmed) == ([3 * SIZE], 3 * SIZE)
+        status = await room.stub.GetStatus(messages.GetStatusRequest())
+        assert (status.is_running, status.deleted_segment_count, status.freed_bytes) == (False, 3, 3 * SIZE + 1)
+        assert status.HasField("next_check_time")
+        assert not status.HasField("last_check_time")
+    async with janitor(tmp_path) as room:
+        history = await room.stub.ListHistory(messages.ListHistoryRequest())
+        assert list(history.runs) == [run]
+        assert history.next_page_token == ""
+
+
+async def test_policy(tmp_path: Path) -> None:
+    """The policy is what was configured."""
+    async with janitor(tmp_path) as room:
+        policy = await room.stub.GetPolicy(messages.GetPolicyRequest())
+        assert (policy.retention_hours, list(policy.delete_hours), policy.time_zone) == (72, [4, 23], "Europe/Berlin")
+        assert (policy.delete_batch_count_max, policy.delete_interval_ms, policy.check_interval_ms) == (10, 0, 10_000)
+
+
+async def test_history_pages(tmp_path: Path) -> None:
+    """Pages follow each other without overlap, newest first."""
+    async with janitor(tmp_path, segment_count=1) as room:
+        for number in range(1, 4):
+            room.commitlog.bases = [0, SIZE * number]
+            await room.stub.RunOnce(messages.RunOnceRequest())
+        times, token = [], ""
+        for _ in range(3):
+            page = await room.stub.ListHistory(messages.ListHistoryRequest(page_size=1, page_token=token))
+            times += [run.time.ToMilliseconds() for run in page.runs]
+            token = page.next_page_token
+        assert (len(times), token) == (3, "")
+        assert times == sorted(set(times), reverse=True)
+
+
+async def test_refusal_ends_a_run(tmp_path: Path) -> None:
+    """What an owner refuses is in the run's error, with its reason."""
+    async with janitor(tmp_path) as room:
+        room.commitlog.refusal = segment_service_pb2.DELETE_REFUSAL_IN_USE
+        run = (await room.stub.RunOnce(messages.RunOnceRequest())).run
+        assert run.error == f"commitlog refused: IN_USE: segment {0:020d} stays"
+        assert run.deleted_segment_count == 0
+
+
+async def test_owner_away(tmp_path: Path) -> None:
+    """Without the owners a run is refused as a passing failure, and the service goes on."""
+    async with janitor(tmp_path) as room:
+        await room.owners.stop(None)
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await room.stub.RunOnce(messages.RunOnceRequest())
+        assert details(failed.value)[:3] == ("UNAVAILABLE", "DEPENDENCY_UNAVAILABLE", {"service": "commitlog"})
+        status = await room.stub.GetStatus(messages.GetStatusRequest())
+        assert status.last_error.startswith("commitlog is not available: UNAVAILABLE")
+
+
+async def test_one_run_at_a_time(tmp_path: Path) -> None:
+    """A run is refused while another one is under way, a dry one too."""
+    async with janitor(tmp_path) as room:
+        room.commitlog.may_delete.clear()
+        first = asyncio.ensure_future(room.stub.RunOnce(messages.RunOnceRequest()))
+        await room.commitlog.deleting.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await room.stub.RunOnce(messages.RunOnceRequest(dry_run=True))
+        code, reason, metadata, _ = details(refused.value)
+        assert (code, reason) == ("FAILED_PRECONDITION", "RUN_IN_PROGRESS")
+        assert int(metadata["started"]) > 0
+        room.commitlog.may_delete.set()
+        assert (await first).run.deleted_segment_count == 3
+
+
+# method, request bytes, code, reason, field
+BAD_REQUESTS = [
+    ("ListHistory", messages.ListHistoryRequest(page_size=-1), "INVALID_ARGUMENT", "BAD_ARGUMENT", "page_size"),
+    ("ListHistory", messages.ListHistoryRequest(page_size=-(1 << 31)), "INVALID_ARGUMENT", "BAD_ARGUMENT", "page_size"),
+    ("ListHistory", messages.ListHistoryRequest(page_token="x"), "INVALID_ARGUMENT", "BAD_PAGE_TOKEN", "page_token"),
+    (
+        "ListHistory",
+        messages.ListHistoryRequest(page_token="before-"),
+        "INVALID_ARGUMENT",
+        "BAD_PAGE_TOKEN",
+        "page_token",
+    ),
+    (
+        "ListHistory",
+        messages.ListHistoryRequest(page_token="before--1"),
+        "INVALID_ARGUMENT",
+        "BAD_PAGE_TOKEN",
+        "page_token",
+    ),
+    (
+        "ListHistory",
+        messages.ListHistoryRequest(page_token="before-1e3"),
+        "INVALID_ARGUMENT",
+        "BAD_PAGE_TOKEN",
+        "page_token",
+    ),
+    (
+        "ListHistory",
+        messages.ListHistoryRequest(page_token="before-٣"),
+        "INVALID_ARGUMENT",
+        "BAD_PAGE_TOKEN",
+        "page_token",
+    ),
+    (
+        "ListHistory",
+        messages.ListHistoryRequest(page_token="before-" + "9" * 999),
+        "INVALID_ARGUMENT",
+        "BAD_PAGE_TOKEN",
+        "page_token",
+    ),
+    ("ListHistory", messages.ListHistoryRequest(page_token="../x"), "INVALID_ARGUMENT", "BAD_PAGE_TOKEN", "page_token"),
+    ("ListHistory", b"\x12\x05ab", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("ListHistory", b"\x12\x01\xff", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("ListHistory", b"\x08", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("RunOnce", b"\x08", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("RunOnce", b"\xff" * 40, "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("RunOnce", b"\x0b", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("GetStatus", b"\x0a\x7f", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("GetStatus", b"\x00\x00", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+    ("GetPolicy", b"\x0a\x7f", "INVALID_ARGUMENT", "MALFORMED_REQUEST", None),
+]
+
+
+@pytest.mark.parametrize(("method", "request_", "code", "reason", "field"), BAD_REQUESTS)
+async def test_bad_requests(
+    tmp_path: Path, method: str, request_: object, code: str, reason: str, field: str | None
+) -> None:
+    """A bad request gets its code, reason and field; nothing is written and the server lives."""
+    data = request_ if isinstance(request_, bytes) else request_.SerializeToString()
+    async with janitor(tmp_path) as room:
+        before = files(tmp_path)
+        call = room.channel.unary_unary(f"/reput.janitor.v1.RetentionService/{method}")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(data)
+        got_code, got_reason, metadata, fields = details(refused.value)
+        assert (got_code, got_reason) == (code, reason)
+        assert fields == ([field] if field else [])
+        assert metadata.get("field") == field
+        assert files(tmp_path) == before
+        assert room.commitlog.bases == [0, SIZE, 2 * SIZE, 3 * SIZE]
+        assert (await room.stub.GetStatus(messages.GetStatusRequest())).version
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"delete_when": ""},
+        {"delete_when": "4"},
+        {"delete_when": "24"},
+        {"delete_when": "04,05"},
+        {"delete_when": "04;"},
+        {"time_zone": "Mars/Olympus"},
+        {"time_zone": "../../etc/passwd"},
+        {"commitlog_tls_key_file": Path("key.pem")},
+        {"indexer_tls_certificate_file": Path("certificate.pem")},
+    ],
+)
+def test_bad_configuration(changes: dict[str, object]) -> None:
+    """A setting that makes no sense is refused at the start, by its name."""
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        JanitorConfig(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("value", "name"), [("Asia/Kolkata", "Asia/Kolkata"), (":UTC", "UTC"), ("CET-1CEST", "")])
+def test_local_time_zone_name(value: str, name: str) -> None:
+    """The name of the machine's zone comes from TZ if that is a name."""
+    assert local_time_zone_name(value) == name

@@ -7,7 +7,7 @@ not there yet are a matter of the runs, not of the start.
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -41,9 +41,9 @@ _log = structlog.get_logger(__name__)
 class Settings:
     """All settings of the Janitor process."""
 
-    engine: JanitorConfig = field(default_factory=JanitorConfig)
-    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7103))
-    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7203))
+    engine: JanitorConfig = JanitorConfig()
+    server: ServerConfig = ServerConfig(port=7103)
+    telemetry: TelemetryConfig = TelemetryConfig(metrics_port=7203)
 
 
 class Service:

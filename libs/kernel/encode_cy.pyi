@@ -1,4 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-def encode_messages(records: Buffer, positions: Buffer, sizes: Buffer, count: int, field_number: int) -> bytes: ...
+Column: TypeAlias = Buffer | NDArray[Any]
+
+def encode_messages(records: Buffer, positions: Column, sizes: Column, count: int, field_number: int) -> bytes: ...

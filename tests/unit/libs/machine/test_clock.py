@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks: the system's agrees with itself, the manual one moves only when told."""
+
+from libs.machine.clock import ManualClock, SystemClock
+
+
+def test_system_clock_is_in_milliseconds_since_the_epoch() -> None:
+    """Between 2020 and 2200, and never backwards on the monotonic side."""
+    clock = SystemClock()
+    assert 1_577_836_800_000 < clock.now_ms() < 7_258_118_400_000
+    assert clock.monotonic_s() <= clock.monotonic_s()
+
+
+def test_manual_clock_moves_when_told() -> None:
+    """`advance` moves both clocks; a step of the wall clock leaves the monotonic one alone."""
+    clock = ManualClock(1_000)
+    clock.advance(500)
+    assert (clock.now_ms(), clock.monotonic_s()) == (1_500, 0.5)
+    clock.set_now_ms(10)
+    assert (clock.now_ms(), clock.monotonic_s()) == (10, 0.5)

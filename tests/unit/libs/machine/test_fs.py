@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PosixFs and its twin MemoryFs keep the same promises: every test here runs against both."""
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from libs.machine import btrfs
+from libs.machine.errors import DiskFull, FileSystemUnsuited, StoreLocked
+from libs.machine.failpoints import FailpointRaised, armed
+from libs.machine.fs import Fs
+from libs.machine.memory_fs import MemoryFs
+from libs.machine.posix_fs import PosixFs
+
+
+@dataclass(frozen=True)
+class World:
+    """A file system and an empty directory in it."""
+
+    fs: Fs
+    home: Path
+
+
+@pytest.fixture(params=["posix", "memory"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "posix":
+        yield World(PosixFs(), tmp_path)
+    else:
+        fs = MemoryFs()
+        fs.make_directory(Path("/home"))
+        yield World(fs, Path("/home"))
+
+
+def test_a_created_file_is_zeros_of_full_size(world: World) -> None:
+    """A new mapped file has its size and reads as zeros."""
+    mapped = world.fs.create_mapped(world.home / "f", 10_000)
+    assert (mapped.size_bytes, mapped.path) == (10_000, world.home / "f")
+    assert bytes(mapped.buffer) == bytes(10_000)
+    assert world.fs.list(world.home) == ["f"]
+    assert world.fs.size(world.home / "f") == 10_000
+    mapped.close()
+
+
+def test_all_mappings_of_a_file_see_a_write(world: World) -> None:
+    """A store into one mapping is read through another and through `read`, without a sync."""
+    one = world.fs.create_mapped(world.home / "f", 4096)
+    two = world.fs.open_mapped(world.home / "f", writable=False)
+    one.buffer[5:8] = b"abc"
+    assert bytes(two.buffer[4:9]) == b"\0abc\0"
+    assert world.fs.read(world.home / "f")[5:8] == b"abc"
+    with pytest.raises(TypeError):
+        two.buffer[0] = 1
+    one.sync()
+    one.close()
+    two.close()
+
+
+def test_views_outlive_the_mapping_and_the_file(world: World) -> None:
+    """Closing and removing a file with readers at work neither fails nor takes their bytes away."""
+    mapped = world.fs.create_mapped(world.home / "f", 4096)
+    mapped.buffer[:3] = b"abc"
+    view = mapped.buffer[:3]
+    mapped.close()
+    mapped.close()
+    world.fs.remove(world.home / "f")
+    assert bytes(view) == b"abc"
+
+
+def test_create_refuses_an_existing_file(world: World) -> None:
+    """A file is never made over another."""
+    world.fs.write_atomic(world.home / "f", b"x")
+    with pytest.raises(FileExistsError):
+        world.fs.create_mapped(world.home / "f", 4096)
+    assert world.fs.read(world.home / "f") == b"x"
+
+
+@pytest.mark.parametrize("point", ["create.before_rename", "write_atomic.before_sync", "write_atomic.before_rename"])
+def test_a_file_appears_whole_or_not_at_all(world: World, point: str) -> None:
+    """A failure before the rename leaves no file under the final name, and the old content where there was one."""
+    world.fs.write_atomic(world.home / "old", b"old")
+    with armed(point, "raise"), pytest.raises(FailpointRaised):
+        if point.startswith("create"):
+            world.fs.create_mapped(world.home / "new", 4096)
+        else:
+            world.fs.write_atomic(world.home / "old", b"new")
+    assert not world.fs.exists(world.home / "new")
+    assert world.fs.read(world.home / "old") == b"old"
+    world.fs.write_atomic(world.home / "old", b"new")
+    world.fs.create_mapped(world.home / "new", 4096).close()
+    assert world.fs.list(world.home) == ["new", "old"]
+
+
+def test_write_atomic_replaces_and_append_adds(world: World) -> None:
+    """The content is what was written last, plus what was appended."""
+    path = world.home / "f"
+    world.fs.append(path, b"a")
+    world.fs.append(path, b"b")
+    assert world.fs.read(path) == b"ab"
+    world.fs.write_atomic(path, b"c")
+    world.fs.append(path, b"d")
+    assert world.fs.read(path) == b"cd"
+
+
+def test_directories(world: World) -> None:
+    """Directories are made with those above them, listed, told from files, and removed when empty."""
+    deep = world.home / "a" / "b"
+    world.fs.make_directory(deep)
+    world.fs.make_directory(deep)
+    world.fs.write_atomic(deep / "f", b"")
+    assert world.fs.list(world.home / "a") == ["b"]
+    assert world.fs.is_directory(deep)
+    assert not world.fs.is_directory(deep / "f")
+    with pytest.raises(OSError, match="not empty"):
+        world.fs.remove_directory(deep)
+    world.fs.remove(deep / "f")
+    world.fs.remove_directory(deep)
+    world.fs.sync_directory(world.home / "a")
+    assert not world.fs.exists(deep)
+    world.fs.write_atomic(world.home / "file", b"")
+    with pytest.raises(NotADirectoryError):
+        world.fs.make_directory(world.home / "file")
+
+
+def test_rename_moves_over_an_old_file(world: World) -> None:
+    """The target has the source's content; the source is gone."""
+    world.fs.write_atomic(world.home / "source", b"new")
+    world.fs.write_atomic(world.home / "target", b"old")
+    world.fs.rename(world.home / "source", world.home / "target")
+    assert world.fs.list(world.home) == ["target"]
+    assert world.fs.read(world.home / "target") == b"new"
+
+
+@pytest.mark.parametrize("method", ["open_mapped", "read", "remove", "size", "list", "disk_usage"])
+def test_what_is_missing_is_named(world: World, method: str) -> None:
+    """FileNotFoundError, whatever is asked of a missing path."""
+    with pytest.raises(FileNotFoundError):
+        getattr(world.fs, method)(world.home / "missing")
+
+
+def test_disk_usage_is_plausible(world: World) -> None:
+    """There is no more free space than space."""
+    usage = world.fs.disk_usage(world.home)
+    assert 0 <= usage.free_bytes <= usage.total_bytes
+    assert usage.total_bytes > 0
+
+
+def test_the_lock_excludes_a_second_holder(world: World) -> None:
+    """One holder at a time, the file has RocketMQ's content, and reading it does not end the lock."""
+    path = world.home / "lock"
+    lock = world.fs.lock(path)
+    assert world.fs.read(path) == b"lock"
+    with pytest.raises(StoreLocked, match="another process uses this directory") as caught:
+        world.fs.lock(path)
+    assert caught.value.path == path
+    lock.release()
+    lock.release()
+    world.fs.lock(path).release()
+
+
+def test_a_failed_sync_is_reported(world: World) -> None:
+    """The error of the disk reaches the caller."""
+    mapped = world.fs.create_mapped(world.home / "f", 4096)
+    with armed("file.sync", "raise"), pytest.raises(OSError, match="file.sync") as caught:
+        mapped.sync()
+    assert caught.value.errno == errno.EIO
+    mapped.close()
+
+
+def test_a_full_disk_leaves_nothing_behind_in_memory() -> None:
+    """DiskFull names path and need; no file is left; space that becomes free can be used."""
+    fs = MemoryFs(capacity_bytes=10_000)
+    fs.create_mapped(Path("/a"), 8_000).close()
+    with pytest.raises(DiskFull, match="no room for 4096 bytes") as caught:
+        fs.create_mapped(Path("/b"), 4_096)
+    assert (caught.value.errno, caught.value.needed_bytes) == (errno.ENOSPC, 4_096)
+    with pytest.raises(DiskFull):
+        fs.write_atomic(Path("/b"), bytes(4_096))
+    assert fs.list(Path("/")) == ["a"]
+    assert fs.disk_usage(Path("/")).free_bytes == 2_000
+    fs.remove(Path("/a"))
+    fs.create_mapped(Path("/b"), 4_096).close()
+
+
+def test_a_full_disk_leaves_nothing_behind_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same from the kernel's ENOSPC."""
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", refuse)
+    with pytest.raises(DiskFull):
+        PosixFs().create_mapped(tmp_path / "f", 4_096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_blocks_are_reserved_not_sparse(tmp_path: Path) -> None:
+    """A new file owns all its blocks, so that a store into the mapping can't meet a full disk."""
+    PosixFs().create_mapped(tmp_path / "f", 1 << 20).close()
+    assert (tmp_path / "f").stat().st_blocks * 512 >= 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("flags_before", "refusal", "is_set"),
+    [(0, None, True), (btrfs.FS_NOCOW_FL, None, False), (0, errno.EPERM, False)],
+)
+def test_copy_on_write_is_turned_off_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags_before: int, refusal: int | None, is_set: bool
+) -> None:
+    """On btrfs the directory gets NOCOW; where that is not allowed, the store refuses with the remedy."""
+    sets = []
+
+    def ioctl(_descriptor: int, request: int, argument: bytes) -> bytes:
+        if request == btrfs.FS_IOC_GETFLAGS:
+            return flags_before.to_bytes(8, "little")
+        if refusal is not None:
+            raise OSError(refusal, "refused")
+        sets.append(int.from_bytes(argument, "little"))
+        return argument
+
+    monkeypatch.setattr(btrfs, "file_system_type", lambda _path: btrfs.BTRFS_SUPER_MAGIC)
+    monkeypatch.setattr("fcntl.ioctl", ioctl)
+    fs = PosixFs()
+    if refusal is not None:
+        with pytest.raises(FileSystemUnsuited, match=r"chattr \+C"):
+            fs.create_mapped(tmp_path / "f", 4096)
+        return
+    fs.create_mapped(tmp_path / "f", 4096).close()
+    assert sets == ([btrfs.FS_NOCOW_FL] if is_set else [])
+
+
+def test_the_type_of_the_file_system_is_known(tmp_path: Path) -> None:
+    """statfs answers for a real directory and fails for a missing one."""
+    assert btrfs.file_system_type(tmp_path) > 0
+    with pytest.raises(FileNotFoundError):
+        btrfs.file_system_type(tmp_path / "missing")

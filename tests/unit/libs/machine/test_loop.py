@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SupervisedLoop: goes on after failures, waits longer each time, wakes on notice, stops at once."""
+
+import asyncio
+import random
+
+import pytest
+
+from libs.machine.loop import SupervisedLoop
+
+
+class Steps:
+    """A step that counts, fails as often as it was told, and tells when it has run."""
+
+    def __init__(self, failure_count: int = 0) -> None:
+        self.failure_count = failure_count
+        self.count = 0
+        self._ran = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.count += 1
+        self._ran.set()
+        if self.count <= self.failure_count:
+            raise ConnectionError(f"failure {self.count}")
+
+    async def reach(self, count: int) -> None:
+        async with asyncio.timeout(5):
+            while self.count < count:
+                self._ran.clear()
+                await self._ran.wait()
+
+
+async def test_steps_follow_each_other() -> None:
+    """With no interval the loop runs step after step until stopped, and other tasks get their turn."""
+    steps = Steps()
+    loop = SupervisedLoop("test", steps)
+    assert not loop.is_running
+    loop.start()
+    await steps.reach(3)
+    assert loop.is_running
+    await loop.stop()
+    await loop.stop()
+    assert not loop.is_running
+
+
+async def test_a_failure_is_kept_and_survived() -> None:
+    """`last_error` tells the failure while it lasts; the loop goes on and forgets it after a good step."""
+    steps = Steps(failure_count=2)
+    loop = SupervisedLoop("test", steps, interval_ms=60_000, backoff_ms_min=1, backoff_ms_max=2)
+    loop.start()
+    await steps.reach(2)
+    assert str(loop.last_error) == f"failure {loop.failures_in_row_count}"
+    await steps.reach(3)
+    await asyncio.sleep(0)
+    assert (loop.last_error, loop.failures_in_row_count, loop.step_count) == (None, 0, 1)
+    await loop.stop()
+
+
+async def test_wake_ends_the_pause() -> None:
+    """A notice starts the next step long before the interval ends; one during a step is not lost."""
+    steps = Steps()
+    loop = SupervisedLoop("test", steps, interval_ms=60_000)
+    loop.start()
+    await steps.reach(1)
+    loop.wake()
+    await steps.reach(2)
+    await loop.stop()
+
+
+async def test_the_interval_ends_the_pause() -> None:
+    """Without any notice the next step comes after the interval."""
+    steps = Steps()
+    loop = SupervisedLoop("test", steps, interval_ms=1)
+    loop.start()
+    await steps.reach(3)
+    await loop.stop()
+
+
+async def test_stop_cancels_a_step_that_hangs() -> None:
+    """A step that waits for ever ends with the loop."""
+    hanging = asyncio.Event()
+
+    async def hang() -> None:
+        hanging.set()
+        await asyncio.Event().wait()
+
+    loop = SupervisedLoop("test", hang)
+    await loop.stop()
+    loop.start()
+    await hanging.wait()
+    await loop.stop()
+    assert not loop.is_running
+
+
+async def test_waiting_grows_with_jitter_up_to_a_limit() -> None:
+    """Each failure doubles the ceiling until the limit; the jitter takes off at most a half."""
+    loop = SupervisedLoop("test", Steps(), backoff_ms_min=100, backoff_ms_max=1_000, chance=random.Random(1))
+    for failures, ceiling_ms in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (1_000, 1_000)]:
+        loop.failures_in_row_count = failures
+        waits = [loop.backoff_ms() for _ in range(50)]
+        assert ceiling_ms / 2 <= min(waits) < max(waits) <= ceiling_ms
+
+
+async def test_a_loop_starts_once() -> None:
+    """Starting twice is a programmer's mistake."""
+    loop = SupervisedLoop("test", Steps())
+    loop.start()
+    with pytest.raises(AssertionError, match="was started before"):
+        loop.start()
+    await loop.stop()

@@ -32,6 +32,8 @@ from services.janitor.rpc.retention_servicer import RetentionServicer
 REQUEST_SIZE_BYTES_MAX = 64 << 10
 """The Janitor's requests have a page token at most."""
 
+DEFAULT_ENGINE, DEFAULT_SERVER = JanitorConfig(), ServerConfig(port=7103)
+DEFAULT_TELEMETRY = TelemetryConfig(metrics_port=7203)
 LOCAL_TIME_ZONE_FILE = Path("/etc/localtime")
 
 _log = structlog.get_logger(__name__)
@@ -41,9 +43,9 @@ _log = structlog.get_logger(__name__)
 class Settings:
     """All settings of the Janitor process."""
 
-    engine: JanitorConfig = JanitorConfig()
-    server: ServerConfig = ServerConfig(port=7103)
-    telemetry: TelemetryConfig = TelemetryConfig(metrics_port=7203)
+    engine: JanitorConfig = DEFAULT_ENGINE
+    server: ServerConfig = DEFAULT_SERVER
+    telemetry: TelemetryConfig = DEFAULT_TELEMETRY
 
 
 class Service:

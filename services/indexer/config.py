@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexerConfig: every setting of the Indexer, with its unit and RocketMQ's default where RocketMQ has the setting.
+
+Values only. Bounds are checked when the configuration is loaded; relations between fields on construction.
+Where the service listens and what it reports is in the process shell's settings.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from libs.formats import limits
+from libs.formats.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
+
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+Slots = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
+Entries = Annotated[int, Meta(ge=2, le=limits.INT32_MAX)]
+AnswerSize = Annotated[int, Meta(ge=limits.KIB, le=64 * limits.MIB)]
+KeyCount = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexerConfig:
+    """Settings of the Indexer service. Sizes are in bytes, times in milliseconds."""
+
+    data_dir: Path = Path("reput-data")
+    """Directory of the store, in RocketMQ's layout. Made when it is missing; may be the CommitLog's own."""
+
+    commitlog_target: str = "127.0.0.1:7101"
+    """Address of the CommitLog whose log is indexed, as host:port."""
+
+    commitlog_tls_ca_file: Path | None = None
+    """PEM file with the authorities that may have signed the CommitLog's certificate; without it there is no TLS."""
+
+    commitlog_tls_certificate_file: Path | None = None
+    """PEM file with the certificate to show to the CommitLog; without it none is shown."""
+
+    commitlog_tls_key_file: Path | None = None
+    """PEM file with the private key of that certificate."""
+
+    commitlog_token_file: Path | None = None
+    """File with the bearer token for the CommitLog; without it none is sent."""
+
+    commitlog_timeout_ms: Positive = 5_000
+    """Longest wait for one answer of the CommitLog."""
+
+    queue_file_size_bytes: Annotated[int, Meta(ge=UNIT_SIZE_BYTES, le=limits.INT32_MAX)] = FILE_SIZE_BYTES
+    """Size of one consume queue file, a multiple of 20. Can't be changed on existing data."""
+
+    queue_mapped_file_count_max: Positive = 4_096
+    """Consume queue files that are mapped at once; each takes two file descriptors."""
+
+    index_slot_count: Slots = limits.INDEX_SLOT_COUNT
+    """Hash slots of one index file. Can't be changed on existing data."""
+
+    index_entry_capacity: Entries = limits.INDEX_ENTRY_CAPACITY
+    """Places for entries in one index file, of which the first is never used. Can't be changed on existing data."""
+
+    flush_interval_ms: Positive = 1_000
+    """Time between two looks of the flush loop at the consume queues; progress is reported as often."""
+
+    flush_pages_min: NotNegative = 2
+    """The flush loop leaves a queue with fewer dirty pages of 4 KiB than this for the thorough flush."""
+
+    flush_thorough_interval_ms: Positive = 60_000
+    """After this time everything dirty is synced, index files too, and the progress file is written."""
+
+    consumer_offset_interval_ms: Positive = 5_000
+    """Time between two looks whether consumerOffset.json must be written."""
+
+    consumer_offset_count_max: Positive = 1_000_000
+    """Most (group, topic, queue) offsets that are kept."""
+
+    dispatch_record_count_max: Annotated[int, Meta(ge=1, le=32_768)] = 8_192
+    """Most records in one step of the stream that the indexes are fed from."""
+
+    reconnect_ms_max: Positive = 5_000
+    """Longest wait between two attempts to reach the CommitLog."""
+
+    long_poll_count_max: Positive = 10_000
+    """Pulls and subscriptions that may wait for messages at once."""
+
+    query_size_bytes_max: AnswerSize = 2 * limits.MIB
+    """Bytes of records in one page of a query; the first message always fits."""
+
+    scan_count_max: Positive = 64
+    """Scans that may run at once; each reads at most two chunks ahead."""
+
+    scan_partition_key_count: KeyCount = 1_000
+    """Keys of one partition of a plan for keys."""
+
+    stream_count_max: Positive = 1_024
+    """Subscriptions that may be open at once."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that can't hold together."""
+        if self.queue_file_size_bytes % UNIT_SIZE_BYTES:
+            raise ValueError("queue_file_size_bytes must be a multiple of 20")
+        if (self.commitlog_tls_certificate_file is None) != (self.commitlog_tls_key_file is None):
+            raise ValueError("commitlog_tls_certificate_file and commitlog_tls_key_file need each other")

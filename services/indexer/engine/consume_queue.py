@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueue: the units of one queue of one topic, as RocketMQ lays them out.
+
+Invariants: unit k lies at byte 20 * k of the queue; units of real messages follow each other without a gap and their
+physical offsets ascend; before the first one there may be pre-blank units, which never count as messages; bytes after
+the last unit are zero. min_queue_offset <= max_queue_offset, and min never goes back except by `truncate`.
+Callers: the event loop's thread; `sync` from a worker thread, one at a time.
+Not handled: which queues there are (ConsumeQueueTable), when to sync (FlushLoop).
+Layout: docs/formats/consume_queue.md; RocketMQ's counterpart is ConsumeQueue. Unlike it a gap is never filled with the
+wrong unit, and pre-blank or zero units never pass for messages.
+"""
+
+from bisect import bisect_left
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
+from libs.kernel.index_cy import encode_queue_units
+from libs.machine.fs import PAGE_SIZE_BYTES, Fs
+from libs.store.map_budget import MapBudget
+from libs.store.segment import Segment
+from libs.store.segment_chain import SegmentChain
+from services.indexer.errors import Inapplicable, QueueConflict, QueueGap
+
+UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
+assert UNIT.itemsize == UNIT_SIZE_BYTES
+
+
+class Units(NamedTuple):
+    """Consecutive units as columns of native numbers; copies, so they stay valid whatever happens to the files."""
+
+    physical_offsets: NDArray[np.int64]
+    record_sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+
+
+class DispatchRows(NamedTuple):
+    """Columns of a dispatch batch, one value per record; a queue picks its rows by their numbers."""
+
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+    record_sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+
+
+class ConsumeQueue:
+    """One queue. Opening maps nothing; the end of the data is looked for on first use.
+
+    `bound_physical_offset` is what recovery decided: units of records at or past it are dropped. `is_clean` says that
+    the last process ended orderly, so that nothing but zeros follows the last unit and all of it is durable.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: Path,
+        *,
+        topic: str,
+        queue_id: int,
+        file_size_bytes: int,
+        maps: MapBudget,
+        bound_physical_offset: int,
+        is_clean: bool,
+    ) -> None:
+        assert file_size_bytes % UNIT_SIZE_BYTES == 0
+        self.topic = topic
+        self.queue_id = queue_id
+        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, is_clean=is_clean)
+        self._bound_physical_offset = bound_physical_offset
+        self._is_clean = is_clean
+        self._is_recovered = False
+        self._min_queue_offset = 0
+        self._min_physical_offset = 0
+
+    @property
+    def max_queue_offset(self) -> int:
+        """Queue offset that the next message gets; 0 if there never was one."""
+        self._recover()
+        return self._chain.max_physical_offset // UNIT_SIZE_BYTES
+
+    @property
+    def min_queue_offset(self) -> int:
+        """First unit whose record is kept, as far as `correct_min` was told; max if there is none."""
+        self._recover()
+        return self._min_queue_offset
+
+    @property
+    def dirty_page_count(self) -> int:
+        """Pages between what is synced and what is written, by page number as RocketMQ counts them."""
+        flushed, wrote = self._chain.flushed_physical_offset, self._chain.max_physical_offset
+        return wrote // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES
+
+    @property
+    def file_count(self) -> int:
+        """Files of the queue."""
+        return len(self._chain.segments)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the queue has no unit at all, not even of messages that are gone."""
+        self._recover()
+        return self._chain.active is None
+
+    def read(self, queue_offset: int, count: int) -> Units:
+        """Units from `queue_offset` on, at most `count`, fewer at the end; none if their file is gone."""
+        end = min(queue_offset + count, self.max_queue_offset)
+        parts: list[NDArray[np.void]] = []
+        while queue_offset < end and queue_offset * UNIT_SIZE_BYTES >= self._chain.min_physical_offset:
+            segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
+            position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
+            part_count = min(end - queue_offset, (segment.wrote_position - position) // UNIT_SIZE_BYTES)
+            parts.append(np.frombuffer(segment.buffer, UNIT, part_count, position))
+            queue_offset += part_count
+        units = np.concatenate(parts) if parts else np.empty(0, UNIT)
+        return Units(
+            units["physical_offset"].astype(np.int64),
+            units["record_size_bytes"].astype(np.int32),
+            units["tags_code"].astype(np.int64),
+        )
+
+    def next_file_queue_offset(self, queue_offset: int) -> int:
+        """First queue offset of the file after the one that this queue offset belongs to."""
+        unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
+        return queue_offset + unit_count - queue_offset % unit_count
+
+    def append(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
+        """Enter the records of these rows. What is there already is compared and skipped, so a replay changes nothing.
+
+        `min_physical_offset` is the first byte of the log that is kept: a queue all of whose records are gone may go
+        on at a higher queue offset, and begins anew there. Makes nothing durable.
+        Raises QueueGap or QueueConflict, and then nothing of these rows was written; StoreFull, and then the first of
+        them may have been, which the next attempt skips.
+        """
+        queue_offsets = columns.queue_offsets[rows]
+        first = int(queue_offsets[0])
+        broken = np.flatnonzero(queue_offsets != np.arange(first, first + len(rows)))
+        if len(broken):
+            raise self._gap(first + int(broken[0]), rows[broken[0]], columns)
+        if first < 0:
+            raise Inapplicable(f"queue offset {first}", physical_offset=int(columns.physical_offsets[rows[0]]))
+        end = self.max_queue_offset
+        if first > end:
+            if not self._is_spent(min_physical_offset):
+                raise self._gap(end, rows[0], columns)
+            self._restart(first)
+            end = first
+        present_count = min(end - first, len(rows))
+        self._compare(first, rows[:present_count], columns)
+        self._write(rows[present_count:], columns)
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Take note of the first byte of the log that is kept: units of older records no longer count."""
+        self._recover()
+        if min_physical_offset <= self._min_physical_offset:
+            return
+        self._min_physical_offset = min_physical_offset
+        kept = range(self._min_queue_offset, self.max_queue_offset)
+        self._min_queue_offset += bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
+
+    def drop_expired_files(self, min_physical_offset: int) -> int:
+        """Remove files whose records are all below this offset, never the last one. Returns how many."""
+        self._recover()
+        count = 0
+        while len(self._chain.segments) > 1:
+            last = self._chain.segments[1].base_physical_offset // UNIT_SIZE_BYTES - 1
+            if self._physical_offset_at(last) >= min_physical_offset:
+                break
+            self._chain.drop_first()
+            count += 1
+        if count:
+            self._min_queue_offset = max(self._min_queue_offset, self._chain.min_physical_offset // UNIT_SIZE_BYTES)
+        return count
+
+    def truncate(self, bound_physical_offset: int) -> None:
+        """Drop the units of records at or past this offset, durably; the bytes become zero."""
+        self._recover()
+        self._bound_physical_offset = bound_physical_offset
+        self._drop_past_bound(clear_rest=True)
+
+    def sync(self) -> None:
+        """Make all units that were entered before the call durable. Blocks without the GIL. Raises SyncFailed."""
+        self._chain.sync()
+
+    def close(self) -> None:
+        """Let go of the files. Makes nothing durable."""
+        self._chain.close()
+
+    def _recover(self) -> None:
+        if not self._is_recovered:
+            self._is_recovered = True
+            self._drop_past_bound(clear_rest=not self._is_clean)
+
+    def _drop_past_bound(self, *, clear_rest: bool) -> None:
+        """Keep the valid units before the bound and nothing after the first that is not."""
+        for segment in reversed(self._chain.segments):
+            count = self._valid_count(segment)
+            if count > 0:
+                end = segment.base_physical_offset + count * UNIT_SIZE_BYTES
+                self._chain.truncate_after(end, clear_rest=clear_rest)
+                break
+        else:
+            self._chain.destroy()
+        first = self._first_message_offset()
+        if first is None:
+            self._chain.destroy()
+            self._min_queue_offset, self._min_physical_offset = 0, 0
+        else:
+            self._min_queue_offset = min(max(self._min_queue_offset, first), self.max_queue_offset)
+
+    def _valid_count(self, segment: Segment) -> int:
+        units = np.frombuffer(segment.buffer, UNIT, segment.wrote_position // UNIT_SIZE_BYTES)
+        offsets = units["physical_offset"]
+        valid = (offsets >= 0) & (offsets < self._bound_physical_offset) & (units["record_size_bytes"] > 0)
+        return len(valid) if valid.all() else int(valid.argmin())
+
+    def _first_message_offset(self) -> int | None:
+        """Queue offset of the first unit that is no pre-blank; None if there is none. Only the first file has them."""
+        segments = self._chain.segments
+        if not segments:
+            return None
+        units = np.frombuffer(segments[0].buffer, UNIT, segments[0].wrote_position // UNIT_SIZE_BYTES)
+        real = (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
+        first = int(real.argmax()) if real.any() else len(units)
+        queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + first
+        return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
+
+    def _physical_offset_at(self, queue_offset: int) -> int:
+        position = queue_offset * UNIT_SIZE_BYTES
+        segment = self._chain.find(position)
+        return int(ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)[0])
+
+    def _is_spent(self, min_physical_offset: int) -> bool:
+        """Whether no unit points to a record that is kept."""
+        return self.is_empty or self._physical_offset_at(self.max_queue_offset - 1) < min_physical_offset
+
+    def _restart(self, queue_offset: int) -> None:
+        """Begin anew at this queue offset: drop all files, fill the units before it with pre-blanks."""
+        self._chain.destroy()
+        position = queue_offset * UNIT_SIZE_BYTES
+        base = position - position % self._chain.segment_size_bytes
+        segment = self._chain.roll(first_base_physical_offset=base)
+        segment.buffer[: position - base] = PRE_BLANK * ((position - base) // UNIT_SIZE_BYTES)
+        segment.advance(position - base)
+        self._min_queue_offset = queue_offset
+
+    def _compare(self, queue_offset: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        """Check that the units from `queue_offset` on are those of these rows, as far as they are kept."""
+        gone_count = max(0, min(len(rows), self._min_queue_offset - queue_offset))
+        rows = rows[gone_count:]
+        stored = self.read(queue_offset + gone_count, len(rows))
+        differs = (
+            (stored.physical_offsets != columns.physical_offsets[rows])
+            | (stored.record_sizes != columns.record_sizes[rows])
+            | (stored.tags_codes != columns.tags_codes[rows])
+        )
+        if differs.any():
+            index = int(differs.argmax())
+            raise QueueConflict(
+                topic=self.topic,
+                queue_id=self.queue_id,
+                queue_offset=queue_offset + gone_count + index,
+                physical_offset=int(columns.physical_offsets[rows[index]]),
+            )
+
+    def _write(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        while len(rows):
+            segment = self._chain.active
+            if segment is None or segment.is_full:
+                segment = self._chain.roll()
+            position = segment.wrote_position
+            part = rows[: (segment.size_bytes - position) // UNIT_SIZE_BYTES]
+            end = position + len(part) * UNIT_SIZE_BYTES
+            out = segment.buffer[position:end]
+            encode_queue_units(
+                part.data, columns.physical_offsets.data, columns.record_sizes.data, columns.tags_codes.data, out
+            )
+            segment.advance(end)
+            rows = rows[len(part) :]
+
+    def _gap(self, end: int, row: np.int32, columns: DispatchRows) -> QueueGap:
+        return QueueGap(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            end=end,
+            queue_offset=int(columns.queue_offsets[row]),
+            physical_offset=int(columns.physical_offsets[row]),
+        )

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueueTable: all consume queues, by topic and queue id, under one directory.
+
+Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked.
+Callers: the event loop's thread; `sync` of what `take_dirty` gave may run in a worker thread.
+Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from libs.formats.dispatch_columns import DispatchBatch
+from libs.machine.fs import Fs
+from libs.store.map_budget import MapBudget
+from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
+from services.indexer.errors import Inapplicable
+
+
+class ConsumeQueueTable:
+    """The queues of a store. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, directory: Path, *, file_size_bytes: int, mapped_file_count_max: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file_size_bytes = file_size_bytes
+        self._maps = MapBudget(mapped_file_count_max)
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._dirty: set[ConsumeQueue] = set()
+        self.min_physical_offset = 0
+        """First byte of the log that is kept, as last heard; units below it no longer count."""
+
+    def load(self, *, bound_physical_offset: int, is_clean: bool) -> None:
+        """Open the queues that are on disk, without their units of records at or past the bound.
+
+        After a clean stop the files are only listed. Otherwise every queue is read and cut now, so that nothing of
+        another history can come back later. Raises SegmentSizeWrong and SegmentMissing.
+        """
+        self._fs.make_directory(self._directory)
+        for topic in filter(is_topic, self._fs.list(self._directory)):
+            if self._fs.is_directory(self._directory / topic):
+                for name in self._fs.list(self._directory / topic):
+                    if (queue_id := queue_id_of(name)) is not None:
+                        self._open(topic, queue_id, bound_physical_offset, is_clean=is_clean)
+        if not is_clean:
+            self.truncate(bound_physical_offset)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue, its min offset up to date; None if there never was a message for it."""
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is not None:
+            queue.correct_min(self.min_physical_offset)
+        return queue
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have queues, sorted."""
+        return sorted(self._topics)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Ids of the topic's queues, ascending; empty for an unknown topic."""
+        return sorted(self._topics.get(topic, ()))
+
+    @property
+    def queue_count(self) -> int:
+        """Number of queues."""
+        return sum(map(len, self._topics.values()))
+
+    @property
+    def file_count(self) -> int:
+        """Number of files of all queues."""
+        return sum(queue.file_count for queue in self._all())
+
+    def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
+        """Enter the records of a batch; return the queues that it touched. Makes nothing durable.
+
+        May be repeated with the same batch after any error. Raises Inapplicable, and StoreFull.
+        """
+        columns = DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
+        order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
+        bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
+        touched: list[tuple[str, int]] = []
+        for index, (topic, queue_id) in enumerate(batch.queues):
+            rows = order[bounds[index] : bounds[index + 1]]
+            if len(rows):
+                queue = self._find_or_make(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
+                self._dirty.add(queue)
+                queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
+                touched.append((topic, queue_id))
+        return touched
+
+    def truncate(self, bound_physical_offset: int) -> None:
+        """Drop the units of all records at or past this offset, durably."""
+        for queue in self._all():
+            queue.truncate(bound_physical_offset)
+
+    def trim(self, min_physical_offset: int) -> int:
+        """Forget the records below this offset and remove files that hold nothing else; return how many."""
+        self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
+        count = 0
+        for queue in self._all():
+            if queue.file_count > 1:
+                count += queue.drop_expired_files(self.min_physical_offset)
+        return count
+
+    def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
+        """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
+
+        The caller syncs them and gives back with `put_dirty` what it could not sync.
+        """
+        taken = [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
+        self._dirty.difference_update(taken)
+        return taken
+
+    def put_dirty(self, queues: list[ConsumeQueue]) -> None:
+        """Count these queues as dirty again."""
+        self._dirty.update(queues)
+
+    def close(self) -> None:
+        """Let go of all files. Makes nothing durable."""
+        for queue in self._all():
+            queue.close()
+
+    def _all(self) -> Iterator[ConsumeQueue]:
+        for queues in self._topics.values():
+            yield from queues.values()
+
+    def _find_or_make(self, topic: str, queue_id: int, *, physical_offset: int) -> ConsumeQueue:
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is None:
+            if not is_topic(topic):
+                raise Inapplicable(f"{topic[:300]!r} can't be a topic", physical_offset=physical_offset)
+            if not 0 <= queue_id <= QUEUE_ID_MAX:
+                raise Inapplicable(f"{queue_id} can't be a queue", physical_offset=physical_offset)
+            queue = self._open(topic, queue_id, 0, is_clean=True)
+        return queue
+
+    def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
+        queue = ConsumeQueue(
+            self._fs,
+            self._directory / topic / str(queue_id),
+            topic=topic,
+            queue_id=queue_id,
+            file_size_bytes=self._file_size_bytes,
+            maps=self._maps,
+            bound_physical_offset=bound_physical_offset,
+            is_clean=is_clean,
+        )
+        self._topics.setdefault(topic, {})[queue_id] = queue
+        return queue

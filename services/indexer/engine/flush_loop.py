@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlushLoop: makes the indexes durable, writes down how far they are, and tells the log.
+
+Invariants: progress is written after what it speaks of was synced; syncs run in worker threads, one round at a time.
+Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs everything and writes
+the progress file. Callers: the event loop's thread. A failed sync stops indexing: nobody knows what the disk holds.
+Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced also before it is full.
+"""
+
+import asyncio
+import logging
+
+from libs.machine.clock import Clock
+from libs.machine.loop import SupervisedLoop
+from libs.store.errors import SyncFailed
+from services.indexer.engine.consume_queue import ConsumeQueue
+from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from services.indexer.engine.index_file import IndexFile
+from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.log_source import LogSource, ProgressReport
+from services.indexer.engine.progress import IndexProgress, ProgressFile
+from services.indexer.engine.reput_loop import ReputLoop
+from services.indexer.errors import DependencyUnavailable
+
+_log = logging.getLogger(__name__)
+
+
+class FlushLoop:
+    """Rounds of flushing. `progress` is what the file says now."""
+
+    def __init__(
+        self,
+        reput: ReputLoop,
+        queues: ConsumeQueueTable,
+        index: IndexTable,
+        file: ProgressFile,
+        source: LogSource,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        page_count_min: int,
+        thorough_interval_ms: int,
+    ) -> None:
+        self.progress = IndexProgress()
+        self.sync_round_count = 0
+        self._reput = reput
+        self._queues = queues
+        self._index = index
+        self._file = file
+        self._source = source
+        self._clock = clock
+        self._page_count_min = page_count_min
+        self._thorough_interval_s = thorough_interval_ms / 1000
+        self._thorough_at_s = clock.monotonic_s()
+        self._truncated_count = 0
+        self._turn = asyncio.Lock()
+        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
+
+    def recover(self, progress: IndexProgress) -> None:
+        """Tell what the progress file says."""
+        self.progress = progress
+
+    def start(self) -> None:
+        """Begin with the rounds."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError."""
+        await self._loop.stop()
+        await self.flush(is_thorough=True, is_clean=True)
+
+    @property
+    def flushed_physical_offset(self) -> int:
+        """End of what is indexed and survives a power cut, exclusive."""
+        return min(self.progress.queue_physical_offset, self.progress.index_physical_offset)
+
+    async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
+        """Do one round. After a thorough one everything entered before the call is durable and written down."""
+        async with self._turn:
+            truncated_count = self._reput.truncated_count
+            is_thorough = is_thorough or truncated_count != self._truncated_count
+            end, time_ms, epoch = (
+                self._reput.indexed_physical_offset,
+                self._reput.last_store_time_ms,
+                self._reput.epoch,
+            )
+            queues = self._queues.take_dirty(0 if is_thorough else self._page_count_min)
+            files = self._index.unfinished()
+            try:
+                await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
+            except (SyncFailed, OSError) as error:
+                self._queues.put_dirty(queues)
+                self._reput.halt(error)
+                raise
+            self._index.mark_finished(files[:-1])
+            self.sync_round_count += 1
+            if is_thorough and truncated_count == self._reput.truncated_count:
+                self._truncated_count = truncated_count
+                await self._write_down(end, time_ms, epoch, is_clean=is_clean)
+
+    async def _round(self) -> None:
+        is_thorough = self._clock.monotonic_s() - self._thorough_at_s >= self._thorough_interval_s
+        if is_thorough:
+            self._thorough_at_s = self._clock.monotonic_s()
+        await self.flush(is_thorough=is_thorough)
+        try:
+            await self._source.report(self.report())
+        except DependencyUnavailable as error:
+            _log.debug("progress was not reported: %s", error)
+
+    def report(self) -> ProgressReport:
+        """Tell how far the indexes are now."""
+        return ProgressReport(
+            indexed_physical_offset=self._reput.indexed_physical_offset,
+            flushed_physical_offset=self.flushed_physical_offset,
+            queue_flushed_time_ms=self.progress.queue_time_ms,
+            index_flushed_time_ms=self.progress.index_time_ms,
+            epoch=self._reput.epoch,
+        )
+
+    async def _write_down(self, end: int, time_ms: int, epoch: int, *, is_clean: bool) -> None:
+        old = self.progress
+        progress = IndexProgress(
+            epoch=epoch,
+            is_clean=is_clean,
+            queue_physical_offset=end,
+            index_physical_offset=end,
+            index_replay_physical_offset=min(end, self._index.replay_physical_offset),
+            index_finished_file=self._index.finished_file,
+            queue_time_ms=time_ms or old.queue_time_ms,
+            index_time_ms=time_ms or old.index_time_ms,
+        )
+        if progress != old:
+            await asyncio.to_thread(self._file.save, progress)
+            self.progress = progress
+
+
+def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
+    for queue in queues:
+        queue.sync()
+    for file in files:
+        file.sync()

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexTable: the index files of a store; the newest is written, all are searched.
+
+Invariants: names ascend with the records inside; `next_physical_offset` is the end of what is entered, so a record is
+never entered twice, whatever is replayed; all files but the newest are full and get synced once.
+Callers: the event loop's thread; syncing of what `unfinished` gave may run in a worker thread.
+Layout: `<directory>/<17 digits of local creation time>`; other names are left alone. RocketMQ's counterpart is
+IndexService. Unlike there an unfinished file that an unclean stop makes doubtful is built again from its own begin.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.dispatch_columns import DispatchBatch
+from libs.formats.errors import FormatError
+from libs.formats.index_file import FIRST_ENTRY, file_name, file_size_bytes, parse_file_name
+from libs.machine.clock import Clock
+from libs.machine.errors import DiskFull
+from libs.machine.fs import Fs
+from libs.store.errors import SegmentSizeWrong, StoreFull
+from services.indexer.engine.index_file import IndexFile
+from services.indexer.errors import Inapplicable
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCursor:
+    """Where a search goes on: an entry of a file; entry 0 is the newest one of the key's chain."""
+
+    file: str
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Physical offsets of records that may have the key, newest first, and where to go on; None at the end."""
+
+    physical_offsets: NDArray[np.int64]
+    cursor: IndexCursor | None
+
+
+class IndexTable:
+    """The files of one store. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, directory: Path, clock: Clock, *, slot_count: int, entry_capacity: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._clock = clock
+        self._slot_count = slot_count
+        self._entry_capacity = entry_capacity
+        self._files: list[IndexFile] = []
+        self.next_physical_offset = 0
+        """End of the records that are entered, exclusive."""
+
+    def load(self, *, next_physical_offset: int, finished_file: str | None) -> None:
+        """Open the files on disk. `finished_file` tells which to drop after an unclean stop: all later ones.
+
+        None keeps all of them (clean stop). Raises SegmentSizeWrong.
+        """
+        self._fs.make_directory(self._directory)
+        names = [name for name in self._fs.list(self._directory) if _is_index_name(name)]
+        kept = names if finished_file is None else [name for name in names if name <= finished_file]
+        for name in reversed(names[len(kept) :]):
+            self._remove(name)
+        expected_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
+        for name in kept:
+            path = self._directory / name
+            if (size_bytes := self._fs.size(path)) != expected_bytes:
+                raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
+            is_finished = finished_file is not None or name != kept[-1]
+            self._files.append(self._open(name, is_finished=is_finished))
+        self.next_physical_offset = next_physical_offset
+
+    @property
+    def file_size_bytes(self) -> int:
+        """Size of each file."""
+        return file_size_bytes(self._slot_count, self._entry_capacity)
+
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return len(self._files)
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in all files."""
+        return sum(file.header.entry_count for file in self._files)
+
+    @property
+    def finished_file(self) -> str:
+        """Name of the newest file that is full and synced; empty if there is none."""
+        return next((file.name for file in reversed(self._files) if file.is_finished), "")
+
+    @property
+    def replay_physical_offset(self) -> int:
+        """Where a replay must begin to make all files again that come after `finished_file`."""
+        for file in self._files:
+            if not file.is_finished:
+                return min(file.header.begin_physical_offset, self.next_physical_offset)
+        return self.next_physical_offset
+
+    def put(self, batch: DispatchBatch) -> None:
+        """Enter the keys of the batch's records that are not entered yet. Makes nothing durable.
+
+        May be repeated with the same batch after any error: it goes on where it stopped. Raises StoreFull, and
+        Inapplicable for a record that has more keys than a file has places.
+        """
+        if len(batch.key_counts) and int(batch.key_counts.max()) >= self._entry_capacity:
+            worst = int(batch.key_counts.argmax())
+            reason = f"{int(batch.key_counts[worst])} keys do not fit into an index file"
+            raise Inapplicable(reason, physical_offset=int(batch.physical_offsets[worst]))
+        row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))
+        key = int(batch.key_counts[:row].sum())
+        while key < len(batch.key_hashes):
+            file = self._files[-1] if self._files and not self._files[-1].is_finished else self._roll()
+            row, key = file.put(batch, row, key)
+            if key == len(batch.key_hashes):
+                break
+            self.next_physical_offset = int(batch.physical_offsets[row])
+            self._roll()
+        self.next_physical_offset = max(self.next_physical_offset, batch.end_physical_offset)
+
+    def search(
+        self,
+        key_hash: int,
+        *,
+        start_time_ms: int,
+        end_time_ms: int,
+        below_physical_offset: int,
+        cursor: IndexCursor | None,
+        limit: int,
+    ) -> Candidates:
+        """Find records that may have a key, newest first, at most `limit` in one step.
+
+        Keys are compared by hash only, and store times, [start, end), only to the second: the caller looks at the
+        records. Only records below `below_physical_offset` count. `cursor` goes on after the step before; if its file
+        is gone the search goes on by the offset alone. A step may find nothing and still have a cursor.
+        """
+        files = [file for file in reversed(self._files) if file.header.begin_physical_offset < below_physical_offset]
+        index = next((i for i, file in enumerate(files) if cursor and file.name == cursor.file), None)
+        entry = cursor.entry if cursor is not None and index is not None else 0
+        for position, file in enumerate(files[index or 0 :], index or 0):
+            header = file.header
+            if header.begin_time_ms < end_time_ms and header.end_time_ms >= start_time_ms:
+                found = file.select(
+                    key_hash, begin_time_ms=start_time_ms, end_time_ms=end_time_ms - 1, entry=entry, limit=limit
+                )
+                offsets = found.physical_offsets[found.physical_offsets < below_physical_offset]
+                if len(offsets) or found.next_entry >= FIRST_ENTRY:
+                    return Candidates(offsets, self._cursor_after(files, position, found.next_entry))
+            entry = 0
+        return Candidates(np.empty(0, np.int64), None)
+
+    def truncate(self, bound_physical_offset: int) -> None:
+        """Drop every file with a record at or past this offset; what they held below it must be put again."""
+        while self._files and self._files[-1].header.end_physical_offset >= bound_physical_offset:
+            file = self._files.pop()
+            self.next_physical_offset = min(self.next_physical_offset, file.header.begin_physical_offset)
+            file.close()
+            self._remove(file.name)
+        self.next_physical_offset = min(self.next_physical_offset, bound_physical_offset)
+
+    def trim(self, min_physical_offset: int) -> int:
+        """Remove files whose records are all below this offset, never the newest one; return how many."""
+        count = 0
+        while len(self._files) > 1 and self._files[0].header.end_physical_offset < min_physical_offset:
+            file = self._files.pop(0)
+            file.close()
+            self._remove(file.name)
+            count += 1
+        return count
+
+    def unfinished(self) -> list[IndexFile]:
+        """Return the files that may have unsynced entries, oldest first; the last of them is the newest of all."""
+        return [file for file in self._files if not file.is_finished]
+
+    def mark_finished(self, files: list[IndexFile]) -> None:
+        """Take note that these files, none of them the newest, were synced after their last entry."""
+        for file in files:
+            file.is_finished = True
+
+    def close(self) -> None:
+        """Let go of all files. Makes nothing durable."""
+        for file in self._files:
+            file.close()
+
+    def _cursor_after(self, files: list[IndexFile], position: int, next_entry: int) -> IndexCursor | None:
+        if next_entry >= FIRST_ENTRY:
+            return IndexCursor(files[position].name, next_entry)
+        return IndexCursor(files[position + 1].name, 0) if position + 1 < len(files) else None
+
+    def _roll(self) -> IndexFile:
+        name = self._next_name()
+        path = self._directory / name
+        size_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
+        try:
+            mapped = self._fs.create_mapped(path, size_bytes)
+        except DiskFull as error:
+            raise StoreFull(path=path, needed_bytes=size_bytes) from error
+        file = IndexFile(mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=False)
+        self._files.append(file)
+        return file
+
+    def _next_name(self) -> str:
+        """Local time, as RocketMQ names them, and always after the newest file: the clock may stand or go back."""
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
+        name = file_name(now)
+        if self._files and name <= self._files[-1].name:
+            latest = datetime.strptime(self._files[-1].name[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+            latest += timedelta(milliseconds=int(self._files[-1].name[14:]) + 1)
+            name = file_name(latest)
+        return name
+
+    def _open(self, name: str, *, is_finished: bool) -> IndexFile:
+        mapped = self._fs.open_mapped(self._directory / name)
+        return IndexFile(
+            mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=is_finished
+        )
+
+    def _remove(self, name: str) -> None:
+        self._fs.remove(self._directory / name)
+        self._fs.sync_directory(self._directory)
+
+
+def _is_index_name(name: str) -> bool:
+    try:
+        return parse_file_name(name) >= 0
+    except FormatError:
+        return False

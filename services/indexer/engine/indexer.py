@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexer: the facade that rpc/ sees. Opens and recovers the indexes, runs the loops, trims, counts.
+
+Recovery: after a clean stop everything is as the progress file says. Otherwise queues are cut to what was synced for
+certain, index files after the last finished one are dropped, and the log is asked for everything from there on; what is
+there already is recognised and not entered again. Without a progress file everything is built anew.
+Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs, Lock
+from libs.machine.loop import SupervisedLoop
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from services.indexer.engine.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.flush_loop import FlushLoop
+from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.log_source import LogSource, RecordSource
+from services.indexer.engine.long_poll import LongPolls
+from services.indexer.engine.progress import IndexProgress, ProgressFile
+from services.indexer.engine.pull import Puller
+from services.indexer.engine.query import QueryEngine
+from services.indexer.engine.reput_loop import ReputLoop, ReputState
+from services.indexer.engine.scan import Scanner
+from services.indexer.engine.scan_plan import ScanPlanner
+from services.indexer.errors import OffsetBeyondEnd
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerStatistics:
+    """A snapshot of the counters for the telemetry room. Offsets are in bytes of the log."""
+
+    state: int
+    indexed_physical_offset: int
+    flushed_physical_offset: int
+    confirmed_physical_offset: int
+    lag_bytes: int
+    min_physical_offset: int
+    epoch: int
+    queue_count: int
+    index_file_count: int
+    consumer_offset_count: int
+    waiting_pull_count: int
+    running_scan_count: int
+    stopped: int
+    applied_records_total: int
+    sync_rounds_total: int
+    gaps_total: int
+    truncations_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What a trim removed."""
+
+    queue_file_count: int
+    index_file_count: int
+    freed_bytes: int
+
+
+class Indexer:
+    """The indexes of one store. Make it, `open` it, `start` it, `close` it; each once."""
+
+    def __init__(
+        self, config: IndexerConfig, fs: Fs, clock: Clock, *, source: LogSource, records: RecordSource
+    ) -> None:
+        self._config = config
+        self._fs = fs
+        self._lock: Lock | None = None
+        self.start_time_ms = clock.now_ms()
+        self.polls = LongPolls(config.long_poll_count_max)
+        self.queues = ConsumeQueueTable(
+            fs,
+            config.data_dir / "consumequeue",
+            file_size_bytes=config.queue_file_size_bytes,
+            mapped_file_count_max=config.queue_mapped_file_count_max,
+        )
+        self.index = IndexTable(
+            fs,
+            config.data_dir / "index",
+            clock,
+            slot_count=config.index_slot_count,
+            entry_capacity=config.index_entry_capacity,
+        )
+        self.offsets = ConsumerOffsets(
+            fs,
+            config.data_dir / "config" / "consumerOffset.json",
+            clock,
+            count_max=config.consumer_offset_count_max,
+        )
+        self.queries = QueryEngine(self.queues, self.index, records, page_size_bytes_max=config.query_size_bytes_max)
+        self.puller = Puller(self.queues, records, self.polls)
+        self.scanner = Scanner(self.queues, records, self.queries, count_max=config.scan_count_max)
+        self.planner = ScanPlanner(self.queues, records, partition_key_count=config.scan_partition_key_count)
+        self.records = records
+        self.reput = ReputLoop(source, self.queues, self.index, self.polls, reconnect_ms_max=config.reconnect_ms_max)
+        self._progress_file = ProgressFile(fs, config.data_dir / "reput" / "index_progress")
+        self.flush = FlushLoop(
+            self.reput,
+            self.queues,
+            self.index,
+            self._progress_file,
+            source,
+            clock,
+            interval_ms=config.flush_interval_ms,
+            page_count_min=config.flush_pages_min,
+            thorough_interval_ms=config.flush_thorough_interval_ms,
+        )
+        self._offset_loop = SupervisedLoop(
+            "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms
+        )
+        self._is_open = False
+
+    def open(self) -> None:
+        """Take the directory's lock and recover. Blocks. Raises StoreLocked, StoreError, FormatError and OSError."""
+        directory = self._config.data_dir / "reput"
+        self._fs.make_directory(directory)
+        self._lock = self._fs.lock(directory / "indexer.lock")
+        self.offsets.load()
+        progress = self._progress_file.load() or IndexProgress()
+        self.queues.load(bound_physical_offset=progress.queue_physical_offset, is_clean=progress.is_clean)
+        if progress.is_clean:
+            self.index.load(next_physical_offset=progress.index_physical_offset, finished_file=None)
+        else:
+            self.index.load(
+                next_physical_offset=progress.index_replay_physical_offset,
+                finished_file=progress.index_finished_file,
+            )
+        indexed_physical_offset = min(progress.queue_physical_offset, self.index.next_physical_offset)
+        if progress.is_clean:
+            progress = msgspec.structs.replace(progress, is_clean=False)
+            self._progress_file.save(progress)
+        self.reput.recover(indexed_physical_offset=indexed_physical_offset, epoch=progress.epoch)
+        self.flush.recover(progress)
+        self._is_open = True
+
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self.reput.start()
+        self.flush.start()
+        self._offset_loop.start()
+
+    def drain(self) -> None:
+        """End all waiting pulls."""
+        self.polls.close()
+
+    async def close(self) -> None:
+        """Stop the loops, make everything durable, mark the stop as clean. Raises what keeps it from being clean."""
+        await self.reput.stop()
+        await self._offset_loop.stop()
+        try:
+            if self._is_open:
+                await self.offsets.save()
+                await self.flush.stop()
+        finally:
+            self.queues.close()
+            self.index.close()
+            if self._lock is not None:
+                self._lock.release()
+
+    def trim(self, min_physical_offset: int) -> Trimmed:
+        """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd."""
+        if min_physical_offset > self.reput.indexed_physical_offset:
+            raise OffsetBeyondEnd(
+                min_physical_offset, end=self.reput.indexed_physical_offset, field="min_physical_offset"
+            )
+        queue_file_count = self.queues.trim(min_physical_offset)
+        index_file_count = self.index.trim(min_physical_offset)
+        return Trimmed(
+            queue_file_count=queue_file_count,
+            index_file_count=index_file_count,
+            freed_bytes=queue_file_count * self._config.queue_file_size_bytes
+            + index_file_count * self.index.file_size_bytes,
+        )
+
+    def statistics(self) -> IndexerStatistics:
+        """Return a snapshot of the counters. Quick; may be called from any thread."""
+        reput = self.reput
+        return IndexerStatistics(
+            state=reput.state,
+            indexed_physical_offset=reput.indexed_physical_offset,
+            flushed_physical_offset=self.flush.flushed_physical_offset,
+            confirmed_physical_offset=reput.confirmed_physical_offset,
+            lag_bytes=max(0, reput.confirmed_physical_offset - reput.indexed_physical_offset),
+            min_physical_offset=self.queues.min_physical_offset,
+            epoch=reput.epoch,
+            queue_count=self.queues.queue_count,
+            index_file_count=self.index.file_count,
+            consumer_offset_count=self.offsets.count,
+            waiting_pull_count=self.polls.count,
+            running_scan_count=self.scanner.count,
+            stopped=int(reput.state is ReputState.STOPPED),
+            applied_records_total=reput.applied_record_count,
+            sync_rounds_total=self.flush.sync_round_count,
+            gaps_total=reput.gap_count,
+            truncations_total=reput.truncated_count,
+        )

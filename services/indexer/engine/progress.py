@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexProgress: what the indexes hold for certain, in `reput/index_progress`.
+
+Invariants: written after the effect that it speaks of, so it may say too little, never too much; replaced atomically;
+`is_clean` stands in the file only between an orderly stop and the next start.
+A file that is missing or damaged means that nothing is certain: everything is built anew from the log.
+Layout: docs/formats/reput_files.md; RocketMQ has no such file and goes by the checkpoint's times.
+"""
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from libs.formats import checksummed
+from libs.formats.errors import FormatError
+from libs.machine.fs import Fs
+
+KIND = "index-progress"
+
+_log = logging.getLogger(__name__)
+
+
+class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to go on. Offsets are exclusive ends; times are milliseconds since 1970, 0 if unknown."""
+
+    epoch: int = 0
+    """Epoch of the log that was followed; 0 if none was."""
+
+    is_clean: bool = False
+    """True if the process stopped orderly: then everything below the two offsets is there, and nothing else."""
+
+    queue_physical_offset: int = 0
+    """Every unit of records below this is synced."""
+
+    index_physical_offset: int = 0
+    """Every index entry of records below this is synced; after an unclean stop only those in finished files count."""
+
+    index_replay_physical_offset: int = 0
+    """Where the unfinished index file begins: from here an unclean start fills a new one."""
+
+    index_finished_file: str = ""
+    """Name of the newest index file that is full and synced; an unclean start drops all later ones."""
+
+    queue_time_ms: int = 0
+    """Store time of the last record whose unit is synced."""
+
+    index_time_ms: int = 0
+    """Store time of the last record whose index entries are synced."""
+
+
+class ProgressFile:
+    """Reads and replaces the file."""
+
+    def __init__(self, fs: Fs, path: Path) -> None:
+        self._fs = fs
+        self._path = path
+
+    def load(self) -> IndexProgress | None:
+        """Return what the file says; None if there is none that can be believed, which is logged."""
+        try:
+            payload = checksummed.unwrap(KIND, self._fs.read(self._path))
+            return msgspec.json.decode(payload, type=IndexProgress)
+        except FileNotFoundError:
+            return None
+        except (FormatError, msgspec.DecodeError) as error:
+            _log.error("%s is damaged, so all indexes are built anew: %s", self._path, error)
+            return None
+
+    def save(self, progress: IndexProgress) -> None:
+        """Replace the file. Durable on return."""
+        self._fs.write_atomic(self._path, checksummed.wrap(KIND, msgspec.json.encode(progress)))

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scan: reads the records of one partition in bulk, in chunks that become one frame each.
+
+Invariants: ranges are read in their order; a chunk is of one topic and queue; its range tells which entries are done,
+those that the filter dropped included, so a reader resumes without loss or repetition; at most READ_AHEAD_COUNT chunks
+are read before they are asked for. A partition of keys has no such ranges: it is read again as a whole.
+Callers: the event loop's thread. Not handled: Arrow (arrow_frames).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from services.indexer.engine.log_source import RecordSource
+from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
+from services.indexer.engine.record_reader import READ_COUNT_MAX, FoundRecords, join, select
+from services.indexer.engine.record_view import RecordView
+from services.indexer.engine.scan_plan import ScanPartition, ScanRange
+from services.indexer.engine.tag_filter import TagFilter
+from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
+
+READ_AHEAD_COUNT = 2
+
+KEY_PAGE_SIZE = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFilter:
+    """What passes: tags as text, store times [start, end)."""
+
+    tags: TagFilter = field(default_factory=TagFilter)
+    start_time_ms: int = TIME_MIN_MS
+    end_time_ms: int = TIME_MAX_MS
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether only a look at the records tells what passes."""
+        return not self.tags.passes_all or self.has_times
+
+    @property
+    def has_times(self) -> bool:
+        """Whether store times are bounded."""
+        return self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
+
+    def passes(self, view: RecordView) -> bool:
+        """Whether a record passes."""
+        return self.start_time_ms <= view.store_time_ms < self.end_time_ms and (
+            self.tags.passes_all or self.tags.passes(view.tag)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScanChunk:
+    """Records of one queue, and the entries that are done with them; no range for keys."""
+
+    found: FoundRecords
+    range: ScanRange | None
+
+
+class Scanner:
+    """Runs scans; at most `count_max` at once."""
+
+    def __init__(
+        self, queues: ConsumeQueueTable, records: RecordSource, queries: QueryEngine, *, count_max: int
+    ) -> None:
+        self._queues = queues
+        self._records = records
+        self._queries = queries
+        self._count_max = count_max
+        self.count = 0
+        """Scans that run now."""
+
+    async def scan(
+        self, partition: ScanPartition, scan_filter: ScanFilter, *, chunk_size_bytes: int
+    ) -> AsyncGenerator[ScanChunk, None]:
+        """Yield the partition's records in chunks of about `chunk_size_bytes`, one larger record possibly alone.
+
+        Raises WindowFull when too many scans run, OffsetTrimmed when entries of a range expired, OffsetBeyondEnd when
+        they are not (or, after a restart, not yet again) indexed, and what RecordSource raises.
+        """
+        if self.count >= self._count_max:
+            raise WindowFull("scans", limit=self._count_max)
+        self.count += 1
+        try:
+            if partition.keys:
+                chunks = self._scan_keys(partition, scan_filter, chunk_size_bytes)
+            else:
+                chunks = self._scan_ranges(partition, scan_filter, chunk_size_bytes)
+            async with contextlib.aclosing(_read_ahead(chunks)) as ready:
+                async for chunk in ready:
+                    yield chunk
+        finally:
+            self.count -= 1
+
+    async def _scan_ranges(
+        self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
+    ) -> AsyncGenerator[ScanChunk, None]:
+        for one in partition.ranges:
+            queue = self._queues.find(one.topic, one.queue_id)
+            done = position = one.start_queue_offset
+            while position < one.end_queue_offset:
+                if queue is None or one.end_queue_offset > queue.max_queue_offset:
+                    end = 0 if queue is None else queue.max_queue_offset
+                    raise OffsetBeyondEnd(one.end_queue_offset, end=end, field="partition.ranges")
+                queue.correct_min(self._queues.min_physical_offset)
+                if position < queue.min_queue_offset:
+                    raise OffsetTrimmed(position, start=queue.min_queue_offset, field="partition.ranges")
+                units = queue.read(position, min(READ_COUNT_MAX, one.end_queue_offset - position))
+                ends = np.cumsum(units.record_sizes, dtype=np.int64)
+                count = max(1, int(np.searchsorted(ends, chunk_size_bytes, side="right")))
+                rows = np.flatnonzero(scan_filter.tags.may_pass(units.tags_codes[:count]))
+                found = await self._read_rows(units.physical_offsets[rows], units.record_sizes[rows], scan_filter)
+                position += count
+                if len(found.sizes) or position == one.end_queue_offset:
+                    yield ScanChunk(found, ScanRange(one.topic, one.queue_id, done, position))
+                    done = position
+
+    async def _read_rows(
+        self, offsets: NDArray[np.int64], sizes: NDArray[np.int32], scan_filter: ScanFilter
+    ) -> FoundRecords:
+        parts = []
+        while len(offsets):
+            block = await self._records.read(offsets, sizes)
+            if not block.sizes.all():
+                gone = int(offsets[block.sizes.argmin()])
+                raise OffsetTrimmed(gone, start=block.min_physical_offset, field="partition.ranges")
+            found = FoundRecords(block.records, block.positions, block.sizes)
+            if scan_filter.needs_records:
+                found = select(block, [index for index, view in enumerate(found.views()) if scan_filter.passes(view)])
+            parts.append(found)
+            offsets, sizes = offsets[len(block.sizes) :], sizes[len(block.sizes) :]
+        return join(parts)
+
+    async def _scan_keys(
+        self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
+    ) -> AsyncGenerator[ScanChunk, None]:
+        is_inside = _inside(partition.ranges)
+        seen: set[int] = set()
+        parts: list[FoundRecords] = []
+        for key in partition.keys:
+            query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
+            async for page in self._pages(query):
+                kept = []
+                for index, view in enumerate(page.views()):
+                    # Of two keys of one message, the first that finds it counts.
+                    if view.physical_offset not in seen and is_inside(view) and scan_filter.passes(view):
+                        seen.add(view.physical_offset)
+                        kept.append(index)
+                if kept:
+                    parts.append(FoundRecords(page.records, page.positions[kept], page.sizes[kept]))
+                if sum(int(part.sizes.sum(dtype=np.int64)) for part in parts) >= chunk_size_bytes:
+                    for chunk in _by_queue(join(parts)):
+                        yield chunk
+                    parts = []
+        for chunk in _by_queue(join(parts)):
+            yield chunk
+
+    async def _pages(self, query: KeyQuery) -> AsyncIterator[FoundRecords]:
+        token = ""
+        while True:
+            page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
+            yield page.found
+            token = page.next_page_token
+            if not token:
+                return
+
+
+def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
+    """Whether a record lies in one of the ranges; in none at all means that there is no such bound."""
+
+    def is_inside(view: RecordView) -> bool:
+        return not ranges or any(
+            one.queue_id == view.queue_id and one.start_queue_offset <= view.queue_offset < one.end_queue_offset
+            for one in ranges
+        )
+
+    return is_inside
+
+
+def _by_queue(found: FoundRecords) -> list[ScanChunk]:
+    """One chunk for each queue, its records by queue offset."""
+    places = [(view.queue_id, view.queue_offset, index) for index, view in enumerate(found.views())]
+    queues: dict[int, list[int]] = {}
+    for queue_id, _, index in sorted(places):
+        queues.setdefault(queue_id, []).append(index)
+    return [
+        ScanChunk(FoundRecords(found.records, found.positions[indexes], found.sizes[indexes]), None)
+        for indexes in queues.values()
+    ]
+
+
+async def _read_ahead(chunks: AsyncGenerator[ScanChunk, None]) -> AsyncGenerator[ScanChunk, None]:
+    """Read the next chunks while the caller works on one."""
+    ready: asyncio.Queue[ScanChunk | BaseException | None] = asyncio.Queue(READ_AHEAD_COUNT - 1)
+
+    async def read() -> None:
+        try:
+            async with contextlib.aclosing(chunks):
+                async for chunk in chunks:
+                    await ready.put(chunk)
+            await ready.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again by the reader
+            await ready.put(error)
+
+    task = asyncio.create_task(read())
+    try:
+        while (item := await ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

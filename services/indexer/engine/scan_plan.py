@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PlanScan: cuts what a bulk read matches into partitions, one for each task of the reader.
+
+Invariants: every entry of the asked ranges is in exactly one partition; ends are fixed when the plan is made; there are
+at least `count_min` partitions if there are as many rows; a partition has at most `row_count_max` rows.
+Ranges much smaller than a partition are packed together, because a task costs more than reading them.
+Callers: the event loop's thread.
+"""
+
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from services.indexer.engine.consume_queue import ConsumeQueue
+from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from services.indexer.engine.log_source import RecordSource
+from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS
+from services.indexer.engine.time_search import first_at_or_after
+
+SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
+"""An average record size is estimated from so many places of so many units each."""
+
+PACKED_SHARE = 4
+"""A range with less than this part of a partition's rows is packed with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRange:
+    """Entries [start, end) of one queue."""
+
+    topic: str
+    queue_id: int
+    start_queue_offset: int
+    end_queue_offset: int
+
+    @property
+    def row_count(self) -> int:
+        """Entries in it."""
+        return self.end_queue_offset - self.start_queue_offset
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPartition:
+    """One task's work: ranges, or keys of one topic (within the ranges, if there are any)."""
+
+    ranges: tuple[ScanRange, ...] = ()
+    key_topic: str = ""
+    keys: tuple[str, ...] = ()
+    row_count: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScanScope:
+    """What to plan: checked values. `ranges` cut the queues that they name; other queues are read whole."""
+
+    topics: tuple[str, ...]
+    queue_ids: frozenset[int] = frozenset()
+    ranges: tuple[ScanRange, ...] = ()
+    keys: tuple[str, ...] = ()
+    start_time_ms: int = TIME_MIN_MS
+    end_time_ms: int = TIME_MAX_MS
+    partition_count_min: int = 1
+    row_count_max: int = 1_000_000
+    size_bytes_max: int = 128 << 20
+
+
+@dataclass(slots=True)
+class _Sized:
+    """A range with the size of its records, estimated."""
+
+    range: ScanRange
+    record_size_bytes: Fraction
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.record_size_bytes * self.range.row_count)
+
+
+@dataclass(slots=True)
+class _Bin:
+    """A partition in the making."""
+
+    ranges: list[_Sized] = field(default_factory=list)
+
+    @property
+    def row_count(self) -> int:
+        return sum(sized.range.row_count for sized in self.ranges)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(sized.size_bytes for sized in self.ranges)
+
+    def partition(self) -> ScanPartition:
+        ranges = tuple(sized.range for sized in self.ranges)
+        return ScanPartition(ranges=ranges, row_count=self.row_count, size_bytes=self.size_bytes)
+
+
+class ScanPlanner:
+    """Makes plans from the queues; reads records of the log only to find time bounds."""
+
+    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, *, partition_key_count: int) -> None:
+        self._queues = queues
+        self._records = records
+        self._partition_key_count = partition_key_count
+
+    async def plan(self, scope: ScanScope) -> list[ScanPartition]:
+        """Return the partitions; none if nothing matches. Raises what RecordSource raises."""
+        if scope.keys:
+            return self._plan_keys(scope)
+        ranges = [found for topic in scope.topics for found in await self._resolve(topic, scope)]
+        sized = [_Sized(found, self._record_size_bytes(found)) for found in ranges]
+        return [made.partition() for made in _pack(_cut(sized, scope), scope)]
+
+    def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
+        keys = tuple(dict.fromkeys(scope.keys))
+        step = self._partition_key_count
+        is_bounded = bool(scope.queue_ids or scope.ranges)
+        partitions = []
+        for topic in scope.topics:
+            ranges = tuple(self._ranges(topic, scope)) if is_bounded else ()
+            if is_bounded and not ranges:
+                continue
+            partitions += [
+                ScanPartition(ranges=ranges, key_topic=topic, keys=keys[first : first + step])
+                for first in range(0, len(keys), step)
+            ]
+        return partitions
+
+    def _ranges(self, topic: str, scope: ScanScope) -> list[ScanRange]:
+        """The asked parts of a topic's queues, cut to what is there, without empty ones."""
+        found = []
+        for queue_id in self._queues.queue_ids(topic):
+            if scope.queue_ids and queue_id not in scope.queue_ids:
+                continue
+            queue = self._queues.find(topic, queue_id)
+            assert queue is not None
+            low, high = queue.min_queue_offset, queue.max_queue_offset
+            asked = [r for r in scope.ranges if (r.topic, r.queue_id) == (topic, queue_id)]
+            for one in asked or [ScanRange(topic, queue_id, low, high)]:
+                start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
+                if start < end:
+                    found.append(ScanRange(topic, queue_id, start, end))
+        return found
+
+    async def _resolve(self, topic: str, scope: ScanScope) -> list[ScanRange]:
+        """The asked ranges of a topic, cut to the time bounds."""
+        bounds: dict[int, tuple[int, int]] = {}
+        resolved = []
+        for one in self._ranges(topic, scope):
+            if one.queue_id not in bounds:
+                queue = self._queues.find(topic, one.queue_id)
+                assert queue is not None
+                bounds[one.queue_id] = await self._time_bounds(queue, scope)
+            low, high = bounds[one.queue_id]
+            start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
+            if start < end:
+                resolved.append(ScanRange(topic, one.queue_id, start, end))
+        return resolved
+
+    async def _time_bounds(self, queue: ConsumeQueue, scope: ScanScope) -> tuple[int, int]:
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        if scope.start_time_ms > TIME_MIN_MS:
+            low = await first_at_or_after(queue, self._records, scope.start_time_ms)
+        if scope.end_time_ms < TIME_MAX_MS:
+            high = await first_at_or_after(queue, self._records, scope.end_time_ms)
+        return low, high
+
+    def _record_size_bytes(self, found: ScanRange) -> Fraction:
+        queue = self._queues.find(found.topic, found.queue_id)
+        assert queue is not None
+        last_start = max(found.start_queue_offset, found.end_queue_offset - SAMPLE_UNIT_COUNT)
+        starts = np.unique(np.linspace(found.start_queue_offset, last_start, SAMPLE_COUNT, dtype=np.int64))
+        samples = [queue.read(int(start), SAMPLE_UNIT_COUNT).record_sizes for start in starts]
+        sizes = np.concatenate(samples)
+        return Fraction(int(sizes.sum(dtype=np.int64)), max(1, len(sizes)))
+
+
+def _cut(ranges: list[_Sized], scope: ScanScope) -> list[_Sized]:
+    """Cut each range evenly: small enough for a partition, and all together into at least the asked number."""
+    counts = []
+    for sized in ranges:
+        row_count_max = _row_count_max(sized, scope)
+        counts.append(-(-sized.range.row_count // row_count_max))
+    # The largest pieces are cut further until there are enough of them.
+    pieces = [
+        (-sized.range.row_count / count, index) for index, (sized, count) in enumerate(zip(ranges, counts, strict=True))
+    ]
+    heapq.heapify(pieces)
+    missing = scope.partition_count_min - sum(counts)
+    while missing > 0 and pieces:
+        _, index = heapq.heappop(pieces)
+        if counts[index] < ranges[index].range.row_count:
+            counts[index] += 1
+            missing -= 1
+            heapq.heappush(pieces, (-ranges[index].range.row_count / counts[index], index))
+    return [piece for sized, count in zip(ranges, counts, strict=True) for piece in _split(sized, count)]
+
+
+def _row_count_max(sized: _Sized, scope: ScanScope) -> int:
+    by_size = scope.size_bytes_max / max(sized.record_size_bytes, Fraction(1))
+    return max(1, min(scope.row_count_max, int(by_size)))
+
+
+def _split(sized: _Sized, count: int) -> list[_Sized]:
+    one = sized.range
+    edges = [one.start_queue_offset + one.row_count * index // count for index in range(count + 1)]
+    return [
+        _Sized(ScanRange(one.topic, one.queue_id, start, end), sized.record_size_bytes)
+        for start, end in itertools.pairwise(edges)
+    ]
+
+
+def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
+    """Put small neighbours into one partition, as long as enough partitions remain."""
+    spare = len(pieces) - scope.partition_count_min
+    bins: list[_Bin] = []
+    open_bin: _Bin | None = None
+    for piece in pieces:
+        is_small = piece.range.row_count * PACKED_SHARE < _row_count_max(piece, scope)
+        if (
+            is_small
+            and open_bin is not None
+            and spare > 0
+            and open_bin.row_count + piece.range.row_count <= scope.row_count_max
+            and open_bin.size_bytes + piece.size_bytes <= scope.size_bytes_max
+        ):
+            open_bin.ranges.append(piece)
+            spare -= 1
+            continue
+        bins.append(_Bin([piece]))
+        if is_small:
+            open_bin = bins[-1]
+    return bins

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TagFilter: which messages a tag expression lets pass, first by the hash in their unit, then by the text itself.
+
+`*` or empty lets everything pass; otherwise tags separated by `||`, spaces around them cut off. The unit's tags code
+is compared as 32 bits, as RocketMQ does; hashes collide, so what passes is compared with the record's TAGS as text.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.consume_queue import tags_code
+from services.indexer.errors import BadArgument
+
+TAG_COUNT_MAX = 1_000
+SEPARATOR = "||"
+
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """A parsed expression. Without tags everything passes."""
+
+    tags: frozenset[bytes] = frozenset()
+    codes: tuple[int, ...] = ()
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether nothing is filtered."""
+        return not self.tags
+
+    def may_pass(self, tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which units may belong to messages that pass."""
+        if self.passes_all:
+            return np.ones(len(tags_codes), np.bool_)
+        return np.isin(tags_codes.astype(np.int32), np.array(self.codes, np.int32))
+
+    def passes(self, tag: bytes | None) -> bool:
+        """Whether a message with this TAGS text passes."""
+        return self.passes_all or tag in self.tags
+
+
+def parse_tag_expression(text: str, *, field: str) -> TagFilter:
+    """Parse an expression; raises BadArgument for one without any tag, or with too many."""
+    if text.strip() in ("", "*"):
+        return TagFilter()
+    tags = [tag for piece in text.split(SEPARATOR) if (tag := piece.strip())]
+    if not tags:
+        raise BadArgument("has no tag", field=field, value=text[:100])
+    if len(tags) > TAG_COUNT_MAX:
+        raise BadArgument("has too many tags", field=field, value=len(tags), limit=TAG_COUNT_MAX)
+    return TagFilter(frozenset(tag.encode() for tag in tags), tuple(sorted({tags_code(tag) for tag in tags})))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Indexer refuses and what can go wrong in it, each with its coordinates as attributes.
+
+Engines raise these; `rpc/error_table.py` gives each its code and reason. `field` is the path of a request's field, such
+as `ranges[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would have been taken.
+"""
+
+
+class IndexerError(Exception):
+    """Base of all of them."""
+
+
+class MalformedRequest(IndexerError):
+    """The bytes are not valid protobuf for their type, or a field has the wrong wire type."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"malformed request: {reason}")
+
+
+class RequestRefused(IndexerError):
+    """Base: a field of the request is at fault. Nothing was changed."""
+
+    def __init__(self, reason: str, *, field: str, value: object = "", limit: object = "") -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field, self.value, self.limit = field, value, limit
+
+
+class BadArgument(RequestRefused):
+    """A field is missing, out of its range or contradicts another."""
+
+
+class BadTopicName(RequestRefused):
+    """A topic name is empty, too long or has a character that topics may not have."""
+
+
+class BadPageToken(RequestRefused):
+    """The page token is not one that this query returned for these arguments."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, field="page_token")
+
+
+class OffsetBeyondEnd(IndexerError):
+    """The offset lies beyond the end of what is indexed."""
+
+    def __init__(self, value: int, *, end: int, field: str) -> None:
+        super().__init__(f"{field}: {value} is beyond the end of what is indexed, {end}")
+        self.value, self.max, self.field = value, end, field
+
+
+class OffsetTrimmed(IndexerError):
+    """The offset lies below the oldest that is kept."""
+
+    def __init__(self, value: int, *, start: int, field: str) -> None:
+        super().__init__(f"{field}: {value} is gone, the oldest that is kept is {start}")
+        self.value, self.min, self.field = value, start, field
+
+
+class QueueNotFound(IndexerError):
+    """The queue has no messages and never had."""
+
+    def __init__(self, topic: str, queue_id: int) -> None:
+        super().__init__(f"topic {topic} has no messages in queue {queue_id} and never had")
+        self.topic, self.queue_id = topic, queue_id
+
+
+class MessageNotFound(IndexerError):
+    """No message has this id."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"there is no message {message_id}")
+        self.message_id = message_id
+
+
+class ConsumerOffsetNotFound(IndexerError):
+    """The group has committed nothing for the queue."""
+
+    def __init__(self, group: str, topic: str, queue_id: int) -> None:
+        super().__init__(f"group {group} has no offset for queue {queue_id} of topic {topic}")
+        self.group, self.topic, self.queue_id = group, topic, queue_id
+
+
+class WindowFull(IndexerError):
+    """Too many of something are in flight or kept."""
+
+    def __init__(self, what: str, *, limit: int) -> None:
+        super().__init__(f"too many {what}, the limit is {limit}")
+        self.limit = limit
+
+
+class DependencyUnavailable(IndexerError):
+    """Another service that is needed for the answer can't be reached."""
+
+    def __init__(self, service: str, reason: str) -> None:
+        super().__init__(f"{service} is not available: {reason}")
+        self.service, self.reason = service, reason
+
+
+class RecordDamaged(IndexerError):
+    """Stored bytes fail their check. Needs a replica or a person, not a retry."""
+
+    def __init__(self, *, segment: str, position: int, reason: str) -> None:
+        super().__init__(f"segment {segment} is damaged at byte {position}: {reason}")
+        self.segment, self.position, self.reason = segment, position, reason
+
+
+class NotARecord(IndexerError):
+    """No record starts at a physical offset that was asked for: it came from a stale or foreign pointer."""
+
+    def __init__(self, physical_offset: int) -> None:
+        super().__init__(f"no record starts at physical offset {physical_offset}")
+        self.physical_offset = physical_offset
+
+
+class Recovering(IndexerError):
+    """The service has not finished its start."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is still recovering its files")
+
+
+class Stopping(IndexerError):
+    """The service is shutting down."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is stopping")
+
+
+class Inapplicable(IndexerError):
+    """A record can't be entered into the indexes as they are. The reput loop stops; an operator decides.
+
+    `physical_offset` is the record (or the step of the stream) that is at fault.
+    """
+
+    def __init__(self, reason: str, *, physical_offset: int) -> None:
+        super().__init__(f"the record at physical offset {physical_offset} can't be indexed: {reason}")
+        self.reason, self.physical_offset = reason, physical_offset
+
+
+class QueueGap(Inapplicable):
+    """A record's queue offset lies beyond the end of its queue, whose last messages are still kept."""
+
+    def __init__(self, *, topic: str, queue_id: int, end: int, queue_offset: int, physical_offset: int) -> None:
+        super().__init__(
+            f"queue {topic}/{queue_id} ends at {end}, the record has queue offset {queue_offset}",
+            physical_offset=physical_offset,
+        )
+        self.topic, self.queue_id, self.end, self.queue_offset = topic, queue_id, end, queue_offset
+
+
+class QueueConflict(Inapplicable):
+    """The queue already has another record at this queue offset."""
+
+    def __init__(self, *, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> None:
+        super().__init__(
+            f"queue {topic}/{queue_id} holds another record at queue offset {queue_offset}",
+            physical_offset=physical_offset,
+        )
+        self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset

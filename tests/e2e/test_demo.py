@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo as a process: what it prints, its exit codes, and that it leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLIGHT_COUNT = 20_000
+
+
+def command(*arguments: str) -> list[str]:
+    """The demo's command line."""
+    return [sys.executable, "-m", "demo", *arguments]
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines of running processes that name a directory."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        if str(directory) in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
+    """A run over some of the flights is all equal, says so in its last line, keeps the store, and leaves no process."""
+    keep = tmp_path / "store"
+    run = subprocess.run(
+        command("--flights", str(FLIGHT_COUNT)),
+        cwd=ROOT, env=os.environ | {"KEEP": str(keep)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = run.stdout.splitlines()
+    assert lines[-1] == f"DEMO OK appended={FLIGHT_COUNT} indexed={FLIGHT_COUNT} exported={FLIGHT_COUNT}"
+    assert "DIFFERENT" not in run.stdout
+    counts = re.search(r"(\d+) comparisons with the source table, (\d+) equal", run.stdout)
+    assert counts is not None
+    assert int(counts[1]) == int(counts[2]) > 80
+    assert {"commitlog", "consumequeue", "index", "demo"} <= {path.name for path in keep.iterdir()}
+    assert (keep / "demo" / "delays.png").read_bytes().startswith(b"\x89PNG")
+    assert processes_of(keep) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
+    """A demo that is stopped in the middle stops its services before it ends."""
+    keep = tmp_path / "store"
+    with subprocess.Popen(command("--keep", str(keep), "--no-spark"), cwd=ROOT, stdout=subprocess.PIPE) as demo:
+        deadline = time.monotonic() + 60
+        while not (keep / "commitlog").exists():
+            assert demo.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert processes_of(keep)
+        demo.send_signal(number)
+        demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert processes_of(keep) == []
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_keep_must_be_empty(tmp_path: Path, is_file: bool) -> None:
+    """The demo does not write into a directory that holds something, and says so in one line."""
+    keep = tmp_path / "store"
+    if is_file:
+        keep.write_text("mine")
+    else:
+        keep.mkdir()
+        (keep / "file").write_text("mine")
+    run = subprocess.run(command("--keep", str(keep)), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "is not an empty directory" in run.stdout.replace("\n", " ")
+    assert "Traceback" not in run.stderr

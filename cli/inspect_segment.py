@@ -16,9 +16,12 @@ from typing import TypeAlias
 from cli.inspect_damage import explain_checksums, explain_structure, next_record
 from cli.inspection import Data, Finding, Item, Progress, Steps, Window
 from libs.formats import message_id, properties, record
+from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.errors import BadField, BadMagic, FormatError
-from libs.formats.limits import MIB, QUEUE_COUNT_MAX
+from libs.formats.host import HOST_IPV4_SIZE_BYTES, HOST_IPV6_SIZE_BYTES
+from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES, MIB, QUEUE_COUNT_MAX
 from libs.formats.record import Record, RecordShape
+from libs.kernel.scan_cy import check_record
 
 BODY_PREVIEW_BYTES = 80
 _PROGRESS_STEP_BYTES = 8 * MIB
@@ -59,10 +62,36 @@ def inspect_segment(
         if walk.position >= reported + _PROGRESS_STEP_BYTES:
             reported = walk.position
             progress(reported, len(data))
-        is_going_on = yield from _step(walk)
+        _skip_sound(walk, reported + _PROGRESS_STEP_BYTES)
+        if walk.position < len(data):
+            is_going_on = yield from _step(walk)
     summary.setdefault("end", "the last record ends with the file")
     summary.update(base_physical_offset=base, record_count=walk.number, end_position=walk.position)
     progress(len(data), len(data))
+
+
+def _skip_sound(walk: _Walk, stop: int) -> None:
+    """Pass over records that are not shown and that their CRC property proves sound, up to about position `stop`.
+
+    Only the order of store times is left to look at. Any other record is left to `_step`.
+    """
+    data, end, base = walk.data, len(walk.data), walk.base
+    while walk.position < min(stop, end) and not walk.window.shows(walk.number):
+        position = walk.position
+        size = check_record(data, position, end, base, True)
+        record_end = position + size
+        crc_property_at = record_end - CRC_PROPERTY_SIZE_BYTES
+        if size <= 0 or data[record_end - 1] != properties.PROPERTY_SEPARATOR[0]:
+            return
+        if data[crc_property_at : crc_property_at + len(CRC_PROPERTY_PREFIX)] != CRC_PROPERTY_PREFIX:
+            return
+        is_ipv6 = data[position + record.SYS_FLAG_AT + 3] & record.BORN_HOST_V6_FLAG != 0
+        store_time_at = position + record.STORE_TIME_AT_IPV4 + (HOST_IPV6_SIZE_BYTES - HOST_IPV4_SIZE_BYTES) * is_ipv6
+        store_time_ms = record.TIME.unpack_from(data, store_time_at)[0]
+        if walk.store_time_ms is not None and store_time_ms < walk.store_time_ms:
+            return
+        walk.store_time_ms = store_time_ms
+        walk.position, walk.number = record_end, walk.number + 1
 
 
 def _step(walk: _Walk) -> _GoesOn:

@@ -14,6 +14,10 @@ from typing import Protocol
 PAGE_SIZE_BYTES = 4096
 """Unit in which the page cache keeps and a crash loses bytes."""
 
+TEMPORARY_SUFFIX = ".tmp"
+"""Ends the name of a file that is not finished, as a crash may leave it. Nobody reads such files; the next writer of
+the same name replaces them, and whoever owns the directory may remove them."""
+
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import PAGE_SIZE_BYTES, DiskUsage
-from libs.machine.posix_fs import LOCK_CONTENT, TEMPORARY_SUFFIX
+from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
+from libs.machine.posix_fs import LOCK_CONTENT
 
 CAPACITY_BYTES = 1 << 40
 

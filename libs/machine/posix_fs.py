@@ -18,10 +18,7 @@ from pathlib import Path
 from libs.machine.btrfs import ensure_not_copy_on_write
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import DiskUsage
-
-TEMPORARY_SUFFIX = ".tmp"
-"""Ends the name of a file that is not finished. Nobody reads such files; the next writer replaces them."""
+from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage
 
 LOCK_CONTENT = b"lock"
 """What RocketMQ's store writes into its lock file (DefaultMessageStore.start)."""

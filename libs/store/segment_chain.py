@@ -17,7 +17,7 @@ from typing import Self
 
 from libs.formats.offsets import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
 from libs.machine.errors import DiskFull
-from libs.machine.fs import Fs, MappedFile
+from libs.machine.fs import TEMPORARY_SUFFIX, Fs, MappedFile
 from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, SegmentSizeWrong, StoreFull
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Seal, Segment
@@ -72,14 +72,20 @@ class SegmentChain:
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
-        covers it. Names that are not 20 digits are left alone; an empty last file is removed, as RocketMQ does.
+        covers it. Names that are not 20 digits are left alone; unfinished files that a crash left are removed, and an
+        empty last file, as RocketMQ may leave it.
         Raises SegmentSizeWrong and SegmentMissing.
         """
         chain = cls(fs, directory, segment_size_bytes, preallocates=preallocates, maps=maps)
         fs.make_directory(directory)
-        names = [name for name in fs.list(directory) if len(name) == FILE_NAME_DIGIT_COUNT and name.isdecimal()]
+        listed = fs.list(directory)
+        names = [name for name in listed if _is_segment(name)]
+        leftovers = [name for name in listed if name.endswith(TEMPORARY_SUFFIX) and _is_segment(Path(name).stem)]
         if names and fs.size(directory / names[-1]) == 0:
-            fs.remove(directory / names.pop())
+            leftovers.append(names.pop())
+        for name in leftovers:
+            fs.remove(directory / name)
+        if leftovers:
             fs.sync_directory(directory)
         for name in names:
             chain._open_segment(directory / name, is_clean=is_clean)
@@ -268,3 +274,7 @@ class SegmentChain:
             return self._fs.create_mapped(path, self.segment_size_bytes)
         except DiskFull as error:
             raise StoreFull(path=path, needed_bytes=self.segment_size_bytes) from error
+
+
+def _is_segment(name: str) -> bool:
+    return len(name) == FILE_NAME_DIGIT_COUNT and name.isascii() and name.isdecimal()

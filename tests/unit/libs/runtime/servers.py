@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real server on a free port with servicers that do what a test tells them."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,12 +9,12 @@ from typing import Any
 import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
 from libs.runtime.grpc_errors import ErrorRow
 from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
-from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
@@ -50,14 +51,14 @@ class AppendServicer:
         self.error: Exception | None = None
         self.requests: list[Any] = []
 
-    async def Append(self, request: bytes, context: object) -> bytes:
+    async def Append(self, request: bytes, context: object) -> bytes:  # noqa: N802
         """Answer with the request's own bytes."""
         self.requests.append(request)
         if self.error is not None:
             raise self.error
         return request
 
-    async def AppendStream(self, requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
+    async def AppendStream(self, requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:  # noqa: N802
         """Echo."""
         async for request in requests:
             self.requests.append(request)
@@ -71,13 +72,13 @@ class LogServicer:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        self.ended_count = 0
+        self.ended = asyncio.Event()
 
-    async def GetStatus(self, request: log_service_pb2.GetStatusRequest, context: object) -> object:
+    async def GetStatus(self, request: log_service_pb2.GetStatusRequest, context: object) -> object:  # noqa: N802
         """Answer with a message."""
         return log_service_pb2.GetStatusResponse()
 
-    async def Dispatch(self, request: log_service_pb2.DispatchRequest, context: object) -> AsyncIterator[object]:
+    async def Dispatch(self, request: log_service_pb2.DispatchRequest, context: object) -> AsyncIterator[object]:  # noqa: N802
         """Answer without end: a message first, then bytes."""
         try:
             yield log_service_pb2.DispatchResponse()
@@ -86,7 +87,7 @@ class LogServicer:
             while True:
                 yield b""
         finally:
-            self.ended_count += 1
+            self.ended.set()
 
 
 class Served:
@@ -125,9 +126,7 @@ async def serving(
     if is_ready:
         await server.set_ready()
     target = target or f"localhost:{server.port}"
-    channel = (
-        grpc.aio.insecure_channel(target) if credentials is None else grpc.aio.secure_channel(target, credentials)
-    )
+    channel = grpc.aio.insecure_channel(target) if credentials is None else grpc.aio.secure_channel(target, credentials)
     try:
         async with channel:
             served.channel = channel

@@ -11,10 +11,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from reput.commitlog.v1 import append_service_pb2
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.settings import ServerConfig
-from reput.commitlog.v1 import append_service_pb2
 from tests.unit.libs.runtime.servers import (
     APPEND,
     APPEND_STREAM,
@@ -62,7 +62,7 @@ async def test_a_generated_stub_talks_to_it() -> None:
 
 
 async def test_a_malformed_request_is_the_callers_fault() -> None:
-    """Bytes that are not the method's message give INVALID_ARGUMENT MALFORMED_REQUEST, in unary and streamed methods."""
+    """Bytes that are not the method's message give INVALID_ARGUMENT MALFORMED_REQUEST, streamed or not."""
     async with serving() as served:
         error = await failure_of(served.call(GET_STATUS, NOT_PROTOBUF))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -104,7 +104,7 @@ async def test_an_error_ends_a_stream_with_its_status() -> None:
         call = served.channel.unary_stream(DISPATCH)(b"")
         assert await call.read() == b""
         assert details_of(await failure_of(call.read()))[0].reason == "BAD_ARGUMENT"
-        assert served.log.ended_count == 1
+        assert served.log.ended.is_set()
 
 
 async def test_an_unknown_error_leaks_nothing_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,8 +126,7 @@ async def test_a_cancelled_stream_is_closed() -> None:
         await call.read()
         call.cancel()
         async with asyncio.timeout(5):
-            while served.log.ended_count == 0:
-                await asyncio.sleep(0.01)
+            await served.log.ended.wait()
 
 
 async def test_a_method_that_the_servicer_lacks_is_unimplemented() -> None:

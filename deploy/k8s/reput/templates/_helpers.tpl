@@ -1,0 +1,415 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{- define "reput.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* At most 40 characters, so that "-commitlog-headless" and a pod's ordinal still fit into a DNS label. */}}
+{{- define "reput.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "reput.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "reput.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "reput.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "reput.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end }}
+
+{{/* What never changes between versions: selectors and volume claim templates are immutable. */}}
+{{- define "reput.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "reput.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "reput.labels" -}}
+{{ include "reput.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: reput
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "reput.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "reput.ports" -}}
+{{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) | toJson -}}
+{{- end }}
+
+{{/* The name that other pods call, with the namespace: a certificate can carry it, and search domains are not needed. */}}
+{{- define "reput.target" -}}
+{{- $port := index (include "reput.ports" .root | fromJson) .component "grpc" -}}
+{{- printf "%s-%s.%s.svc:%d" (include "reput.fullname" .root) .component .root.Release.Namespace (int $port) -}}
+{{- end }}
+
+{{/* A setting as the environment has it. Helm reads every number as a float and would print 1073741824 as 1.073741824e+09. */}}
+{{- define "reput.setting" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- int64 . -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end }}
+
+{{/* The longest orderly stop: streams end, calls end, the store is synced; then ten seconds more. */}}
+{{- define "reput.gracePeriodSeconds" -}}
+{{- add (mul 2 (div (add (int64 .drainTimeoutMs) 999) 1000)) 60 10 -}}
+{{- end }}
+
+{{/* Kubernetes' own gRPC probe knows neither TLS nor client certificates: with TLS the probe takes the pod's Unix socket. */}}
+{{- define "reput.probe" -}}
+{{- if .root.Values.tls.enabled -}}
+exec:
+  command: [reput, health, --target, "unix:/run/reput/{{ .component }}.sock"]
+{{- else -}}
+grpc:
+  port: {{ index (include "reput.ports" .root | fromJson) .component "grpc" }}
+{{- end }}
+{{- end }}
+
+{{/* Environment of a service, the same for all pods of it. Called with root, component and values. */}}
+{{- define "reput.environment" -}}
+{{- $root := .root -}}
+{{- $prefix := printf "REPUT_%s_" (upper .component) -}}
+{{- $settings := dict "data_dir" "/data" "listen_host" "0.0.0.0" "metrics_host" "0.0.0.0" "log_format" "json" "drain_timeout_ms" .values.drainTimeoutMs -}}
+{{- if $root.Values.tls.enabled -}}
+{{- $_ := set $settings "tls_certificate_file" "/etc/reput/tls/tls.crt" -}}
+{{- $_ := set $settings "tls_key_file" "/etc/reput/tls/tls.key" -}}
+{{- $_ := set $settings "unix_socket" (printf "/run/reput/%s.sock" .component) -}}
+{{- if $root.Values.tls.clientCertificates -}}
+{{- $_ := set $settings "tls_client_ca_file" "/etc/reput/tls/ca.crt" -}}
+{{- end -}}
+{{- else -}}
+{{- $_ := set $settings "allow_insecure" true -}}
+{{- end -}}
+{{- if $root.Values.token.secretName -}}
+{{- $_ := set $settings "token_file" "/etc/reput/token/token" -}}
+{{- end -}}
+{{- if ne .component "commitlog" -}}
+{{- $_ := set $settings "commitlog_target" (include "reput.target" (dict "root" $root "component" "commitlog")) -}}
+{{- $peer := ternary "commitlog_tls_" "peer_" (eq .component "indexer") -}}
+{{- if $root.Values.tls.enabled -}}
+{{- $_ := set $settings (printf "%sca_file" $peer) "/etc/reput/tls/ca.crt" -}}
+{{- if $root.Values.tls.clientCertificates -}}
+{{- $_ := set $settings (printf "%scertificate_file" $peer) "/etc/reput/tls/tls.crt" -}}
+{{- $_ := set $settings (printf "%skey_file" $peer) "/etc/reput/tls/tls.key" -}}
+{{- end -}}
+{{- end -}}
+{{- if $root.Values.token.secretName -}}
+{{- $_ := set $settings (ternary "commitlog_token_file" "peer_token_file" (eq .component "indexer")) "/etc/reput/token/token" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq .component "janitor" -}}
+{{- $_ := set $settings "indexer_target" (include "reput.target" (dict "root" $root "component" "indexer")) -}}
+{{- end -}}
+{{- $lines := list -}}
+{{- range $name, $value := merge $settings .values.config -}}
+{{- $lines = append $lines (printf "%s%s: %s" $prefix (upper $name) (include "reput.setting" $value | quote)) -}}
+{{- end -}}
+{{- join "\n" $lines -}}
+{{- end }}
+
+{{/* Where certificate and token are read. The whole Secret is mounted, never a part by subPath, so that renewals arrive. */}}
+{{- define "reput.secretMounts" -}}
+{{- if .Values.tls.enabled -}}
+- name: tls
+  mountPath: /etc/reput/tls
+  readOnly: true
+{{ end -}}
+{{- if .Values.token.secretName -}}
+- name: token
+  mountPath: /etc/reput/token
+  readOnly: true
+{{ end -}}
+{{- end }}
+
+{{- define "reput.secretVolumes" -}}
+{{- if .Values.tls.enabled -}}
+- name: tls
+  secret:
+    secretName: {{ .Values.tls.secretName }}
+    defaultMode: 0440
+{{ end -}}
+{{- if .Values.token.secretName -}}
+- name: token
+  secret:
+    secretName: {{ .Values.token.secretName }}
+    defaultMode: 0440
+    items:
+      - key: {{ .Values.token.key }}
+        path: token
+{{ end -}}
+{{- end }}
+
+{{/* Everything below `template:` of a workload. Called with root, component, values, and claim: the claim's name, if it has one. */}}
+{{- define "reput.podTemplate" -}}
+{{- $root := .root -}}
+{{- $values := .values -}}
+{{- $component := .component -}}
+{{- $ports := index (include "reput.ports" $root | fromJson) $component -}}
+metadata:
+  # No version here: a new chart with the same settings and the same image restarts nothing.
+  labels:
+    {{- include "reput.selectorLabels" . | nindent 4 }}
+    app.kubernetes.io/part-of: reput
+    {{- with $values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    checksum/environment: {{ include "reput.environment" . | sha256sum }}
+    {{- with $values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "reput.serviceAccountName" $root }}
+  automountServiceAccountToken: false
+  # The variables that Kubernetes makes for each Service (REPUT_COMMITLOG_PORT=tcp://...) would be read as settings.
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ include "reput.gracePeriodSeconds" $values }}
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  containers:
+    - name: {{ $component }}
+      image: {{ include "reput.image" $root | quote }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      {{- if $values.maintenance }}
+      command: [sleep, infinity]
+      {{- else }}
+      args: [serve, {{ $component }}]
+      {{- end }}
+      {{- if and (eq $component "commitlog") (not $values.config.store_host) }}
+      env:
+        - name: POD_IP
+          valueFrom:
+            fieldRef:
+              fieldPath: status.podIP
+        - name: REPUT_COMMITLOG_STORE_HOST
+          value: "$(POD_IP):7101"
+      {{- end }}
+      envFrom:
+        - configMapRef:
+            name: {{ include "reput.fullname" $root }}-{{ $component }}
+      ports:
+        - name: grpc
+          containerPort: {{ $ports.grpc }}
+        - name: metrics
+          containerPort: {{ $ports.metrics }}
+      {{- if not $values.maintenance }}
+      startupProbe:
+        {{- include "reput.probe" . | nindent 8 }}
+        periodSeconds: {{ $values.startupProbe.periodSeconds }}
+        failureThreshold: {{ $values.startupProbe.failureThreshold }}
+        timeoutSeconds: 10
+      readinessProbe:
+        {{- include "reput.probe" . | nindent 8 }}
+        periodSeconds: 10
+        timeoutSeconds: 10
+      # The service answers for itself alone, never for the others: a restart would not help them.
+      livenessProbe:
+        {{- include "reput.probe" . | nindent 8 }}
+        periodSeconds: 30
+        timeoutSeconds: 10
+        failureThreshold: 4
+      {{- end }}
+      resources:
+        {{- toYaml $values.resources | nindent 8 }}
+      securityContext:
+        {{- toYaml $root.Values.securityContext | nindent 8 }}
+      volumeMounts:
+        - name: data
+          mountPath: /data
+        - name: tmp
+          mountPath: /tmp
+        {{- if $root.Values.tls.enabled }}
+        - name: run
+          mountPath: /run/reput
+        {{- end }}
+        {{- with include "reput.secretMounts" $root }}
+        {{- trim . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {medium: Memory, sizeLimit: 64Mi}
+    {{- if not $values.persistence.enabled }}
+    - name: data
+      emptyDir: {}
+    {{- else if .claim }}
+    - name: data
+      persistentVolumeClaim:
+        claimName: {{ .claim }}
+    {{- end }}
+    {{- if $root.Values.tls.enabled }}
+    - name: run
+      emptyDir: {medium: Memory, sizeLimit: 1Mi}
+    {{- end }}
+    {{- with include "reput.secretVolumes" $root }}
+    {{- trim . | nindent 4 }}
+    {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if $values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- toYaml $values.topologySpreadConstraints | nindent 4 }}
+  {{- else if gt (int (default 1 $values.replicas)) 1 }}
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels:
+          {{- include "reput.selectorLabels" . | nindent 10 }}
+  {{- end }}
+{{- end }}
+
+{{/* The spec of a claim. Called with the values of persistence. */}}
+{{- define "reput.claimSpec" -}}
+accessModes:
+  {{- toYaml .accessModes | nindent 2 }}
+{{- with .storageClassName }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .size }}
+{{- end }}
+
+{{/* Never on a Service that may be of type LoadBalancer: the metrics have no access control. */}}
+{{- define "reput.metricsPort" -}}
+- name: metrics
+  port: {{ .metrics }}
+  targetPort: metrics
+{{- end }}
+
+{{/* What all three services have in the same form: settings and a Service. */}}
+{{- define "reput.common" -}}
+{{- $ports := index (include "reput.ports" .root | fromJson) .component -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ include "reput.fullname" .root }}-{{ .component }}
+  labels:
+    {{- include "reput.labels" . | nindent 4 }}
+data:
+  {{- include "reput.environment" . | nindent 2 }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "reput.fullname" .root }}-{{ .component }}
+  labels:
+    {{- include "reput.labels" . | nindent 4 }}
+  {{- with .values.service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  type: {{ .values.service.type | default "ClusterIP" }}
+  selector:
+    {{- include "reput.selectorLabels" . | nindent 4 }}
+  ports:
+    - name: grpc
+      port: {{ $ports.grpc }}
+      targetPort: grpc
+    {{- if eq .component "janitor" }}
+    {{- include "reput.metricsPort" $ports | nindent 4 }}
+    {{- end }}
+{{- end }}
+
+{{/* A service with a volume for each pod: headless Service, StatefulSet, and a budget where there is something to budget. */}}
+{{- define "reput.stateful" -}}
+{{- $fullname := printf "%s-%s" (include "reput.fullname" .root) .component -}}
+{{- $ports := index (include "reput.ports" .root | fromJson) .component -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ $fullname }}-headless
+  labels:
+    {{- include "reput.labels" . | nindent 4 }}
+spec:
+  clusterIP: None
+  selector:
+    {{- include "reput.selectorLabels" . | nindent 4 }}
+  ports:
+    - name: grpc
+      port: {{ $ports.grpc }}
+      targetPort: grpc
+    {{- include "reput.metricsPort" $ports | nindent 4 }}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{ $fullname }}
+  labels:
+    {{- include "reput.labels" . | nindent 4 }}
+spec:
+  serviceName: {{ $fullname }}-headless
+  replicas: {{ .values.replicas }}
+  selector:
+    matchLabels:
+      {{- include "reput.selectorLabels" . | nindent 6 }}
+  template:
+    {{- include "reput.podTemplate" . | nindent 4 }}
+  {{- if .values.persistence.enabled }}
+  volumeClaimTemplates:
+    - apiVersion: v1
+      kind: PersistentVolumeClaim
+      metadata:
+        name: data
+        labels:
+          {{- include "reput.selectorLabels" . | nindent 10 }}
+        {{- with .values.persistence.annotations }}
+        annotations:
+          {{- toYaml . | nindent 10 }}
+        {{- end }}
+      spec:
+        {{- include "reput.claimSpec" .values.persistence | nindent 8 }}
+  {{- end }}
+{{- if gt (int .values.replicas) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ $fullname }}
+  labels:
+    {{- include "reput.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "reput.selectorLabels" . | nindent 6 }}
+{{- end }}
+{{- end }}

@@ -42,6 +42,7 @@ _FIELD_AT = {
 _ENTRIES_PER_SLOT = INDEX_ENTRY_CAPACITY // INDEX_SLOT_COUNT
 _FINDING_COUNT_MAX = 1000
 """Per check and slice: a file of noise would give millions."""
+_CHAIN_LENGTH_MAX = 1 << 20
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -220,28 +221,44 @@ def _previous(file: _File, start: int, end: int) -> Steps:
 
 
 def _wrong_links(file: _File) -> Steps:
-    """Tell a wrong link from a wrong key hash: a wrong link leaves an entry of its bucket that nothing leads to."""
+    """Tell a wrong link from a wrong key hash.
+
+    A wrong link takes an entry that another link leads to, or leaves one of its own bucket that nothing leads to.
+    """
     lost = np.flatnonzero(file.reference_counts[1:] == 0)[:_FINDING_COUNT_MAX] + 1
     lost_of_bucket = dict(zip(file.buckets(lost).tolist(), lost.tolist(), strict=True))
     wrongly_reached = {target for _, _, target in file.wrong_links}
     for slot, entry, target in file.wrong_links:
         bucket = slot if slot is not None else int(file.buckets(np.array([entry]))[0])
-        if bucket in lost_of_bucket:
+        if bucket in lost_of_bucket or file.reference_counts[target] > 1:
             file.reported_buckets.add(bucket)
-            message = f"it leads to entry {target} of another slot, and nothing leads to {lost_of_bucket[bucket]}"
-            yield (
-                file.slot_finding(slot, message)
-                if slot is not None
-                else file.finding(entry or 0, "previous entry", message)
-            )
+            message = f"it leads to entry {target} of another slot"
+            if slot is not None:
+                yield file.slot_finding(slot, message)
+            else:
+                yield file.finding(entry or 0, "previous entry", message)
         elif entry is None or entry not in wrongly_reached:
             source = f"slot {slot}" if entry is None else f"entry {entry}"
             yield file.finding(target, "key hash", f"it does not belong where {source} leads to it")
     for bucket, number in lost_of_bucket.items():
-        if bucket == -1:
-            continue
-        if bucket not in file.reported_buckets:
-            yield file.finding(number, "", f"the chain of its slot {bucket} does not lead to it")
+        if bucket not in (-1, *file.reported_buckets):
+            yield _skipping_link(file, bucket, number)
+
+
+def _skipping_link(file: _File, slot: int, lost: int) -> Finding:
+    """The link of a slot's chain that jumps over this entry: links only lead to earlier entries."""
+    message = f"it jumps over entry {lost} of the same slot"
+    number = int(index_file.SLOT.unpack_from(file.data, file.slot_at(slot))[0])
+    if not lost <= number <= file.entry_count:
+        return file.slot_finding(slot, message)
+    for _ in range(_CHAIN_LENGTH_MAX):
+        previous = index_file.decode_entry(file.data, file.entry_at(number)).previous_entry
+        if previous < lost:
+            return file.finding(number, "previous entry", message)
+        if previous >= number:
+            break
+        number = previous
+    return file.finding(lost, "", f"the chain of its slot {slot} does not lead to it")
 
 
 def _entries(file: _File) -> Steps:

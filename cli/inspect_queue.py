@@ -140,15 +140,20 @@ def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
     for left in map(int, pairs):
         if not start <= low + left + 1 < end:
             continue
-        right = left + 1
-        number = low + _culprit(starts, ends, left, right)
-        message = f"its record overlaps that of its neighbour: unit {low + right} starts before unit {low + left} ends"
-        is_size = number == low + left and starts[left] < starts[right]
-        yield _finding(number, "record size" if is_size else "physical offset", message)
+        yield _overlap(starts, ends, left, low)
 
 
-def _culprit(starts: Numbers, ends: Numbers, left: int, right: int) -> int:
-    """Of two neighbours out of order, the one that does not fit the units around both either."""
-    fits_without_right = right + 1 >= len(starts) or starts[right + 1] >= ends[left]
+def _overlap(starts: Numbers, ends: Numbers, left: int, low: int) -> Finding:
+    """Of two neighbours out of order, the one that does not fit the units around both either; if it can be told."""
+    right = left + 1
+    message = f"unit {low + right} starts at {starts[right]}, before unit {low + left} ends at {ends[left]}"
+    is_size = starts[left] < starts[right]
     fits_without_left = left == 0 or starts[right] >= ends[left - 1]
-    return left if fits_without_left and not fits_without_right else right
+    if not fits_without_left:
+        return _finding(low + right, "physical offset", message)
+    if right + 1 < len(starts):
+        fits_without_right = starts[right + 1] >= ends[left]
+        number = right if fits_without_right else left
+        return _finding(low + number, "record size" if is_size and number == left else "physical offset", message)
+    item = f"unit {low + left} or unit {low + right}"
+    return Finding((low + left) * UNIT_SIZE_BYTES, item, "physical offset or record size", message)

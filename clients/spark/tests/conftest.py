@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
 
 DEFAULT_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "tag", "properties", "born_timestamp"]
@@ -39,6 +40,7 @@ class FakeIndexer:
     break_after: list[int] = field(default_factory=list)
     """Answers after which the next scans break, one number per scan; then they don't any more."""
     break_code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
+    break_reason: str = ""
     rows_per_frame: int = 3
     endpoint: str = ""
 
@@ -84,10 +86,17 @@ class FakeIndexer:
         answers = self.key_answers(request) if request.partition.keys else self.range_answers(request)
         for count, answer in enumerate(answers):
             if count == break_after:
-                context.abort(self.break_code, "broken on purpose")
+                self.break_off(context)
             yield answer
         if break_after is not None:
-            context.abort(self.break_code, "broken on purpose")
+            self.break_off(context)
+
+    def break_off(self, context: Any) -> None:
+        """Ends a call with an error as Reput's services make it."""
+        status = status_pb2.Status(code=self.break_code.value[0], message="broken on purpose")
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=self.break_reason, domain="reput"))
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(self.break_code, status.message)
 
     def range_answers(self, request: Any) -> Iterator[Any]:
         """Frames of ranges, with the range that each covers."""

@@ -85,7 +85,6 @@ def test_aliases_of_kafka_users() -> None:
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "endingTimestamp", "before"),
         ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "startingTimestamp", "combined"),
         ({"key": "a", "keys": '["b"]'}, "keys", "combined"),
-        ({"key": "a", "queues": "1"}, "queues", "combined"),
         ({"key": "two words"}, "key", "spaces"),
         ({"keys": "[]"}, "keys", "0 keys"),
         ({"keys": '["a", 1]'}, "keys", "strings"),

@@ -142,6 +142,14 @@ def test_refusals_are_not_retried(indexer: Any) -> None:
     assert len(indexer.scans()) == 1
 
 
+@pytest.mark.parametrize("reason", ["OFFSET_BEYOND_END", "WINDOW_FULL"])
+def test_refusals_that_pass_are_retried(indexer: Any, reason: str) -> None:
+    """An Indexer that has to index again what the plan saw, or is too busy, is asked again."""
+    indexer.fill("orders", 1, 10)
+    indexer.break_after, indexer.break_code, indexer.break_reason = [1, 0], grpc.StatusCode.OUT_OF_RANGE, reason
+    assert identities(rows_of(indexer)) == all_of(1, 10)
+
+
 def test_next_endpoint_is_tried(indexer: Any) -> None:
     """With several endpoints, one that does not answer is passed over."""
     indexer.fill("orders", 1, 4)

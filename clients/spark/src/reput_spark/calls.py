@@ -29,6 +29,9 @@ MESSAGE_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 RETRY_INTERVAL_MS_MAX = 30_000
 
+RETRY_REASONS = {"OFFSET_BEYOND_END", "WINDOW_FULL"}
+"""Refusals that pass: an Indexer that was restarted indexes again what the plan had seen; a busy one becomes free."""
+
 T = TypeVar("T")
 channels: dict[tuple[object, ...], grpc.Channel] = {}
 """Open channels of this process."""
@@ -110,11 +113,25 @@ class Attempts:
     def failed(self, error: Any) -> None:
         """Waits before the next attempt, or raises CallFailed if there is none."""
         self.failure_count += 1
-        if error.code() not in self.retry_codes or self.failure_count > self.options.retry_count_max:
+        is_passing = error.code() in self.retry_codes or reason_of(error) in RETRY_REASONS
+        if not is_passing or self.failure_count > self.options.retry_count_max:
             raise CallFailed(self.method, self.endpoint, error.code().name, error.details() or "") from None
         self.endpoint_index += 1
         wait_ms = self.options.retry_interval_ms * 2 ** (self.failure_count - 1)
         self.sleep(min(wait_ms, RETRY_INTERVAL_MS_MAX) / 1000)
+
+
+def reason_of(error: Any) -> str:
+    """The reason that the server gave for a failure, as in reput/common/v1/error_reason.proto; empty if none."""
+    from google.rpc import error_details_pb2, status_pb2
+
+    for name, value in error.trailing_metadata() or ():
+        if name == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    return str(info.reason)
+    return ""
 
 
 def channel_to(options: ReadOptions, endpoint: str) -> grpc.Channel:

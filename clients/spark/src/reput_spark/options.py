@@ -151,9 +151,7 @@ def refuse_contradictions(given: Mapping[str, str], parsed: ReadOptions) -> None
         ("startingOffsets", "startingTimestamp"),
         ("endingOffsets", "endingTimestamp"),
         ("key", "keys"),
-        ("keys", "startingOffsets"), ("keys", "endingOffsets"), ("key", "startingOffsets"), ("key", "endingOffsets"),
-        ("keys", "queues"), ("key", "queues"),
-    ):  # fmt: skip
+    ):
         if first in given and second in given:
             raise BadOption(second, f"can't be combined with {first!r}")
     starts_latest = any(value == LATEST for queues in parsed.starting_offsets.values() for value in queues.values())

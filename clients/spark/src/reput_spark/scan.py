@@ -2,7 +2,7 @@
 """Reading one partition: Arrow frames of the Indexer as record batches of exactly the planned columns.
 
 Invariant: each row of the partition is yielded once, also over broken streams: ranges resume at the last entry that was
-done; a partition of keys, which has no position, is read again and the rows that were yielded already are dropped.
+done; a partition of keys, which has no position, is read again, and the rows that were yielded already are dropped.
 Runs on executors. Not handled: a task that fails as a whole; Spark runs it again.
 """
 

@@ -145,7 +145,8 @@ def dry_run(chosen: argparse.Namespace, options: dict[str, str]) -> str:
     lines = [f"{'partition':>9}  {'rows':>12}  {'bytes':>15}  what"]
     for number, partition in enumerate(partitions):
         ranges = [f"{r.topic}/{r.queue_id} [{r.start_queue_offset}, {r.end_queue_offset})" for r in partition.ranges]
-        what = ", ".join(ranges) or f"{partition.key_topic}: {len(partition.keys)} keys"
+        keys = [f"{len(partition.keys)} keys of {partition.key_topic}"] if partition.keys else []
+        what = ", ".join(keys + ranges)
         lines.append(f"{number:>9}  {partition.row_count:>12,}  {partition.size_bytes:>15,}  {what}")
     lines.append(
         f"plan: partitions={totals['partitions']} rows={totals['rows']} bytes={totals['bytes']} keys={totals['keys']} "

@@ -242,6 +242,17 @@ class CommitLog:
         """See `Progress.report`."""
         self.progress.report(report, epoch=self.epoch, max_physical_offset=self.confirmed_physical_offset)
 
+    def report_disk(self, *, is_full: bool, used_ratio: float) -> None:
+        """Take the Janitor's verdict: a full disk refuses appends until a later report says otherwise."""
+        if is_full != self.gate.is_disk_reported_full:
+            self.gate.is_disk_reported_full = is_full
+            state = "full" if is_full else "not full"
+            _log.warning("the Janitor reports the disk as %s, it is used to %.1f %%", state, used_ratio * 100)
+
+    def wake_followers(self) -> None:
+        """Make every tail look, so that it sees that it should end."""
+        self._notice.notify()
+
     def statistics(self) -> CommitLogStatistics:
         """A snapshot; zeros before `open`. Quick, and safe from any thread."""
         if self._store is None:

@@ -7,9 +7,11 @@ be used before the caller lets the loop run again, because a deleted segment is 
 Callers: the loop that owns the log. Layout: docs/formats/commit_log.md.
 """
 
+from __future__ import annotations
+
 import bisect
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from libs.formats.record import INT as INT32
@@ -97,7 +99,7 @@ class RecordReader:
             total += size
         return RecordBatch(found_sizes, runs)
 
-    def stretches(self, start: int, end: int, *, size_bytes_max: int) -> Iterator[RecordStretch]:
+    def stretches(self, start: int, end: int, *, size_bytes_max: int) -> Generator[RecordStretch, None, None]:
         """Walk all records that begin in [start, end), in stretches of up to `size_bytes_max` bytes or one record.
 
         The segment that is read is held between two stretches, so it is not deleted meanwhile. Raises BelowMinOffset,

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m services.commitlog`: the CommitLog as a process."""
+
+import sys
+
+from libs.runtime import process
+from services.commitlog.bootstrap import Service, Settings
+
+if __name__ == "__main__":
+    sys.exit(process.main(sys.argv[1:], section="commitlog", settings_class=Settings, build=Service))

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CommitLog's composition: settings, real file system and clock, engine, servicers and server."""
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2, segment_service_pb2, topic_service_pb2
+
+from libs.formats.host import Host
+from libs.machine.clock import SystemClock
+from libs.machine.posix_fs import PosixFs
+from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.process import Shell
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
+from services.commitlog.rpc.error_table import ERROR_TABLE
+from services.commitlog.rpc.log_servicer import LogServicer
+from services.commitlog.rpc.segment_servicer import SegmentServicer
+from services.commitlog.rpc.topic_servicer import TopicServicer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the CommitLog process."""
+
+    engine: CommitLogConfig = field(default_factory=CommitLogConfig)
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7101))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7201))
+
+
+class Service:
+    """The CommitLog as the process shell runs it."""
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        config = settings.engine
+        self._listen_host = settings.server.listen_host
+        self.commit_log = CommitLog(config, PosixFs(), SystemClock(), on_failure=shell.fail)
+        shell.telemetry.observe("log", self.commit_log.statistics)
+        streams = InflightBudget("streams", config.stream_count_max)
+        self._append = AppendServicer(self.commit_log, streams)
+        self._log = LogServicer(self.commit_log, streams)
+        self.server = GrpcServer(
+            settings.server,
+            errors=ERROR_TABLE,
+            telemetry=shell.telemetry,
+            request_size_bytes_max=config.append_request_size_bytes_max,
+        )
+        services = append_service_pb2.DESCRIPTOR.services_by_name
+        self.server.add_service(services["AppendService"], self._append, raw=RAW_METHODS)
+        self.server.add_service(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self._log)
+        self.server.add_service(
+            segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], SegmentServicer(self.commit_log)
+        )
+        self.server.add_service(
+            topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer(self.commit_log)
+        )
+
+    async def open(self) -> None:
+        """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
+        await self.commit_log.open(store_host(self._listen_host, self.server.port))
+
+    async def drain(self) -> None:
+        """End the streams."""
+        self._append.drain()
+        self._log.drain()
+
+    async def close(self) -> None:
+        """Sync and close the store."""
+        await self.commit_log.close()
+
+
+def store_host(listen_host: str, port: int) -> Host:
+    """The address that goes into records when none is configured; loopback for a name or a wildcard address."""
+    try:
+        address = ipaddress.ip_address(listen_host)
+    except ValueError:
+        return Host(ipaddress.IPv4Address("127.0.0.1").packed, port)
+    return Host(ipaddress.IPv4Address("127.0.0.1").packed if address.is_unspecified else address.packed, port)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AppendStream: one pipelined stream of batches.
+
+A reading task takes requests, appends them and queues their outcomes; the responder sends outcomes in request order,
+several in one response. Outcomes that wait for nothing are collected for about a millisecond; those behind a sync are
+collected by the sync itself. Invariants: one outcome for each request that was appended or refused, in order; the bytes
+of requests without a sent outcome are bounded, and while the bound is reached the stream is not read.
+Callers: one servicer call; the loop that owns the log.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+
+from libs.runtime.grpc_errors import Stopping, status_of
+from services.commitlog.engine.append import AppendedBatch
+from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY, CommitLog
+from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
+from services.commitlog.rpc.error_table import ERROR_TABLE
+
+RESPONSE_SIZE_BYTES_MAX = 1 << 20
+"""A response with this many bytes of outcomes is sent although more are ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOutcome:
+    """What became of one request. `sync` is what its batch waits for, until `deadline_s` of the loop's clock."""
+
+    size_bytes: int
+    batch: AppendedBatch | None
+    error: Exception | None
+    sync: asyncio.Future[None] | None
+    deadline_s: float
+
+
+class AppendStreamSession:
+    """One stream. `inflight` bounds what waits for durability over all callers."""
+
+    def __init__(
+        self, commit_log: CommitLog, encoder: AppendResultEncoder, inflight: InflightBudget, born_host: bytes
+    ) -> None:
+        config = commit_log.config
+        self._commit_log = commit_log
+        self._encoder = encoder
+        self._inflight = inflight
+        self._window = InflightBudget("bytes of one stream", config.append_stream_inflight_bytes_max)
+        self._born_host = born_host
+        self._delay_s = config.acknowledge_delay_ms / 1000
+        self._count_max = config.acknowledge_count_max
+        self._sync_timeout_s = config.sync_timeout_ms / 1000
+        self._outcomes: deque[PendingOutcome] = deque()
+        self._arrived = asyncio.Event()
+        self._many_wait = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Read no further request; the stream ends with STOPPING after the outcomes that are left."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def responses(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """Serialized AppendStreamResponses until the caller has closed its side and has every outcome."""
+        self._reading = asyncio.create_task(self._read(requests), name="append stream")
+        self._reading.add_done_callback(lambda _: self._arrived.set())
+        try:
+            while await self._wait_for_outcome():
+                await self._collect()
+                taken = self._take_ready()
+                encoded = [self._encode(outcome) for outcome in taken]
+                yield stream_response(encoded)
+                self._window.give_back(sum(outcome.size_bytes for outcome in taken))
+            if self._reading.cancelled():
+                raise Stopping
+            self._reading.result()
+        finally:
+            self._reading.cancel()
+            for outcome in self._outcomes:
+                self._inflight.give_back(outcome.size_bytes)
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        async for request in requests:
+            size = len(request)
+            await self._window.take_waiting(size)
+            await self._inflight.take_waiting(size)
+            try:
+                outcome = await self._append(request)
+            except asyncio.CancelledError:
+                self._inflight.give_back(size)
+                raise
+            self._outcomes.append(outcome)
+            self._arrived.set()
+            if len(self._outcomes) >= self._count_max:
+                self._many_wait.set()
+
+    async def _append(self, request: bytes) -> PendingOutcome:
+        batch = error = sync = None
+        try:
+            batch = await self._commit_log.append(request, self._born_host)
+            sync = self._commit_log.sync_of(batch)
+        except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
+            error = failure
+        deadline_s = asyncio.get_running_loop().time() + self._sync_timeout_s
+        return PendingOutcome(len(request), batch, error, sync, deadline_s)
+
+    async def _wait_for_outcome(self) -> bool:
+        """Wait for the next outcome; False when none will come."""
+        assert self._reading is not None
+        while not self._outcomes:
+            if self._reading.done():
+                return False
+            self._arrived.clear()
+            await self._arrived.wait()
+        return True
+
+    async def _collect(self) -> None:
+        """Wait until the first outcome is settled, and a little longer for more of those that need no waiting."""
+        assert self._reading is not None
+        first = self._outcomes[0]
+        if first.sync is not None:
+            timeout_s = first.deadline_s - asyncio.get_running_loop().time()
+            await asyncio.wait([first.sync], timeout=max(timeout_s, 0))
+        elif self._delay_s and len(self._outcomes) < self._count_max and not self._reading.done():
+            self._many_wait.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._delay_s):
+                    await self._many_wait.wait()
+
+    def _take_ready(self) -> list[PendingOutcome]:
+        """The settled outcomes at the head, at least one."""
+        now_s = asyncio.get_running_loop().time()
+        taken = [self._outcomes.popleft()]
+        size_bytes = 0
+        while self._outcomes and size_bytes < RESPONSE_SIZE_BYTES_MAX:
+            head = self._outcomes[0]
+            if head.sync is not None and not head.sync.done() and now_s < head.deadline_s:
+                break
+            taken.append(self._outcomes.popleft())
+            size_bytes += 0 if head.batch is None else len(head.batch.physical_offsets)
+        for outcome in taken:
+            self._inflight.give_back(outcome.size_bytes)
+        return taken
+
+    def _encode(self, outcome: PendingOutcome) -> bytes:
+        error = outcome.error
+        if error is None and outcome.sync is not None and outcome.sync.done():
+            failure = outcome.sync.exception()
+            assert failure is None or isinstance(failure, Exception)
+            error = failure
+        if error is not None:
+            return error_outcome(status_of(error, ERROR_TABLE))
+        assert outcome.batch is not None
+        is_synced = outcome.sync is not None and outcome.sync.done()
+        return self._encoder.response(outcome.batch, DURABILITY_LOCAL_DISK if is_synced else DURABILITY_MEMORY)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each of the CommitLog's errors travels: one row for each, nothing elsewhere. docs/errors.md has the reasons."""
+
+import grpc
+
+from libs.machine.errors import DiskFull
+from libs.runtime.grpc_errors import ErrorRow, ErrorTable
+from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, StoreFull
+from services.commitlog import errors
+
+_CODES = grpc.StatusCode
+_ARGUMENT = ("field", "value", "limit")
+
+ERROR_TABLE: ErrorTable = {
+    errors.MalformedRequest: ErrorRow(_CODES.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+    errors.BadArgument: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_ARGUMENT", _ARGUMENT),
+    errors.BadTopicName: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_TOPIC_NAME", _ARGUMENT),
+    errors.BadPageToken: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", ("field",)),
+    errors.QueueOutOfRange: ErrorRow(_CODES.INVALID_ARGUMENT, "QUEUE_OUT_OF_RANGE", ("topic", *_ARGUMENT)),
+    errors.BatchEmpty: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_EMPTY", ("field",)),
+    errors.BatchTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_TOO_LARGE", _ARGUMENT),
+    errors.MessageTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", _ARGUMENT),
+    errors.BadProperties: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PROPERTIES", ("field",)),
+    errors.PropertiesTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "PROPERTIES_TOO_LARGE", _ARGUMENT),
+    errors.DelayNotSupported: ErrorRow(_CODES.INVALID_ARGUMENT, "DELAY_NOT_SUPPORTED", ("field", "value")),
+    errors.TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic", "field")),
+    errors.TopicExists: ErrorRow(_CODES.ALREADY_EXISTS, "TOPIC_EXISTS", ("topic", "field")),
+    errors.TopicForbidden: ErrorRow(_CODES.PERMISSION_DENIED, "TOPIC_FORBIDDEN", ("topic", "permission", "field")),
+    errors.NotARecord: ErrorRow(_CODES.INVALID_ARGUMENT, "NOT_A_RECORD", ("value", "field")),
+    errors.BelowMinOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("value", "min", "field")),
+    errors.BeyondMaxOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max", "field")),
+    OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("value", "min")),
+    OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max")),
+    errors.RecordDamaged: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
+    errors.AppendsRefused: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
+    StoreFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
+    DiskFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
+    errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
+    errors.WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    errors.StaleEpoch: ErrorRow(_CODES.ABORTED, "STALE_EPOCH", ("epoch", "field")),
+}

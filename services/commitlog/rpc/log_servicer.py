@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogService: reads records, follows the log's end, and tells its state. Records and columns are passed on as bytes."""
+
+import contextlib
+import functools
+from array import array
+from collections.abc import AsyncGenerator
+from importlib import metadata
+
+from reput.commitlog.v1 import log_service_pb2 as pb
+
+from libs.formats import dispatch_columns
+from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.kernel import encode_cy
+from libs.runtime.grpc_errors import Stopping
+from libs.runtime.grpc_handlers import Context
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.engine.progress import IndexerReport
+from services.commitlog.engine.reader import RecordRun
+from services.commitlog.errors import BadArgument, BeyondMaxOffset
+from services.commitlog.rpc.checks import check_range, size_of_page
+from services.commitlog.rpc.timestamps import timestamp
+
+READ_COUNT_MAX = 4_096
+RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
+DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
+DISTRIBUTION = "reput-server"
+
+# Fields of ReadRecordsResponse and StreamRecordsResponse.
+READ_SIZES, READ_RECORDS, READ_MESSAGES, READ_MIN, READ_MAX = range(1, 6)
+STREAM_START, STREAM_END, STREAM_COUNT, STREAM_RECORDS, STREAM_MESSAGES = range(1, 6)
+
+_ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
+
+
+class LogServicer:
+    """Serves reput.commitlog.v1.LogService."""
+
+    def __init__(self, commit_log: CommitLog, streams: InflightBudget) -> None:
+        self._commit_log = commit_log
+        self._streams = streams
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """Let the streams end with STOPPING."""
+        self._is_draining = True
+        self._commit_log.wake_followers()
+
+    async def ReadRecords(self, request: pb.ReadRecordsRequest, context: Context) -> bytes:
+        """Return the records that are kept, checked."""
+        del context
+        offsets, sizes = request.physical_offsets, request.record_sizes_bytes
+        check_range(len(offsets), "physical_offsets", least=1, most=READ_COUNT_MAX)
+        if sizes and len(sizes) != len(offsets):
+            raise BadArgument(
+                "there must be one size for each offset, or none",
+                field="record_sizes_bytes",
+                value=len(sizes),
+                limit=len(offsets),
+            )
+        for index, offset in enumerate(offsets):
+            check_range(offset, f"physical_offsets[{index}]")
+        for index, size in enumerate(sizes):
+            check_range(size, f"record_sizes_bytes[{index}]", least=1)
+        is_raw = _is_raw(request.view)
+        batch = self._commit_log.reader.read(offsets, sizes, size_bytes_max=RESPONSE_SIZE_BYTES_MAX)
+        return b"".join(
+            (
+                length_delimited(READ_SIZES, array("i", batch.sizes).tobytes()),
+                _records(batch.runs, is_raw=is_raw, raw_field=READ_RECORDS, messages_field=READ_MESSAGES),
+                int_field(READ_MIN, self._commit_log.chain.min_physical_offset),
+                int_field(READ_MAX, self._commit_log.confirmed_physical_offset),
+            )
+        )
+
+    async def StreamRecords(self, request: pb.StreamRecordsRequest, context: Context) -> AsyncGenerator[bytes, None]:
+        """Return all records of a range."""
+        del context
+        is_raw = _is_raw(request.view)
+        start = check_range(request.start_physical_offset, "start_physical_offset")
+        end = check_range(request.end_physical_offset, "end_physical_offset")
+        size_max = size_of_page(
+            request.response_size_bytes_max,
+            "response_size_bytes_max",
+            default=RESPONSE_SIZE_BYTES_DEFAULT,
+            most=RESPONSE_SIZE_BYTES_MAX,
+        )
+        confirmed = self._commit_log.confirmed_physical_offset
+        if end > confirmed:
+            raise BeyondMaxOffset(end, max_physical_offset=confirmed, field="end_physical_offset")
+        if 0 < end < start:
+            raise BadArgument("the range ends before it starts", field="end_physical_offset", value=end, limit=start)
+        stretches = self._commit_log.reader.stretches(start, end or confirmed, size_bytes_max=size_max)
+        with self._streams.held(1), contextlib.closing(stretches):
+            for stretch in stretches:
+                yield b"".join(
+                    (
+                        int_field(STREAM_START, stretch.start_physical_offset),
+                        int_field(STREAM_END, stretch.end_physical_offset),
+                        int_field(STREAM_COUNT, len(stretch.run.positions)),
+                        _records(
+                            [stretch.run], is_raw=is_raw, raw_field=STREAM_RECORDS, messages_field=STREAM_MESSAGES
+                        ),
+                    )
+                )
+                self._check_draining()
+
+    async def Dispatch(
+        self, request: pb.DispatchRequest, context: Context
+    ) -> AsyncGenerator[bytes | pb.DispatchResponse, None]:
+        """Follow the log: a handshake, then columns and heartbeats."""
+        del context
+        start = check_range(request.start_physical_offset, "start_physical_offset")
+        epoch = check_range(request.epoch, "epoch")
+        count_max = size_of_page(
+            request.record_count_max, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX
+        )
+        with self._streams.held(1):
+            handshake = self._commit_log.handshake(follower_epoch=epoch, follower_physical_offset=start)
+            yield pb.DispatchResponse(
+                handshake=pb.DispatchHandshake(
+                    common_end_physical_offset=handshake.common_end_physical_offset,
+                    epoch=handshake.epoch,
+                    min_physical_offset=handshake.min_physical_offset,
+                    confirmed_physical_offset=handshake.confirmed_physical_offset,
+                )
+            )
+            tail = self._commit_log.tail(
+                start_physical_offset=handshake.start_physical_offset, record_count_max=count_max
+            )
+            async for step in tail.steps():
+                self._check_draining()
+                if step.columns is not None:
+                    yield dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
+                else:
+                    yield self._heartbeat()
+
+    async def ReportProgress(self, request: pb.ReportProgressRequest, context: Context) -> pb.ReportProgressResponse:
+        """Take note of how far the Indexer is."""
+        del context
+        self._commit_log.report_progress(
+            IndexerReport(
+                indexed_physical_offset=request.indexed_physical_offset,
+                flushed_physical_offset=request.flushed_physical_offset,
+                queue_flushed_time_ms=request.queue_flushed_time_ms,
+                index_flushed_time_ms=request.index_flushed_time_ms,
+                epoch=request.epoch,
+            )
+        )
+        return pb.ReportProgressResponse()
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
+        """Tell the state of the log."""
+        del request, context
+        log = self._commit_log
+        statistics, reported_at_ms = log.statistics(), log.progress.reported_at_ms
+        return pb.GetStatusResponse(
+            role=_ROLES[log.config.role],
+            epoch=statistics.epoch,
+            min_physical_offset=statistics.min_physical_offset,
+            max_physical_offset=statistics.max_physical_offset,
+            flushed_physical_offset=statistics.flushed_physical_offset,
+            confirmed_physical_offset=statistics.confirmed_physical_offset,
+            indexed_physical_offset=statistics.indexed_physical_offset,
+            indexed_time=None if reported_at_ms is None else timestamp(reported_at_ms),
+            is_writable=log.gate.is_open,
+            refusals=log.gate.refusals(),
+            segment_count=statistics.segment_count,
+            segment_size_bytes=log.config.segment_size_bytes,
+            topic_count=statistics.topic_count,
+            disk_total_bytes=statistics.disk_total_bytes,
+            disk_free_bytes=statistics.disk_free_bytes,
+            appended_message_count=statistics.appended_messages_total,
+            sync_count=statistics.syncs_total,
+            start_time=timestamp(log.started_at_ms),
+            recovery=pb.RecoveryReport(
+                was_clean_stop=log.recovery.was_clean_stop,
+                scan_end=log.recovery.scan_end.value,
+                scan_start_physical_offset=log.recovery.scan_start_physical_offset,
+                scanned_record_count=log.recovery.scanned_record_count,
+                truncated_bytes=log.recovery.truncated_bytes,
+                truncated_copy_path=log.recovery.truncated_copy_path,
+                duration_ms=log.recovery.duration_ms,
+            ),
+            version=_version(),
+        )
+
+    def _heartbeat(self) -> pb.DispatchResponse:
+        return pb.DispatchResponse(
+            heartbeat=pb.DispatchHeartbeat(
+                confirmed_physical_offset=self._commit_log.confirmed_physical_offset,
+                min_physical_offset=self._commit_log.chain.min_physical_offset,
+            )
+        )
+
+    def _check_draining(self) -> None:
+        if self._is_draining:
+            raise Stopping
+
+
+def _is_raw(view: int) -> bool:
+    check_range(view, "view", most=pb.RECORD_VIEW_RAW)
+    return view == pb.RECORD_VIEW_RAW
+
+
+def _records(runs: list[RecordRun], *, is_raw: bool, raw_field: int, messages_field: int) -> bytes:
+    """The records in the form that was asked for, as fields of a response."""
+    if is_raw:
+        return length_delimited(raw_field, b"".join(piece for run in runs for piece in run.raw()))
+    return b"".join(
+        encode_cy.encode_messages(run.buffer, run.positions, run.sizes, len(run.positions), messages_field)
+        for run in runs
+    )
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""

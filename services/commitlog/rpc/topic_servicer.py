@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopicService: protobuf to and from the topic registry."""
+
+from reput.commitlog.v1 import topic_service_pb2 as pb
+
+from libs.formats.topics_json import TopicConfig
+from libs.runtime.grpc_handlers import Context
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.topic_names import is_system_topic
+from services.commitlog.rpc import page_token
+from services.commitlog.rpc.checks import size_of_page
+
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+
+
+class TopicServicer:
+    """Serves reput.commitlog.v1.TopicService."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._commit_log = commit_log
+
+    async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.CreateTopicResponse:
+        """Make a topic."""
+        del context
+        topic = await self._commit_log.topics.create(
+            request.name,
+            read_queue_count=request.read_queue_count,
+            write_queue_count=request.write_queue_count,
+            is_readable=request.is_readable if request.HasField("is_readable") else True,
+            is_writable=request.is_writable if request.HasField("is_writable") else True,
+        )
+        return pb.CreateTopicResponse(topic=_topic(topic))
+
+    async def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Context) -> pb.UpdateTopicResponse:
+        """Change what the request names."""
+        del context
+        topic = await self._commit_log.topics.update(
+            request.name,
+            read_queue_count=request.read_queue_count if request.HasField("read_queue_count") else None,
+            write_queue_count=request.write_queue_count if request.HasField("write_queue_count") else None,
+            is_readable=request.is_readable if request.HasField("is_readable") else None,
+            is_writable=request.is_writable if request.HasField("is_writable") else None,
+        )
+        return pb.UpdateTopicResponse(topic=_topic(topic))
+
+    async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
+        """Return one topic."""
+        del context
+        return pb.GetTopicResponse(topic=_topic(self._commit_log.topics.get(request.name)))
+
+    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+        """Return one page, by name."""
+        del context
+        size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        scope = f"topics include_system={request.include_system}"
+        last_name = page_token.decode(request.page_token, scope=scope)
+        found = self._commit_log.topics.list_after(last_name, size + 1, include_system=request.include_system)
+        page = found[:size]
+        token = page_token.encode(page[-1].name, scope=scope) if len(found) > size else ""
+        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in page], next_page_token=token)
+
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+        """Forget one topic."""
+        del context
+        await self._commit_log.topics.delete(request.name)
+        return pb.DeleteTopicResponse()
+
+
+def _topic(topic: TopicConfig) -> pb.Topic:
+    return pb.Topic(
+        name=topic.name,
+        read_queue_count=topic.read_queue_count,
+        write_queue_count=topic.write_queue_count,
+        is_readable=topic.is_readable,
+        is_writable=topic.is_writable,
+        is_system=is_system_topic(topic.name),
+    )

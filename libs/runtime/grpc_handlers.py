@@ -18,6 +18,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from libs.runtime.grpc_errors import (
     STATUS_METADATA_KEY,
@@ -152,12 +153,17 @@ def _identity(data: bytes) -> bytes:
 
 def _parser(method: MethodDescriptor) -> Callable[[bytes], Message]:
     message_class = GetMessageClass(method.input_type)
+    known = set(method.input_type.fields_by_number)
 
     def parse(data: bytes) -> Message:
         try:
-            return message_class.FromString(data)
+            message = message_class.FromString(data)
         except DecodeError as error:
             raise MalformedRequest(method.input_type.full_name) from error
+        # The parser keeps a field of a wrong wire type as an unknown one, and the caller would never learn of it.
+        if any(field.field_number in known for field in UnknownFieldSet(message)):
+            raise MalformedRequest(method.input_type.full_name)
+        return message
 
     return parse
 

@@ -161,7 +161,8 @@ def _parser(method: MethodDescriptor) -> Callable[[bytes], Message]:
         except DecodeError as error:
             raise MalformedRequest(method.input_type.full_name) from error
         # The parser keeps a field of a wrong wire type as an unknown one, and the caller would never learn of it.
-        if any(field.field_number in known for field in UnknownFieldSet(message)):
+        unknown = UnknownFieldSet(message)
+        if any(unknown[index].field_number in known for index in range(len(unknown))):
             raise MalformedRequest(method.input_type.full_name)
         return message
 

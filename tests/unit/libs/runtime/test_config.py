@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration: which source wins, what is refused, and that the refusal tells what to do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from msgspec import Meta
+
+from libs.runtime.config import MASK, expectation, fields_of, load
+from libs.runtime.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A group described by sentences."""
+
+    data_dir: Path
+    """Where the data
+    are."""
+
+    size_bytes: Annotated[int, Meta(ge=10, le=20)] = 10
+    """How much."""
+
+    mode: Literal["fast", "safe"] = "fast"
+    """How."""
+
+    is_eager: bool = False
+    """Whether at once."""
+
+    def __post_init__(self) -> None:
+        if self.is_eager and self.mode == "safe":
+            raise ValueError("is_eager contradicts mode = safe")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """A group described by Meta."""
+
+    ratio: Annotated[float, Meta(ge=0, description="Share.")] = 0.5
+    peer: Annotated[str | None, Meta(description="Other.")] = None
+    peer_token: Annotated[str, Meta(description="Secret.")] = ""
+    port: Annotated[int, Meta(le=65_535, description="Where.")]
+
+    def check(self) -> None:
+        """Agree or raise."""
+        if self.peer == "self":
+            raise ValueError("peer can't be self")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Both groups in one section."""
+
+    engine: Engine = Engine(data_dir=Path("data"))
+    shared: Shared = Shared(port=7101)
+
+
+def loaded(
+    tmp_path: Path,
+    toml: str | bytes | None = None,
+    environment: dict[str, str] | None = None,
+    flags: dict[str, object] | None = None,
+    cls: type = Settings,
+) -> Settings:
+    file = None
+    if toml is not None:
+        file = tmp_path / "reput.toml"
+        file.write_bytes(toml if isinstance(toml, bytes) else toml.encode())
+    return load(cls, section="commitlog", file=file, environment=environment or {}, flags=flags or {}).value
+
+
+def test_defaults_come_from_the_classes_and_from_the_group(tmp_path: Path) -> None:
+    """Nothing given: every default, those of a group's instance before those of its class."""
+    assert loaded(tmp_path) == Settings()
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    """Defaults < file < environment < flags; a flag that was not given counts for nothing."""
+    toml = '[commitlog]\nsize_bytes = 11\nport = 1\nmode = "safe"\n[indexer]\nanything = 1\n'
+    environment = {"REPUT_COMMITLOG_SIZE_BYTES": "12", "REPUT_COMMITLOG_PORT": "2", "REPUT_INDEXER_X": "y", "HOME": "/"}
+    result = load(
+        Settings,
+        section="commitlog",
+        file=_write(tmp_path, toml),
+        environment=environment,
+        flags={"size_bytes": "13", "port": None},
+    )
+    assert (result.value.engine.size_bytes, result.value.shared.port, result.value.engine.mode) == (13, 2, "safe")
+    sources = {setting.field.name: setting.source for setting in result.settings}
+    assert sources == {
+        "data_dir": "default",
+        "size_bytes": "flag --size-bytes",
+        "mode": f"{tmp_path}/reput.toml: [commitlog] mode",
+        "is_eager": "default",
+        "ratio": "default",
+        "peer": "default",
+        "peer_token": "default",
+        "port": "environment REPUT_COMMITLOG_PORT",
+    }
+
+
+def _write(tmp_path: Path, toml: str) -> Path:
+    (tmp_path / "reput.toml").write_text(toml)
+    return tmp_path / "reput.toml"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("DATA_DIR", "/x/y", Path("/x/y")),
+        ("SIZE_BYTES", "20", 20),
+        ("IS_EAGER", "true", True),
+        ("IS_EAGER", "0", False),
+        ("RATIO", "0.25", 0.25),
+        ("PEER", "host", "host"),
+    ],
+)
+def test_text_becomes_the_type_of_the_field(tmp_path: Path, variable: str, text: str, value: object) -> None:
+    """The environment and flags know only text; numbers, booleans and paths are read from it."""
+    name = variable.lower()
+    for result in (
+        loaded(tmp_path, environment={f"REPUT_COMMITLOG_{variable}": text}),
+        loaded(tmp_path, flags={name: text}),
+    ):
+        assert value in (getattr(result.engine, name, None), getattr(result.shared, name, None))
+
+
+@pytest.mark.parametrize(
+    ("toml", "environment", "flags", "words"),
+    [
+        ("[commitlog]\nsize_bytes = 9", {}, {}, ["size_bytes is 9", "[commitlog] size_bytes", "from 10 to 20"]),
+        ('[commitlog]\nsize_bytes = "11"', {}, {}, ["size_bytes is '11'", "an integer from 10 to 20"]),
+        ("[commitlog]\nis_eager = 1", {}, {}, ["is_eager is 1", "true or false"]),
+        ('[commitlog]\nmode = "slow"', {}, {}, ["mode is 'slow'", "one of fast, safe"]),
+        ("[commitlog]\nsize_byte = 9", {}, {}, ["unknown key size_byte in [commitlog]", "did you mean size_bytes?"]),
+        ("[comitlog]\n", {}, {}, ["[comitlog]", "did you mean commitlog?"]),
+        ("size_bytes = 11", {}, {}, ["unknown table or key [size_bytes]"]),
+        ("commitlog = 1", {}, {}, ["commitlog must be a table"]),
+        ("[commitlog\n", {}, {}, ["reput.toml: not a TOML file", "line 1"]),
+        (b"\xff", {}, {}, ["reput.toml: not a TOML file"]),
+        (
+            None,
+            {"REPUT_COMMITLOG_SIZE_BYTES": "21"},
+            {},
+            ["size_bytes is '21'", "environment REPUT_COMMITLOG_SIZE_BYTES", "from 10 to 20"],
+        ),
+        (
+            None,
+            {"REPUT_COMMITLOG_SIZE": "11"},
+            {},
+            ["REPUT_COMMITLOG_SIZE;", "did you mean REPUT_COMMITLOG_SIZE_BYTES?"],
+        ),
+        (None, {"REPUT_COMMITLOG_PORT": "tcp://10.0.0.1:7101"}, {}, ["REPUT_COMMITLOG_PORT", "enableServiceLinks"]),
+        (None, {"REPUT_COMMITLOG_SERVICE_HOST": "10.0.0.1"}, {}, ["SERVICE_HOST", "enableServiceLinks"]),
+        (None, {}, {"data_dir": ""}, ["data_dir is ''", "flag --data-dir", "a path"]),
+        (None, {}, {"ratio": "-1"}, ["ratio is '-1'", "a number of at least 0"]),
+        (None, {}, {"port": "65536"}, ["port is '65536'", "an integer of at most 65535"]),
+        (None, {}, {"prot": "1"}, ["unknown flag --prot", "did you mean --port?"]),
+        (None, {}, {"is_eager": "true", "mode": "safe"}, ["commitlog: is_eager contradicts mode"]),
+        (None, {}, {"peer": "self"}, ["commitlog: peer can't be self"]),
+    ],
+)
+def test_what_is_wrong_is_named_in_one_line(
+    tmp_path: Path, toml: str | None, environment: dict[str, str], flags: dict[str, object], words: list[str]
+) -> None:
+    """Key, value, limit and source are in the text; a typo gets the nearest known name."""
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, toml, environment, flags)
+    text = str(caught.value)
+    assert [word for word in words if word not in text] == []
+    assert "\n" not in text
+
+
+def test_a_required_setting_names_its_three_sources(tmp_path: Path) -> None:
+    """Whoever misses it learns how to give it."""
+    with pytest.raises(ConfigError, match="data_dir is not set: give --data-dir, REPUT_COMMITLOG_DATA_DIR or"):
+        loaded(tmp_path, cls=Engine)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A file that was asked for must be there."""
+    with pytest.raises(ConfigError, match=r"missing\.toml: No such file"):
+        load(Settings, section="commitlog", file=tmp_path / "missing.toml", environment={}, flags={})
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    """Neither `config show` nor an error prints a token."""
+    result = load(Settings, section="commitlog", environment={}, flags={"peer_token": "sesame"})
+    shown = {setting.field.name: setting.shown_value for setting in result.settings}
+    assert shown["peer_token"] == MASK
+    assert shown["size_bytes"] == "10"
+    with pytest.raises(ConfigError) as caught:
+        load(Settings, section="commitlog", environment={}, flags={"peer_token": 1234})
+    assert "1234" not in str(caught.value)
+
+
+def test_fields_carry_their_sentences() -> None:
+    """Documentation finds every setting with default, bounds and one line of prose."""
+    fields = {field.name: field for field in fields_of(Settings)}
+    assert fields["data_dir"].description == "Where the data are."
+    assert (fields["ratio"].description, fields["ratio"].default) == ("Share.", 0.5)
+    assert fields["port"].default == 7101
+    assert {field.name: field.is_required for field in fields_of(Engine)}["data_dir"]
+
+
+def test_a_field_without_a_sentence_is_a_mistake() -> None:
+    """What can't be documented can't be configured."""
+
+    @dataclass(frozen=True)
+    class Bare:
+        """No sentences."""
+
+        size: int = 1
+
+    with pytest.raises(AssertionError, match=r"Bare\.size has no sentence"):
+        fields_of(Bare)
+
+
+def test_two_groups_can_not_share_a_name() -> None:
+    """A key that means two things is a programmer's mistake."""
+
+    @dataclass(frozen=True)
+    class Twice:
+        """Two groups of one class."""
+
+        one: Shared = Shared(port=1)
+        two: Shared = Shared(port=2)
+
+    with pytest.raises(AssertionError, match="same name"):
+        load(Twice, section="commitlog", environment={}, flags={})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Path | None, "a path or nothing"),
+        (Annotated[int, Meta(ge=1)], "an integer of at least 1"),
+        (Annotated[str, Meta(description="x")], "text"),
+        (Literal["a", "b"], "one of a, b"),
+    ],
+)
+def test_types_in_words(kind: object, words: str) -> None:
+    """What a message says a value must be."""
+    assert expectation(kind) == words

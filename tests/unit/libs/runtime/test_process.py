@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process shell: order of start and stop, exit codes, one line for what was to be expected."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import pytest
+import structlog
+from msgspec import Meta
+from reput.commitlog.v1 import append_service_pb2
+
+from libs.machine import failpoints
+from libs.runtime import process
+from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.process import ExitCode, Shell
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.store.errors import SegmentSizeWrong, StoreLocked, SyncFailed
+from tests.unit.libs.runtime.servers import APPEND, details_of
+
+SERVER = ServerConfig(port=0, drain_timeout_ms=200)
+TELEMETRY = TelemetryConfig(metrics_port=0, log_format="json")
+SYNC_FAILED = SyncFailed(path=Path("/d/s"), position=7, reason="Input/output error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """The toy's own settings."""
+
+    size: Annotated[int, Meta(ge=1, description="Size.")] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the toy."""
+
+    engine: Engine = Engine()
+    server: ServerConfig = SERVER
+    telemetry: TelemetryConfig = TELEMETRY
+
+
+class Toy:
+    """A service that notes what happens to it; the class attributes tell it what to do."""
+
+    events: list[str]
+    on_open: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
+    on_close: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
+    opening_blocks = False
+    drain_blocks = False
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        self.shell = shell
+        self.server = GrpcServer(settings.server, errors={}, telemetry=shell.telemetry, request_size_bytes_max=1 << 20)
+        self.server.add_service(append_service_pb2.DESCRIPTOR.services_by_name["AppendService"], self, raw={"Append"})
+        self.answering = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        Toy.events = ["build"]
+
+    async def Append(self, request: bytes, context: object) -> bytes:  # noqa: N802
+        """Answer when allowed to."""
+        self.answering.set()
+        await self.may_answer.wait()
+        return request
+
+    async def open(self) -> None:
+        self.events.append("open")
+        assert self.server.port > 0
+        type(self).on_open(self)
+        if self.opening_blocks:
+            await asyncio.Event().wait()
+
+    async def drain(self) -> None:
+        assert self.server.is_stopping
+        self.events.append("drain")
+        if self.drain_blocks:
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.events.append("close")
+        type(self).on_close(self)
+
+
+@pytest.fixture
+def toy() -> type[Toy]:
+    class OwnToy(Toy):
+        """Its attributes can be changed without touching other tests."""
+
+    return OwnToy
+
+
+@pytest.fixture(autouse=True)
+def _process_state() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers, root.level)
+    yield
+    root.handlers, root.level = before
+    structlog.reset_defaults()
+    failpoints.disarm_all()
+
+
+def run(toy: type[Toy], *arguments: str) -> int:
+    return process.main(arguments, section="commitlog", settings_class=Settings, build=toy)
+
+
+def raiser(error: Exception) -> Callable[[Toy], object]:
+    def act(_toy: Toy) -> None:
+        raise error
+
+    return act
+
+
+def terminate(_toy: Toy) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def events_in(text: str) -> list[str]:
+    return [line.split('"event": "')[1].split('"')[0] for line in text.splitlines() if '"event": "' in line]
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order(
+    toy: type[Toy], capsys: pytest.CaptureFixture[str], signal_number: signal.Signals
+) -> None:
+    """Open, serve, drain, close, exit code 0, and the log tells each step."""
+    toy.on_open = lambda _toy: asyncio.get_running_loop().call_later(0.02, os.kill, os.getpid(), signal_number)
+    assert run(toy) == ExitCode.CLEAN
+    assert Toy.events == ["build", "open", "drain", "close"]
+    assert events_in(capsys.readouterr().err) == ["serving", "stopping", "stopped"]
+
+
+def test_a_signal_while_opening_cancels_the_start(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """A recovery that takes long does not keep the process from stopping."""
+    toy.opening_blocks = True
+    toy.on_open = terminate
+    assert run(toy) == ExitCode.CLEAN
+    assert Toy.events == ["build", "open", "drain", "close"]
+    assert events_in(capsys.readouterr().err) == ["stopping", "stopped"]
+
+
+def test_a_drain_that_hangs_is_cut_off(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """After the timeout the stop goes on and the store is closed all the same."""
+    toy.drain_blocks = True
+    toy.on_open = terminate
+    toy.opening_blocks = True
+    assert run(toy) == ExitCode.CLEAN
+    assert Toy.events == ["build", "open", "drain", "close"]
+    assert "draining took too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (SYNC_FAILED, ExitCode.SEALED, "/d/s: sync up to byte 7 failed: Input/output error; the store is sealed"),
+        (StoreLocked(Path("/d/lock")), ExitCode.STORE_LOCKED, "/d/lock: another process uses this directory"),
+        (
+            SegmentSizeWrong(path=Path("/d/0"), size_bytes=5, expected_bytes=8),
+            ExitCode.FAILURE,
+            "/d/0: the file has 5 bytes, but the configured segment size is 8 bytes",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/d/commitlog"),
+            ExitCode.FAILURE,
+            "[Errno 30] Read-only file system: '/d/commitlog'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("way", ["open", "fail", "close"])
+def test_an_expected_failure_is_one_line(
+    toy: type[Toy], capsys: pytest.CaptureFixture[str], error: Exception, code: ExitCode, text: str, way: str
+) -> None:
+    """Whether the start, the running service or its end fails: code and line come from the error, and it is closed."""
+    if way == "open":
+        toy.on_open = raiser(error)
+    elif way == "fail":
+        toy.on_open = lambda toy: toy.shell.fail(error)
+    else:
+        toy.on_open, toy.on_close = terminate, raiser(error)
+    assert run(toy, "--log-level", "error") == code
+    assert capsys.readouterr().err == f"reput commitlog: {text}\n"
+    assert Toy.events[-1] == "close"
+
+
+def test_a_bug_is_logged_with_its_traceback(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """What nobody expected is not hidden in one line."""
+    toy.on_open = raiser(ZeroDivisionError("oops"))
+    assert run(toy) == ExitCode.FAILURE
+    text = capsys.readouterr().err
+    assert "ZeroDivisionError" in text
+    assert "test_process.py" in text
+    assert Toy.events[-1] == "close"
+
+
+def test_a_port_in_use_ends_before_the_store_is_touched(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """The service is neither opened nor closed."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(toy, "--port", str(port)) == ExitCode.ADDRESS_IN_USE
+        text = f"reput commitlog: 127.0.0.1:{port} is in use by another process; choose another port\n"
+        assert capsys.readouterr().err == text
+        assert Toy.events == ["build"]
+        assert run(toy, "--metrics-port", str(port)) == ExitCode.ADDRESS_IN_USE
+        assert "choose another metrics_port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["--size", "0"], {}, "size is '0' (flag --size), but must be an integer of at least 1"),
+        ([], {"REPUT_COMMITLOG_SIZ": "1"}, "unknown environment variable REPUT_COMMITLOG_SIZ; did you mean"),
+        (["--config", "/missing.toml"], {}, "/missing.toml: No such file"),
+        (["--listen-host", "0.0.0.0"], {}, "listen_host 0.0.0.0 can be reached from other machines"),
+        (["--tls-key-file", "k"], {}, "tls_certificate_file and tls_key_file need each other"),
+        ([], {"REPUT_FAILPOINTS": "x"}, "failpoint 'x': expected name=action"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(
+    toy: type[Toy],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environment: dict[str, str],
+    text: str,
+) -> None:
+    """Settings that can't be are refused before anything else happens."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert run(toy, *arguments) == ExitCode.USAGE
+    line = capsys.readouterr().err
+    assert text in line
+    assert line.count("\n") == 1
+
+
+def test_help_lists_every_setting(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` explains flags, bounds, defaults and environment names."""
+    with pytest.raises(SystemExit) as caught:
+        run(toy, "--help")
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--size VALUE Size. Must be an integer of at least 1; default 1; also REPUT_COMMITLOG_SIZE." in text
+
+
+def test_python_without_assertions_is_refused() -> None:
+    """`python -O` would run the store unguarded."""
+    program = (
+        "import sys; from libs.runtime import process; from tests.unit.libs.runtime.test_process import Settings, Toy;"
+        "sys.exit(process.main([], section='commitlog', settings_class=Settings, build=Toy))"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, check=False, timeout=50)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.startswith(b"reput commitlog: assertions guard the store")
+    assert done.stderr.count(b"\n") == 1
+
+
+@contextlib.asynccontextmanager
+async def channel_to(service: Toy) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(f"localhost:{service.server.port}") as channel:
+        yield channel
+
+
+async def test_running_serves_within_the_block(toy: type[Toy]) -> None:
+    """Tests get a served service, and a call under way at the end of the block is answered."""
+    async with contextlib.AsyncExitStack() as stack:
+        async with process.running(toy, Settings()) as service:
+            channel = await stack.enter_async_context(channel_to(service))
+            call = asyncio.ensure_future(_append(channel))
+            await service.answering.wait()
+            service.may_answer.set()
+        assert await call == b"x"
+    assert Toy.events == ["build", "open", "drain", "close"]
+
+
+async def test_a_call_that_outlasts_the_grace_is_cancelled(toy: type[Toy]) -> None:
+    """The stop does not wait for ever."""
+    async with contextlib.AsyncExitStack() as stack:
+        async with process.running(toy, Settings()) as service:
+            channel = await stack.enter_async_context(channel_to(service))
+            call = asyncio.ensure_future(_append(channel))
+            await service.answering.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+    assert caught.value.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+
+
+async def test_running_reports_a_failure_of_the_service(toy: type[Toy]) -> None:
+    """An error that the service reported is not lost in a test."""
+    running = process.running(toy, Settings())
+    service = await running.__aenter__()
+    service.shell.fail(SYNC_FAILED)
+    await service.shell.wait_ended()
+    with pytest.raises(SyncFailed):
+        await running.__aexit__(None, None, None)
+
+
+async def test_calls_wait_for_the_opening(toy: type[Toy]) -> None:
+    """While the store recovers, callers are told to come back."""
+    service = toy(Settings(), Shell(process.Telemetry.off()))
+    await service.server.start()
+    async with channel_to(service) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await _append(channel)
+        assert details_of(caught.value)[0].reason == "RECOVERING"
+    await service.server.stop(0)
+    service.shell.telemetry.shutdown()
+
+
+async def _append(channel: grpc.aio.Channel) -> bytes:
+    return await channel.unary_unary(APPEND)(b"x", timeout=5)

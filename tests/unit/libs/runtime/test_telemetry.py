@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telemetry: metrics at the endpoint, traces from caller to callee, logs in one form, no cost when nobody listens."""
+
+import asyncio
+import json
+import logging
+import socket
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+import structlog
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+
+from libs.runtime.errors import ListenFailed, PortInUse
+from libs.runtime.telemetry import Telemetry, set_up_logging
+from tests.unit.libs.runtime.servers import APPEND, DISPATCH, TooLate, serving
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What an engine counts."""
+
+    appended_total: int
+    queue_count: int
+    log_size_bytes: int
+
+
+async def scrape(telemetry: Telemetry) -> dict[str, float]:
+    port = telemetry.serve_metrics("127.0.0.1", 0)
+
+    def fetch() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    lines = (await asyncio.to_thread(fetch)).splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+
+
+async def test_statistics_become_metrics() -> None:
+    """Each field is one metric, `_total` a counter; a collection takes one snapshot."""
+    telemetry = Telemetry.off("commitlog")
+    calls = []
+
+    def statistics() -> Numbers:
+        calls.append(1)
+        return Numbers(appended_total=7, queue_count=4, log_size_bytes=1 << 40)
+
+    telemetry.observe("log", statistics)
+    calls.clear()
+    metrics = await scrape(telemetry)
+    telemetry.shutdown()
+    values = {name.partition("{")[0]: value for name, value in metrics.items()}
+    assert values["reput_commitlog_log_appended_total"] == 7
+    assert values["reput_commitlog_log_queue_count"] == 4
+    assert values["reput_commitlog_log_log_size_bytes"] == 1 << 40
+    assert len(calls) == 1
+
+
+async def test_calls_are_counted_by_method_and_code() -> None:
+    """Good and failed calls appear in the histogram of durations."""
+    telemetry = Telemetry.off("commitlog")
+    async with serving(telemetry=telemetry) as served:
+        await served.call(APPEND)
+        served.append.error = TooLate(1)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await served.call(APPEND)
+        metrics = await scrape(telemetry)
+    counts = {name: value for name, value in metrics.items() if "duration_seconds_count" in name}
+    assert sorted(counts.values()) == [1, 1]
+    assert {("INVALID_ARGUMENT" in name, "AppendService/Append" in name) for name in counts} == {
+        (True, True),
+        (False, True),
+    }
+
+
+def test_a_metrics_port_in_use_is_named() -> None:
+    """The endpoint's own port gets its own line."""
+    telemetry = Telemetry.off()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            PortInUse, match=f"127.0.0.1:{port} is in use by another process; choose another metrics_port"
+        ):
+            telemetry.serve_metrics("127.0.0.1", port)
+    with pytest.raises(ListenFailed, match=r"192\.0\.2\.1"):
+        telemetry.serve_metrics("192.0.2.1", 0)
+    telemetry.shutdown()
+
+
+def traced() -> tuple[Telemetry, InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    return Telemetry("commitlog", exporter=exporter, trace_ratio=1.0), exporter
+
+
+async def test_a_trace_goes_from_caller_to_callee() -> None:
+    """The server's span is a child of the client's, has service and status, and covers the servicer."""
+    client, client_spans = traced()
+    server, server_spans = traced()
+    inside: list[int] = []
+    async with serving(telemetry=server) as served:
+        original = served.append.Append
+
+        async def remember(request: bytes, context: object) -> bytes:
+            inside.append(trace.get_current_span().get_span_context().trace_id)
+            return await original(request, context)
+
+        interceptors = client.client_interceptors()
+        async with grpc.aio.insecure_channel(f"localhost:{served.server.port}", interceptors=interceptors) as channel:
+            await channel.unary_unary(APPEND)(b"x")
+            served.append.error = TooLate(1)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary(APPEND)(b"x")
+        await asyncio.sleep(0)
+        assert server._tracer_provider is not None
+        assert client._tracer_provider is not None
+        server._tracer_provider.force_flush()
+        client._tracer_provider.force_flush()
+    callers: tuple[ReadableSpan, ...] = client_spans.get_finished_spans()
+    callees: tuple[ReadableSpan, ...] = server_spans.get_finished_spans()
+    client.shutdown()
+    assert [span.kind for span in callees] == [SpanKind.SERVER, SpanKind.SERVER]
+    assert {span.parent.span_id for span in callees if span.parent} == {span.context.span_id for span in callers}
+    assert [(span.attributes or {})["rpc.grpc.status_code"] for span in callees] == [0, 3]
+    assert [span.status.is_ok for span in callees] == [True, False]
+    assert callees[0].resource.attributes["service.name"] == "reput-commitlog"
+
+
+async def test_nobody_exports_so_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an exporter there is no interceptor, no tracer and no look at the metadata."""
+    telemetry = Telemetry.off()
+    assert list(telemetry.client_interceptors()) == []
+    monkeypatch.setattr("opentelemetry.propagate.extract", lambda *_: pytest.fail("looked at the metadata"))
+    async with serving(telemetry=telemetry) as served:
+        await served.call(APPEND)
+        call = served.channel.unary_stream(DISPATCH)(b"")
+        await call.read()
+        call.cancel()
+
+
+@pytest.fixture
+def _logging() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers, root.level)
+    yield
+    root.handlers, root.level = before
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("_logging")
+def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both kinds of loggers, level, service and traceback are in the object; what lies below the level is dropped."""
+    set_up_logging("indexer", "info", "auto")
+    structlog.get_logger("a").info("applied", record_count=3)
+    logging.getLogger("b").warning("slow %s", "disk")
+    logging.getLogger("b").debug("unseen")
+    structlog.get_logger("a").debug("unseen")
+    try:
+        int("bad")
+    except ValueError:
+        logging.getLogger("b").exception("failed")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["level"], line["service"]) for line in lines] == [
+        ("applied", "info", "indexer"),
+        ("slow disk", "warning", "indexer"),
+        ("failed", "error", "indexer"),
+    ]
+    assert lines[0]["record_count"] == 3
+    assert lines[2]["exception"][0]["exc_type"] == "ValueError"
+
+
+@pytest.mark.usefixtures("_logging")
+def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """key=value lines without an object around them."""
+    set_up_logging("indexer", "debug", "console")
+    structlog.get_logger("a").debug("applied", record_count=3)
+    line = capsys.readouterr().err
+    assert "applied" in line
+    assert "record_count=3" in line
+    assert not line.startswith("{")

@@ -2,22 +2,19 @@
 """Client: the synchronous door to a store: topics, queries, queues, groups, producer and consumer."""
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self
 
-import grpc
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
 from reput.indexer.v1 import index_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
 from reput_client import _admin_calls, _group_calls, _read_calls, _topic_calls
-from reput_client._call import Call, Pages, Service
+from reput_client._channels import Channels
 from reput_client._consumer import Consumer
-from reput_client._errors import DeadlineExceededError, from_rpc_error
 from reput_client._group_calls import Place
-from reput_client._options import CHANNEL_OPTIONS, Options
+from reput_client._options import Options
 from reput_client._producer import Producer
 from reput_client._producing import ProducerOptions
 from reput_client._retry import RetryPolicy
@@ -30,63 +27,6 @@ from reput_client._types import (
     TimeLike,
     Topic,
 )
-
-T = TypeVar("T")
-
-
-class Channels:
-    """The connections to the services, made when they are first used, and what every call shares. Thread-safe."""
-
-    def __init__(self, options: Options, retry: RetryPolicy) -> None:
-        self.options, self._retry = options, retry
-        self.metadata = options.metadata()
-        self._credentials = options.credentials()
-        self._channels: dict[str, grpc.Channel] = {}
-        self._methods: dict[str, Any] = {}
-
-    def channel(self, service: Service) -> grpc.Channel:
-        """The channel to a service."""
-        channel = self._channels.get(service)
-        if channel is None:
-            target = self.options.target(service)
-            if self._credentials is None:
-                channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
-            else:
-                channel = grpc.secure_channel(target, self._credentials, options=CHANNEL_OPTIONS)
-            channel = self._channels.setdefault(service, channel)
-        return channel
-
-    def run(self, call: Call[T]) -> T:
-        """Run a call, with retries until the time-out. Raises ReputError."""
-        method = self._methods.get(call.path)
-        if method is None:
-            method = self._methods[call.path] = self.channel(call.service).unary_unary(
-                f"/{call.path}",
-                request_serializer=type(call.request).SerializeToString,
-                response_deserializer=call.response_type.FromString,
-            )
-        end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
-        attempt = 0
-        while True:
-            try:
-                return call.convert(method(call.request, timeout=end_s - time.monotonic(), metadata=self.metadata))
-            except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
-            delay_s = self._retry.delay_s(attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None or time.monotonic() + delay_s >= end_s or isinstance(error, DeadlineExceededError):
-                raise error
-            time.sleep(delay_s)
-            attempt += 1
-
-    def pages(self, pages: Pages[T]) -> Iterator[T]:
-        """All items of a list, page by page as they are asked for."""
-        while pages.call is not None:
-            yield from pages.take(self.run(pages.call))
-
-    def close(self) -> None:
-        """End all connections."""
-        for channel in self._channels.values():
-            channel.close()
 
 
 class Topics:

@@ -43,8 +43,9 @@ class Options:
     def load(cls, arguments: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> "Options":
         """Merge arguments that are not None over the environment.
 
-        Variables: REPUT_COMMITLOG_TARGET, REPUT_INDEXER_TARGET, REPUT_JANITOR_TARGET, REPUT_CLIENT_CA_FILE,
-        REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_TOKEN, REPUT_CLIENT_TOKEN_FILE.
+        Variables: REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET, REPUT_CLIENT_JANITOR_TARGET,
+        REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_TOKEN and
+        REPUT_CLIENT_TOKEN_FILE.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {
@@ -76,9 +77,9 @@ class Options:
 
 
 _VARIABLES = {
-    "commitlog": "REPUT_COMMITLOG_TARGET",
-    "indexer": "REPUT_INDEXER_TARGET",
-    "janitor": "REPUT_JANITOR_TARGET",
+    "commitlog": "REPUT_CLIENT_COMMITLOG_TARGET",
+    "indexer": "REPUT_CLIENT_INDEXER_TARGET",
+    "janitor": "REPUT_CLIENT_JANITOR_TARGET",
     "ca_file": "REPUT_CLIENT_CA_FILE",
     "certificate_file": "REPUT_CLIENT_CERTIFICATE_FILE",
     "key_file": "REPUT_CLIENT_KEY_FILE",

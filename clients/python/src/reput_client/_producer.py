@@ -17,8 +17,16 @@ from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
 from reput_client._encode import Encoder
 from reput_client._errors import ReputError, UnavailableError, from_rpc_error
-from reput_client._producing import APPEND_STREAM_PATH, ManySink, OneSink, ProducerOptions, encode_all, settle_all
-from reput_client._sending import Entry, Outcome, Settlement
+from reput_client._producing import (
+    APPEND_STREAM_PATH,
+    ManySink,
+    OneSink,
+    ProducerOptions,
+    encode_all,
+    nonsense,
+    settle_all,
+)
+from reput_client._sending import Entry, Outcome
 from reput_client._types import NewMessage, SendResult
 
 
@@ -104,11 +112,11 @@ class Producer:
             self._is_closing = True
             self._queue.close_batch()
             self._changed.notify_all()
-            settlements: list[Settlement] = []
             if not self._changed.wait_for(lambda: self._queue.is_idle, timeout_s):
-                settlements = self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
+                self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
                 self._changed.notify_all()
-        settle_all(settlements)
+            settled = self._queue.take_settled()
+        settle_all(settled)
         self._thread.join(_END_TIMEOUT_S)
         while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
             if self._call is not None:
@@ -150,19 +158,21 @@ class Producer:
         try:
             for response in call:
                 with self._changed:
-                    settlements = self._queue.on_outcomes(response.outcomes, time.monotonic())
+                    self._queue.on_outcomes(response.outcomes, time.monotonic())
+                    settled = self._queue.take_settled()
                     self._changed.notify_all()
-                settle_all(settlements)
+                settle_all(settled)
         except grpc.RpcError as failure:
             error = from_rpc_error(failure)
-        except ReputError as failure:  # answers that make no sense
-            error = failure
+        except (ReputError, ValueError) as failure:
+            error = nonsense(failure)
             call.cancel()
         with self._changed:
             is_over.set()
-            settlements = self._queue.on_broken(error, time.monotonic())
+            self._queue.on_broken(error, time.monotonic())
+            settled = self._queue.take_settled()
             self._changed.notify_all()
-        settle_all(settlements)
+        settle_all(settled)
 
     def _requests(self, is_over: threading.Event) -> Iterator[bytes]:
         """The batches of one stream, as gRPC's thread pulls them; ends with the stream or when all is done."""

@@ -5,7 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import grpc
+
 from reput_client._encode import Encoder
+from reput_client._errors import ReputError, ServerError
 from reput_client._retry import RetryPolicy
 from reput_client._sending import Entry, Outcome, SendQueue, Sink
 from reput_client._types import Durability, NewMessage, SendResult
@@ -116,3 +119,8 @@ def settle_all(settlements: Sequence[Any]) -> None:
     """Give outcomes to their sinks. Called without a lock: a sink may call back into the producer."""
     for sink, sink_index, outcome in settlements:
         sink.settle(sink_index, outcome)
+
+
+def nonsense(failure: Exception) -> ReputError:
+    """The error for messages whose answer can't be right: the stream is given up, they are not sent again."""
+    return ServerError(f"the server's answer makes no sense: {failure}", code=grpc.StatusCode.INTERNAL)

@@ -6,8 +6,9 @@ The life of a message: open batch -> ready -> in flight -> settled, or back to r
 Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
 `unsettled_bytes` is the size of everything that was added and not settled. Order of messages is the order of `add`,
 except for what is retried. While `blocked_until_s` lies ahead nothing is handed out.
-Callers: one at a time (a lock or an event loop outside). Settlements are returned, never run here, so that the caller
-can let go of its lock before it wakes others. Times are seconds of one monotonic clock, given by the caller.
+Callers: one at a time (a lock or an event loop outside). Outcomes are collected for `take_settled`, not given to their
+sinks here, so that the caller can let go of its lock before it wakes others. Times are seconds of one monotonic clock,
+given by the caller.
 
 One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest goes
 again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
@@ -89,6 +90,7 @@ class SendQueue:
         self._batch_count = 0
         self._ready: deque[Batch] = deque()
         self._in_flight: deque[Batch] = deque()
+        self._settled: list[Settlement] = []
 
     @property
     def is_idle(self) -> bool:
@@ -143,75 +145,69 @@ class SendQueue:
         until_s = 0.0 if self._ready else self._open_until_s
         return max(0.0, max(until_s, self.blocked_until_s) - now_s)
 
-    def on_outcomes(self, outcomes: Sequence[AppendOutcome], now_s: float) -> list[Settlement]:
-        """Apply the server's answers to the batches in flight, oldest first. Raises ReputError for answers to nothing."""
-        settlements: list[Settlement] = []
+    def on_outcomes(self, outcomes: Sequence[AppendOutcome], now_s: float) -> None:
+        """Apply the server's answers to the batches in flight, oldest first.
+
+        Raises ReputError or ValueError for an answer that can't be right; its batch is still in flight then.
+        """
         for outcome in outcomes:
             if not self._in_flight:
                 raise ReputError("the server answered more batches than it was sent")
             batch = self._in_flight[0]
-            if outcome.HasField("result") and len(outcome.result.physical_offsets) != len(batch.entries):
-                raise ReputError("the server answered another number of messages than it was sent")
-            self._in_flight.popleft()
             if outcome.HasField("result"):
-                self._settle_stored(batch, outcome.result, settlements)
+                self._on_stored(batch, outcome.result)
+                self._in_flight.popleft()
             else:
-                self._on_refusal(batch, from_status(outcome.error), now_s, settlements)
-        return settlements
+                self._in_flight.popleft()
+                self._on_refused(batch, from_status(outcome.error), now_s)
 
-    def on_broken(self, error: ReputError, now_s: float) -> list[Settlement]:
+    def on_broken(self, error: ReputError, now_s: float) -> None:
         """The stream ended: batches in flight are sent again, or fail if they may not be."""
-        settlements: list[Settlement] = []
         for batch in self._in_flight:
             delay_s = self._retry.delay_s(batch.attempt, error)
             if delay_s is None:
-                self._settle(batch.entries, _unknown(error), settlements)
+                self._fail(batch.entries, _unknown(error))
             else:
                 self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
         self._in_flight.clear()
-        return settlements
 
-    def fail_all(self, error: ReputError) -> list[Settlement]:
+    def fail_all(self, error: ReputError) -> None:
         """Give up on everything: the producer is closed without waiting."""
-        settlements: list[Settlement] = []
         self.close_batch()
         for batch in (*self._in_flight, *self._ready):
-            self._settle(batch.entries, error, settlements)
+            self._fail(batch.entries, error)
         self._in_flight.clear()
         self._ready.clear()
-        return settlements
 
-    def _settle_stored(self, batch: Batch, result: AppendResult, settlements: list[Settlement]) -> None:
-        columns: Any = zip(batch.entries, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=False)
+    def take_settled(self) -> list[Settlement]:
+        """Outcomes that the caller has to give to their sinks, each once."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def _on_stored(self, batch: Batch, result: AppendResult) -> None:
         store_time_ms, durability = result.store_time_ms, Durability(result.durability)
         store_host = result.store_host.address + result.store_host.port.to_bytes(4)
-        settlements.extend(
-            [
-                Settlement(
-                    entry.sink,
-                    entry.sink_index,
-                    SendResult(
-                        physical_offset,
-                        queue_id,
-                        queue_offset,
-                        store_time_ms,
-                        durability,
-                        entry.unique_id,
-                        store_host,
-                    ),
-                )
-                for entry, physical_offset, queue_id, queue_offset in columns
-            ]
-        )
+        columns: Any = zip(batch.entries, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
+        settled = [
+            Settlement(
+                entry.sink,
+                entry.sink_index,
+                SendResult(
+                    physical_offset, queue_id, queue_offset, store_time_ms, durability, entry.unique_id, store_host
+                ),
+            )
+            for entry, physical_offset, queue_id, queue_offset in columns
+        ]
+        self._settled.extend(settled)
         self.unsettled_bytes -= batch.size_bytes
 
-    def _on_refusal(self, batch: Batch, error: ReputError, now_s: float, settlements: list[Settlement]) -> None:
+    def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
             self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             return
         bad, rest = _split(batch.entries, error)
-        self._settle(bad, error, settlements)
+        self._fail(bad, error)
         for entries in rest:
             self._again(batch, entries, attempt=batch.attempt, not_before_s=0.0)
 
@@ -221,10 +217,9 @@ class SendQueue:
             bisect.insort(self._ready, Batch(entries, order=batch.order, attempt=attempt), key=_order)
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 
-    def _settle(self, entries: Sequence[Entry], error: ReputError, settlements: list[Settlement]) -> None:
-        for entry in entries:
-            settlements.append(Settlement(entry.sink, entry.sink_index, error))
-            self.unsettled_bytes -= len(entry.chunk)
+    def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
+        self._settled.extend([Settlement(entry.sink, entry.sink_index, error) for entry in entries])
+        self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
 
 
 def _order(batch: Batch) -> int:

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AsyncClient: the asyncio door to a store, method for method the twin of Client; see there for the promises."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Literal, Self
+
+from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
+from reput.indexer.v1 import index_service_pb2
+from reput.janitor.v1 import retention_service_pb2
+
+from reput_client import _admin_calls, _group_calls, _read_calls, _topic_calls
+from reput_client._aio_channels import AsyncChannels
+from reput_client._aio_consumer import AsyncConsumer
+from reput_client._aio_producer import AsyncProducer
+from reput_client._group_calls import Place
+from reput_client._options import Options
+from reput_client._producing import ProducerOptions
+from reput_client._retry import RetryPolicy
+from reput_client._types import (
+    ConsumerGroup,
+    ConsumerOffset,
+    Message,
+    PullResult,
+    Queue,
+    TimeLike,
+    Topic,
+)
+
+
+class AsyncTopics:
+    """Topics of the CommitLog."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._channels = channels
+
+    async def create(
+        self,
+        name: str,
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        is_readable: bool | None = None,
+        is_writable: bool | None = None,
+    ) -> Topic:
+        """Make a topic; what is None is the store's default. Raises AlreadyExistsError."""
+        return await self._channels.run(
+            _topic_calls.create(
+                name,
+                read_queue_count=read_queue_count,
+                write_queue_count=write_queue_count,
+                is_readable=is_readable,
+                is_writable=is_writable,
+            )
+        )
+
+    async def update(
+        self,
+        name: str,
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        is_readable: bool | None = None,
+        is_writable: bool | None = None,
+    ) -> Topic:
+        """Change a topic; what is None stays. Raises NotFoundError."""
+        return await self._channels.run(
+            _topic_calls.update(
+                name,
+                read_queue_count=read_queue_count,
+                write_queue_count=write_queue_count,
+                is_readable=is_readable,
+                is_writable=is_writable,
+            )
+        )
+
+    async def get(self, name: str) -> Topic:
+        """Return a topic. Raises NotFoundError."""
+        return await self._channels.run(_topic_calls.get(name))
+
+    def list(self, *, include_system: bool = False) -> AsyncIterator[Topic]:
+        """All topics by name."""
+        return self._channels.pages(_topic_calls.listing(include_system=include_system))
+
+    async def delete(self, name: str) -> None:
+        """Forget a topic; its messages stay until they expire. Raises NotFoundError."""
+        await self._channels.run(_topic_calls.delete(name))
+
+
+class AsyncQueries:
+    """Finds messages by key, time or id."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._channels = channels
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        page_size: int = 0,
+    ) -> AsyncIterator[Message]:
+        """Messages with a key, newest first, stored in [start, end). Further pages are fetched as they are needed."""
+        return self._channels.pages(_read_calls.by_key(topic, key, start, end, page_size=page_size))
+
+    def by_time(
+        self,
+        topic: str,
+        *,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        queue_id: int | None = None,
+        page_size: int = 0,
+    ) -> AsyncIterator[Message]:
+        """Messages stored in [start, end), by queue id and queue offset."""
+        return self._channels.pages(_read_calls.by_time(topic, start, end, queue_id=queue_id, page_size=page_size))
+
+    async def by_id(self, message_id: str, *, topic: str = "") -> Message:
+        """The message with an offset message id, or with a unique id if a topic is given. Raises NotFoundError."""
+        return await self._channels.run(_read_calls.by_id(message_id, topic))
+
+
+class AsyncQueues:
+    """Queues of the Indexer."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._channels = channels
+
+    def list(self, topic: str = "") -> AsyncIterator[Queue]:
+        """All queues, or those of one topic, by topic and queue id."""
+        return self._channels.pages(_read_calls.queues(topic))
+
+    async def range(self, topic: str, queue_id: int) -> Queue:
+        """The bounds of a queue. Raises NotFoundError."""
+        return await self._channels.run(_read_calls.queue_range(topic, queue_id))
+
+    async def offset_by_time(
+        self, topic: str, queue_id: int, time: TimeLike, *, boundary: Literal["lower", "upper"] = "lower"
+    ) -> int:
+        """Lower: the first entry at or after the time. Upper: the last entry at or before it."""
+        call = _read_calls.offset_by_time(topic, queue_id, time, is_upper=boundary == "upper")
+        return await self._channels.run(call)
+
+    async def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count: int = 0,
+        size_bytes: int = 0,
+        tags: str = "*",
+        wait_s: float = 0.0,
+    ) -> PullResult:
+        """Read messages from a queue offset on, and wait for the first one up to `wait_s` (30 at most).
+
+        `tags` is "*" or tags separated by "||". Zero counts are the server's defaults (32 messages, 256 KiB).
+        """
+        call = _read_calls.pull(
+            topic, queue_id, queue_offset, count=count, size_bytes=size_bytes, tags=tags, wait_s=wait_s
+        )
+        return await self._channels.run(call)
+
+
+class AsyncGroups:
+    """Offsets of consumer groups."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._channels = channels
+
+    def list(self) -> AsyncIterator[ConsumerGroup]:
+        """All groups by name, with their offsets and lag."""
+        return self._channels.pages(_group_calls.listing())
+
+    async def get(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
+        """The next offset of a group in a queue. Raises NotFoundError."""
+        return await self._channels.run(_group_calls.get(group, topic, queue_id))
+
+    async def commit(self, group: str, offsets: Iterable[ConsumerOffset]) -> None:
+        """Store the next offsets of a group; durable within 5 seconds."""
+        await self._channels.run(_group_calls.commit(group, offsets))
+
+    async def reset(self, group: str, topic: str, to: Place) -> tuple[ConsumerOffset, ...]:
+        """Move all of a group's offsets of a topic; durable when it returns."""
+        return await self._channels.run(_group_calls.reset(group, topic, to))
+
+
+class AsyncAdmin:
+    """States, segments and retention, for operators. Answers are the API's own messages (docs/api.md)."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._channels = channels
+
+    async def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
+        """The state of the log."""
+        return await self._channels.run(_admin_calls.commitlog_status())
+
+    async def indexer_status(self) -> index_service_pb2.GetStatusResponse:
+        """How far the indexes are."""
+        return await self._channels.run(_admin_calls.indexer_status())
+
+    async def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
+        """What the Janitor does."""
+        return await self._channels.run(_admin_calls.janitor_status())
+
+    async def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
+        """The retention policy in force."""
+        return await self._channels.run(_admin_calls.retention_policy())
+
+    async def run_retention(self, *, dry_run: bool) -> retention_service_pb2.Run:
+        """Decide now which segments expire, and delete them unless it is a dry run."""
+        return await self._channels.run(_admin_calls.run_retention(dry_run=dry_run))
+
+    def retention_history(self) -> AsyncIterator[retention_service_pb2.Run]:
+        """Past runs that deleted something or failed, newest first."""
+        return self._channels.pages(_admin_calls.retention_history())
+
+    def segments(self) -> AsyncIterator[segment_service_pb2.Segment]:
+        """The segments of the log, oldest first."""
+        return self._channels.pages(_admin_calls.segments())
+
+
+class AsyncClient:
+    """A connection to a store, for one event loop. Made by `connect`; close it, or use it in an `async with` block.
+
+    Calls that failed for a passing reason are repeated within the time-out. All methods raise ReputError.
+    """
+
+    def __init__(self, options: Options, retry: RetryPolicy) -> None:
+        self._channels = AsyncChannels(options, retry)
+        self._retry = retry
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self.topics = AsyncTopics(self._channels)
+        self.query = AsyncQueries(self._channels)
+        self.queues = AsyncQueues(self._channels)
+        self.groups = AsyncGroups(self._channels)
+        self.admin = AsyncAdmin(self._channels)
+
+    def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
+        """A new producer; the client closes it if you do not."""
+        producer = AsyncProducer(
+            self._channels.channel("commitlog"), self._channels.metadata, options or ProducerOptions()
+        )
+        self._closers.append(producer.close)
+        return producer
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        queue_ids: Iterable[int] | None = None,
+        start: Place = "earliest",
+        tags: str = "*",
+    ) -> AsyncConsumer:
+        """A new consumer of all queues of a topic, or of those in `queue_ids`; the client closes it if you do not.
+
+        It begins where the group has committed, and at `start` in queues where it has not, or without a group.
+        """
+        consumer = AsyncConsumer(
+            channel=self._channels.channel("indexer"),
+            metadata=self._channels.metadata,
+            retry=self._retry,
+            calls=self._channels,
+            topic=topic,
+            group=group,
+            queue_ids=queue_ids,
+            start=start,
+            tags=tags,
+        )
+        self._closers.append(consumer.close)
+        return consumer
+
+    async def close(self) -> None:
+        """Close producers (which waits for their messages), consumers and connections. May be repeated."""
+        while self._closers:
+            await self._closers.pop()()
+        await self._channels.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def connect(
+    *,
+    commitlog: str | None = None,
+    indexer: str | None = None,
+    janitor: str | None = None,
+    ca_file: str | None = None,
+    certificate_file: str | None = None,
+    key_file: str | None = None,
+    token: str | None = None,
+    timeout_s: float | None = None,
+    retry: RetryPolicy | None = None,
+) -> AsyncClient:
+    """A client for the services at these targets (host:port).
+
+    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
+    and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    be read.
+    """
+    arguments = {name: value for name, value in locals().items() if name != "retry"}
+    return AsyncClient(Options.load(arguments, os.environ), retry or RetryPolicy())

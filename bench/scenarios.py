@@ -83,7 +83,7 @@ def read(seconds: float) -> Figures:
         start_s = time.perf_counter()
         pulled = position = 0
         while time.perf_counter() - start_s < seconds:
-            result = client.queues.pull(batches.TOPIC, 0, position, message_count=4096, size_bytes=4 * MIB)
+            result = client.queues.pull(batches.TOPIC, 0, position, count=4096, size_bytes=4 * MIB)
             pulled += len(result.messages)
             position = result.next_queue_offset if result.messages else 0
         pulled_per_s = pulled / (time.perf_counter() - start_s)

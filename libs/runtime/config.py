@@ -133,7 +133,8 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
     fields: list[Field] = []
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
-        default = getattr(defaults, field.name, field.default)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = getattr(defaults, field.name, default)
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
             fields += fields_of(kind, default)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration: which source wins, what is refused, and that the refusal tells what to do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,7 +54,7 @@ class Settings:
     """Both groups in one section."""
 
     engine: Engine = Engine(data_dir=Path("data"))
-    shared: Shared = Shared(port=7101)
+    shared: Shared = field(default_factory=lambda: Shared(port=7101))
 
 
 def loaded(

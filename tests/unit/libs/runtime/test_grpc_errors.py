@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error tables of all services, the registry of reasons and docs/errors.md agree."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import grpc
+import pytest
+from reput.common.v1.error_reason_pb2 import ErrorReason
+
+from libs.runtime.grpc_errors import BASE_TABLE, ErrorRow, code_of, status_of
+from services.commitlog.rpc.error_table import ERROR_TABLE as COMMITLOG_TABLE
+from services.indexer.rpc.error_table import ERROR_TABLE as INDEXER_TABLE
+from services.janitor.rpc.error_table import ERROR_TABLE as JANITOR_TABLE
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "errors.md"
+PREFIX = "ERROR_REASON_"
+ROWS = [row for table in (BASE_TABLE, COMMITLOG_TABLE, INDEXER_TABLE, JANITOR_TABLE) for row in table.values()] + [
+    ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
+]
+ACTIONS = {"fix", "retry", "decide", "alarm"}
+
+
+def documented() -> dict[str, tuple[set[str], set[str], str]]:
+    """Codes, metadata and action of each reason on the page."""
+    rows = {}
+    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            reason, codes, metadata, action, meaning = (
+                cell.strip() for cell in line.replace("\\|", "/")[1:-1].split("|")
+            )
+            assert meaning, reason
+            keys = {key.strip(" `") for key in metadata.split(",") if key.strip()}
+            rows[reason.strip("`")] = ({code.strip() for code in codes.split(",")}, keys, action)
+    return rows
+
+
+def test_every_reason_has_one_row_on_the_page() -> None:
+    """Nothing is sent that clients can't look up, and the order is the registry's."""
+    reasons = [name.removeprefix(PREFIX) for name in ErrorReason.keys() if not name.endswith("UNSPECIFIED")]  # noqa: SIM118
+    assert list(documented()) == reasons
+
+
+def test_the_page_tells_the_codes_and_metadata_of_the_tables() -> None:
+    """What the page promises is what the services send, for every service."""
+    codes: dict[str, set[str]] = defaultdict(set)
+    metadata: dict[str, set[str]] = defaultdict(set)
+    for row in ROWS:
+        codes[row.reason].add(row.code.name)
+        metadata[row.reason].update(row.metadata)
+    for reason, (documented_codes, documented_metadata, action) in documented().items():
+        assert documented_codes == (codes[reason] or {"not sent yet"}), reason
+        if codes[reason]:
+            assert documented_metadata == metadata[reason], reason
+        assert action in ACTIONS, reason
+
+
+def test_a_delay_is_promised_only_for_what_passes() -> None:
+    """RetryInfo and the page's advice to retry belong together."""
+    actions = {reason: action for reason, (_, _, action) in documented().items()}
+    assert {row.reason for row in ROWS if row.retry_after_ms is not None} <= {
+        reason for reason, action in actions.items() if action == "retry"
+    }
+
+
+def test_a_row_needs_a_reason_of_the_registry() -> None:
+    """A misspelt reason fails when the table is made, not when the error happens."""
+    with pytest.raises(AssertionError, match="BAD_ARGUMNET is not in the ErrorReason proto"):
+        ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMNET")
+
+
+def test_a_service_may_override_the_shell() -> None:
+    """The service's own table comes first."""
+
+    class Missing(KeyError):
+        """Some error."""
+
+    table = {KeyError: ErrorRow(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")}
+    status = status_of(Missing("x"), table)
+    assert code_of(status) is grpc.StatusCode.NOT_FOUND
+    assert len(status.details) == 1

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of settings in docs/configuration.md from the configuration classes.
+
+Run it as `python -m tools.gen_config_docs`; with `--check` it writes nothing and fails when the page is out of date.
+Everything outside of the marked parts of the page is written by hand.
+"""
+
+import argparse
+import difflib
+import importlib
+import re
+import sys
+from pathlib import Path
+
+from libs.runtime.config import SECTIONS, Field, environment_name, fields_of, flag_name
+
+PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+
+def main() -> int:
+    """Write or check the page; the exit code is 1 when a check fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail instead of writing")
+    before = PAGE.read_text(encoding="utf-8")
+    after = before
+    for section in SECTIONS:
+        after = replace_part(after, section, table_of(section))
+    if not parser.parse_args().check:
+        PAGE.write_text(after, encoding="utf-8")
+    elif after != before:
+        sys.stdout.writelines(difflib.unified_diff(before.splitlines(True), after.splitlines(True), str(PAGE), "new"))
+        print(f"{PAGE.name} is out of date: run python -m tools.gen_config_docs")
+        return 1
+    return 0
+
+
+def table_of(section: str) -> str:
+    """Markdown table of all settings of a service."""
+    settings = importlib.import_module(f"services.{section}.bootstrap").Settings
+    lines = ["| Key and flag | Default | Must be | What it does |", "|---|---|---|---|"]
+    lines += [_row(field) for field in fields_of(settings)]
+    example = fields_of(settings)[0].name
+    return (
+        f"Table `[{section}]`; for example `{example}` is `{flag_name(example)}` and "
+        f"`{environment_name(section, example)}`.\n\n" + "\n".join(lines)
+    )
+
+
+def replace_part(page: str, section: str, content: str) -> str:
+    """Put the content between the markers of the section. Raises ValueError when the page has no such markers."""
+    pattern = re.compile(rf"(<!-- settings of {section} -->\n).*?(<!-- end -->)", re.DOTALL)
+    page, count = pattern.subn(lambda match: f"{match[1]}\n{content}\n\n{match[2]}", page)
+    if count != 1:
+        raise ValueError(f"{PAGE.name} needs exactly one part for {section}, but has {count}")
+    return page
+
+
+def _row(field: Field) -> str:
+    default = "required" if field.is_required else f"`{field.default}`" if field.default not in ("", None) else ""
+    cells = (f"`{field.name}`", default, field.expectation, field.description)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

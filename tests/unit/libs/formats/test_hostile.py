@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every decoder against hostile input: cut, flipped, zero-filled, random. Nothing but a FormatError may come out."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from libs.formats import (
+    batch,
+    batch_consume_queue,
+    checksummed,
+    config_json,
+    consume_queue,
+    consume_queue_ext,
+    consumer_offsets_json,
+    crc,
+    epoch_file,
+    index_file,
+    message_id,
+    offsets,
+    properties,
+    protobuf_wire,
+    record,
+    replication,
+    store_checkpoint,
+    topics_json,
+)
+from libs.formats.errors import BadField, FormatError
+from libs.formats.host import Host
+from tests.support.golden import golden
+
+
+def _text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: decode(data.decode("latin-1"))
+
+
+DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+    "record": (record.decode, golden("commit_log/v1/plain_record.hex")),
+    "record with IPv6": (record.decode, golden("commit_log/v1/v2_ipv6_record.hex")),
+    "record with CRC property": (record.decode, golden("commit_log/v1/crc_property_record.hex")),
+    "record without checks": (
+        lambda data: record.decode(data, check_crc=False),
+        golden("commit_log/v1/plain_record.hex"),
+    ),
+    "blank": (record.decode_blank, golden("commit_log/v1/blank.hex")),
+    "properties": (properties.decode, b"TAGS\x01TagA\x02KEYS\x01a b\x02"),
+    "one property": (lambda data: properties.get(data, b"KEYS"), b"TAGS\x01TagA\x02KEYS\x01a b\x02"),
+    "keys": (properties.keys_of, b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02"),
+    "removal": (lambda data: properties.remove(data, b"TAGS"), b"TAGS\x01TagA\x02KEYS\x01a b\x02"),
+    "CRC property": (crc.crc_property_value, crc.crc_property(42)),
+    "host": (Host.from_bytes, bytes(8)),
+    "host text": (_text(Host.parse), b"10.0.0.5:10911"),
+    "IPv6 host text": (_text(Host.parse), b"[2001:db8::5]:10911"),
+    "offset id": (_text(message_id.decode_offset_id), b"0A00000500002A9F00000000400000E0"),
+    "unique id": (_text(message_id.decode_unique_id), b"C0A8010A1F9018B4AAC2000000640000"),
+    "batch": (batch.decode, golden("batch/v1/two_messages.hex")),
+    "queue unit": (consume_queue.decode_unit, golden("consume_queue/v1/units.hex")),
+    "batch queue unit": (batch_consume_queue.decode_unit, golden("consume_queue/v1/batch_unit.hex")),
+    "extension unit": (consume_queue_ext.decode_unit, golden("consume_queue/v1/extension_unit.hex")),
+    "index header": (index_file.decode_header, golden("index_file/v1/first_record.hex")),
+    "index entry": (lambda data: index_file.decode_entry(data, 0), golden("index_file/v1/successor_entry.hex")),
+    "checkpoint": (store_checkpoint.decode, golden("store_checkpoint/v1/version_5.hex")),
+    "epoch file": (epoch_file.decode, golden("epoch_file/v1/two_epochs.hex")),
+    "report": (replication.decode_report, golden("replication/v1/report.hex")),
+    "chunk header": (replication.decode_header, golden("replication/v1/header.hex")),
+    "JSON": (_text(config_json.loads), b'{"T@G":{0:5,1:7,"x":[1.5,null,true,"\\u0041"]}}'),
+    "topics": (_text(topics_json.loads), golden("config_files/v1/topics.json")),
+    "consumer offsets": (_text(consumer_offsets_json.loads), golden("config_files/v1/consumerOffset.json")),
+    "envelope": (checksummed.unwrap_any, golden("reput_files/v1/envelope.hex")),
+    "protobuf": (lambda data: list(protobuf_wire.fields(data)), b"\x08\x96\x01\x12\x03abc\x1d\0\0\0\0\x21" + bytes(8)),
+    "file name": (_text(offsets.parse_file_name), b"00000000001073741824"),
+    "index file name": (_text(index_file.parse_file_name), b"20231114221320123"),
+}
+
+
+def outcome(decode: Callable[[bytes], object], data: bytes) -> FormatError | None:
+    """The FormatError that the decoder raises, None if it accepts; anything else fails the test."""
+    try:
+        decode(data)
+    except FormatError as error:
+        found: FormatError | None = error
+    else:
+        found = None
+    assert found is None or (0 <= found.position <= len(data) and found.reason)
+    return found
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_hostile_input_ends_in_a_format_error(name: str) -> None:
+    """Truncations, flipped bytes, zero fill and noise end in a value or in a FormatError placed inside the input."""
+    decode, good = DECODERS[name]
+    chance = random.Random(f"hostile {name}")
+    for size in range(len(good)):
+        outcome(decode, good[:size])
+        outcome(decode, good[:size] + bytes(len(good) - size))
+        for bits in (0x01, 0x02, 0x10, 0x80, 0xFF):
+            outcome(decode, good[:size] + bytes([good[size] ^ bits]) + good[size + 1 :])
+    for _ in range(300):
+        outcome(decode, chance.randbytes(chance.randrange(100)))
+        position = chance.randrange(len(good))
+        outcome(decode, good[:position] + chance.randbytes(9) + good[position + 9 :])
+
+
+# Decoders of items with a fixed or self-declared size: no cut of them may be taken for a whole one.
+WHOLE = ["record", "record with IPv6", "record with CRC property", "record without checks", "CRC property", "host"]
+WHOLE += ["offset id", "unique id", "batch queue unit", "extension unit", "checkpoint", "report", "chunk header"]
+WHOLE += ["envelope", "epoch file", "JSON", "topics", "consumer offsets", "blank", "file name", "index file name"]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_no_truncation_is_accepted(name: str) -> None:
+    """A cut item is never read as a whole one."""
+    decode, good = DECODERS[name]
+    good = good[:8] if name == "blank" else good
+    # Without its last newline an epoch file has another checksum; with all zeros behind it a checkpoint is whole.
+    for size in range(len(good)):
+        assert outcome(decode, good[:size]) is not None, size
+
+
+CHECKED = ["record with CRC property", "envelope", "epoch file"]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_no_flip_is_accepted_where_a_checksum_covers_it(name: str) -> None:
+    """A checksum finds every flipped byte of what it covers."""
+    decode, good = DECODERS[name]
+    end = len(good) - 20 if name.startswith("record") else len(good)
+    for position in range(end):
+        for bits in (0x01, 0x80, 0xFF):
+            assert outcome(decode, good[:position] + bytes([good[position] ^ bits]) + good[position + 1 :]) is not None
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "position"),
+    [
+        (config_json.loads, '{"a":{0:1,1:x}}', 12),
+        (config_json.loads, '{"a":"b",c:1}', 9),
+        (config_json.loads, "", 0),
+        (config_json.loads, '{"a":', 5),
+    ],
+)
+def test_json_errors_are_placed_in_the_original_text(decode: Callable[[str], object], data: str, position: int) -> None:
+    """Quoting integer keys first does not move the position of a mistake."""
+    with pytest.raises(BadField) as caught:
+        decode(data)
+    assert caught.value.position == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"a":' + "9" * 100_000 + "}",
+        '{"a":NaN}',
+        '{"a":Infinity}',
+        '"' + '\\"' * 200_000,
+        "{" + " " * 200_000,
+        "{," * 100_000,
+    ],
+    ids=lambda text: text[:6],
+)
+def test_expensive_json_is_refused_quickly(text: str) -> None:
+    """Deep nesting, endless numbers and unfinished strings are refused in time linear in their size."""
+    with pytest.raises(FormatError):
+        config_json.loads(text)

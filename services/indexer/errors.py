@@ -10,13 +10,6 @@ class IndexerError(Exception):
     """Base of all of them."""
 
 
-class MalformedRequest(IndexerError):
-    """The bytes are not valid protobuf for their type, or a field has the wrong wire type."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"malformed request: {reason}")
-
-
 class RequestRefused(IndexerError):
     """Base: a field of the request is at fault. Nothing was changed."""
 
@@ -96,6 +89,18 @@ class DependencyUnavailable(IndexerError):
         self.service, self.reason = service, reason
 
 
+class LogEndsEarlier(DependencyUnavailable):
+    """The log ends before a record that is indexed: it lost its tail, and the indexes have yet to follow."""
+
+
+class TopicNotFound(IndexerError):
+    """No message of this topic is indexed."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} has no messages and never had")
+        self.topic = topic
+
+
 class RecordDamaged(IndexerError):
     """Stored bytes fail their check. Needs a replica or a person, not a retry."""
 
@@ -109,14 +114,7 @@ class NotARecord(IndexerError):
 
     def __init__(self, physical_offset: int) -> None:
         super().__init__(f"no record starts at physical offset {physical_offset}")
-        self.physical_offset = physical_offset
-
-
-class Recovering(IndexerError):
-    """The service has not finished its start."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is still recovering its files")
+        self.value = physical_offset
 
 
 class Stopping(IndexerError):

@@ -52,7 +52,7 @@ class FlushLoop:
         self._page_count_min = page_count_min
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
-        self._truncated_count = 0
+        self._history_change_count = 0
         self._turn = asyncio.Lock()
         self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
 
@@ -77,8 +77,8 @@ class FlushLoop:
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
         """Do one round. After a thorough one everything entered before the call is durable and written down."""
         async with self._turn:
-            truncated_count = self._reput.truncated_count
-            is_thorough = is_thorough or truncated_count != self._truncated_count
+            history_change_count = self._reput.history_change_count
+            is_thorough = is_thorough or history_change_count != self._history_change_count
             end, time_ms, epoch = (
                 self._reput.indexed_physical_offset,
                 self._reput.last_store_time_ms,
@@ -94,8 +94,8 @@ class FlushLoop:
                 raise
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1
-            if is_thorough and truncated_count == self._reput.truncated_count:
-                self._truncated_count = truncated_count
+            if is_thorough and history_change_count == self._reput.history_change_count:
+                self._history_change_count = history_change_count
                 await self._write_down(end, time_ms, epoch, is_clean=is_clean)
 
     async def _round(self) -> None:

@@ -50,7 +50,7 @@ class IndexerStatistics:
     applied_records_total: int
     sync_rounds_total: int
     gaps_total: int
-    truncations_total: int
+    history_changes_total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,5 +197,5 @@ class Indexer:
             applied_records_total=reput.applied_record_count,
             sync_rounds_total=self.flush.sync_round_count,
             gaps_total=reput.gap_count,
-            truncations_total=reput.truncated_count,
+            history_changes_total=reput.history_change_count,
         )

@@ -17,14 +17,14 @@ class LongPolls:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._waiters: dict[tuple[str, int], set[asyncio.Future[None]]] = {}
-        self._is_closed = False
+        self.is_closed = False
+        """Whether the service stops: whoever begins something long asks first."""
         self.count = 0
         """How many wait now."""
 
     async def wait(self, topic: str, queue_id: int, timeout_s: float) -> None:
         """Wait until the queue has grown, or for this time. Raises WindowFull when too many wait, and Stopping."""
-        if self._is_closed:
-            raise Stopping
+        self.check_open()
         if self.count >= self._count_max:
             raise WindowFull("waiting pulls", limit=self._count_max)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -38,7 +38,11 @@ class LongPolls:
             waiters.discard(waiter)
             if not waiters and self._waiters.get((topic, queue_id)) is waiters:
                 del self._waiters[topic, queue_id]
-        if self._is_closed:
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise Stopping after `close`."""
+        if self.is_closed:
             raise Stopping
 
     def wake(self, queues: list[tuple[str, int]]) -> None:
@@ -50,5 +54,5 @@ class LongPolls:
 
     def close(self) -> None:
         """End all waits, now and from now on, with Stopping."""
-        self._is_closed = True
+        self.is_closed = True
         self.wake(list(self._waiters))

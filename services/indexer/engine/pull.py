@@ -87,6 +87,7 @@ class Puller:
         deadline_s = time_s() + wait_s
         is_stepped = False
         while True:
+            self._polls.check_open()
             result = await self._pull_once(query)
             left_s = deadline_s - time_s()
             if left_s <= 0 or not self._is_at_end(query, result):

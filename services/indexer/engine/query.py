@@ -10,6 +10,7 @@ Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from services.indexer.engine.page_token import decode_token, encode_token
 from services.indexer.engine.record_reader import FoundRecords, join, select
 from services.indexer.engine.record_view import RecordView, view_record
 from services.indexer.engine.time_search import first_at_or_after
-from services.indexer.errors import BadArgument, BadPageToken, MessageNotFound, NotARecord
+from services.indexer.errors import BadArgument, BadPageToken, LogEndsEarlier, MessageNotFound, NotARecord
 
 CANDIDATE_COUNT = 256
 """Records that a step of a key query reads at most."""
@@ -145,7 +146,7 @@ class QueryEngine:
             if cursor is None:
                 return Page(page.found())
         file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
-        token = encode_token("key", query.arguments, _KEY_POSITION, below, file.encode(), entry)
+        token = encode_token("key", query.arguments, _KEY_POSITION.pack(below, file.encode(), entry))
         return Page(page.found(), token)
 
     async def _take(
@@ -169,7 +170,7 @@ class QueryEngine:
         """Return the messages of the time range by queue id and queue offset. Raises as `by_key`."""
         first_queue_id, resume = -1, None
         if page_token:
-            first_queue_id, resume = map(int, decode_token("time", query.arguments, _TIME_POSITION, page_token))
+            first_queue_id, resume = _unpack(_TIME_POSITION, decode_token("time", query.arguments, page_token))
         page = PageBuilder(page_size, self._page_size_bytes_max)
         for queue_id in self._queues.queue_ids(query.topic):
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
@@ -182,7 +183,7 @@ class QueryEngine:
                 start = await first_at_or_after(queue, self._records, query.start_time_ms)
             end = await self._take_range(query, queue, start, page)
             if page.is_full:
-                return Page(page.found(), encode_token("time", query.arguments, _TIME_POSITION, queue_id, end))
+                return Page(page.found(), encode_token("time", query.arguments, _TIME_POSITION.pack(queue_id, end)))
         return Page(page.found())
 
     async def _take_range(self, query: TimeQuery, queue: ConsumeQueue, queue_offset: int, page: "PageBuilder") -> int:
@@ -210,7 +211,7 @@ class QueryEngine:
             raise BadArgument(error.reason, field="message_id", value=message_id[:100]) from error
         try:
             block = await self._records.read(np.array([physical_offset], np.int64))
-        except NotARecord:
+        except (NotARecord, LogEndsEarlier):
             raise MessageNotFound(message_id) from None
         if block.sizes[0]:
             view = view_record(block.records, int(block.positions[0]), int(block.sizes[0]))
@@ -241,11 +242,12 @@ def _matches(view: RecordView, query: KeyQuery, topic: bytes) -> bool:
 
 
 def _decode_key_position(query: KeyQuery, token: str) -> tuple[int, IndexCursor | None]:
-    below, file, entry = decode_token("key", query.arguments, _KEY_POSITION, token)
-    assert isinstance(below, int)
-    assert isinstance(file, bytes)
-    assert isinstance(entry, int)
-    if below < 0 or entry < 0:
-        raise BadPageToken("is not one that this query returned")
+    below, file, entry = _unpack(_KEY_POSITION, decode_token("key", query.arguments, token))
     name = file.rstrip(b"\0").decode("ascii", "replace")
     return below, IndexCursor(name, entry) if name else None
+
+
+def _unpack(layout: struct.Struct, position: bytes) -> tuple[Any, ...]:
+    if len(position) != layout.size:
+        raise BadPageToken("is not one that this query returned")
+    return layout.unpack(position)

@@ -58,8 +58,8 @@ class ReputLoop:
     ) -> None:
         self.state = ReputState.RECOVERING
         self.indexed_physical_offset = 0
-        self.truncated_count = 0
-        """How often entered records were taken back; FlushLoop compares it, to write progress after such a change."""
+        self.history_change_count = 0
+        """How often the log turned out to have another history; FlushLoop writes progress after each change."""
         self.epoch = 0
         self.confirmed_physical_offset = 0
         self.applied_record_count = 0
@@ -159,7 +159,7 @@ class ReputLoop:
         """Agree on where the histories part; False if the records to enter next lie before the stream's."""
         common_end = min(self.indexed_physical_offset, handshake.common_end_physical_offset)
         if handshake.epoch != self.epoch or common_end < self.indexed_physical_offset:
-            self.truncated_count += 1
+            self.history_change_count += 1
         if common_end < self.indexed_physical_offset:
             _log.warning("the log lost its tail: dropping what was indexed from %d on", common_end)
             self._queues.truncate(common_end)

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the Indexer: `python -m services.indexer --data-dir DIR --commitlog-target HOST:PORT`."""
+
+import sys
+
+from libs.runtime import process
+from services.indexer.bootstrap import Service, Settings
+
+if __name__ == "__main__":
+    sys.exit(process.main(sys.argv[1:], section="indexer", settings_class=Settings, build=Service))

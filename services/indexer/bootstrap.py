@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Indexer's composition: settings, file system, the CommitLog's channel, engine, servicers and server.
+
+The only file of the service that names the real file system and clock. The service is ready when its own files are
+recovered: while the CommitLog can't be reached it answers what needs no records, the rest fails with
+DEPENDENCY_UNAVAILABLE, and GetStatus says CONNECTING.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from reput.indexer.v1 import (
+    consumer_offset_service_pb2,
+    index_service_pb2,
+    query_service_pb2,
+    queue_service_pb2,
+    scan_service_pb2,
+)
+
+from libs.formats.limits import MIB
+from libs.machine.clock import SystemClock
+from libs.machine.posix_fs import PosixFs
+from libs.runtime.errors import ConfigError
+from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.process import Shell
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.indexer import Indexer
+from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
+from services.indexer.rpc.error_table import ERROR_TABLE
+from services.indexer.rpc.index_servicer import IndexServicer
+from services.indexer.rpc.log_tail import LogTail
+from services.indexer.rpc.query_servicer import QueryServicer
+from services.indexer.rpc.queue_servicer import QueueServicer
+from services.indexer.rpc.record_source import LogRecords
+from services.indexer.rpc.scan_servicer import ScanServicer
+
+REQUEST_SIZE_BYTES_MAX = 16 * MIB
+"""A partition with many ranges or keys is the largest request."""
+
+RESPONSE_SIZE_BYTES_MAX = 64 * MIB
+"""Bound of what the CommitLog may answer at once; it answers far less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the Indexer process."""
+
+    engine: IndexerConfig = field(default_factory=IndexerConfig)
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7102))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7202))
+
+
+class Service:
+    """The Indexer as the process shell runs it."""
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        config = settings.engine
+        self._channel, metadata = _commitlog(config, shell)
+        timeout_s = config.commitlog_timeout_ms / 1000
+        self.indexer = Indexer(
+            config,
+            PosixFs(),
+            SystemClock(),
+            source=LogTail(
+                self._channel,
+                record_count_max=config.dispatch_record_count_max,
+                timeout_s=timeout_s,
+                metadata=metadata,
+            ),
+            records=LogRecords(self._channel, timeout_s=timeout_s, metadata=metadata),
+        )
+        shell.telemetry.observe("index", self.indexer.statistics)
+        self.server = GrpcServer(
+            settings.server,
+            errors=ERROR_TABLE,
+            telemetry=shell.telemetry,
+            request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
+        )
+        for module, servicer in (
+            (queue_service_pb2, QueueServicer(self.indexer, stream_count_max=config.stream_count_max)),
+            (query_service_pb2, QueryServicer(self.indexer)),
+            (scan_service_pb2, ScanServicer(self.indexer)),
+            (consumer_offset_service_pb2, ConsumerOffsetServicer(self.indexer)),
+            (index_service_pb2, IndexServicer(self.indexer)),
+        ):
+            (descriptor,) = module.DESCRIPTOR.services_by_name.values()
+            self.server.add_service(descriptor, servicer)
+
+    async def open(self) -> None:
+        """Recover the files and begin to follow the log."""
+        await asyncio.to_thread(self.indexer.open)
+        self.indexer.start()
+
+    async def drain(self) -> None:
+        """End waiting pulls and streams."""
+        self.indexer.drain()
+
+    async def close(self) -> None:
+        """Make everything durable and let go of the CommitLog."""
+        try:
+            await self.indexer.close()
+        finally:
+            await self._channel.close()
+
+
+def _commitlog(config: IndexerConfig, shell: Shell) -> tuple[grpc.aio.Channel, tuple[tuple[str, str], ...]]:
+    """A channel to the CommitLog and what every call to it carries. Raises ConfigError for an unreadable file."""
+    authorities = _read(config.commitlog_tls_ca_file)
+    token = _read(config.commitlog_token_file)
+    metadata = (("authorization", f"Bearer {token.decode().strip()}"),) if token is not None else ()
+    options = [("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX)]
+    interceptors = shell.telemetry.client_interceptors()
+    target = config.commitlog_target
+    if authorities is None:
+        return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors), metadata
+    credentials = grpc.ssl_channel_credentials(
+        authorities, _read(config.commitlog_tls_key_file), _read(config.commitlog_tls_certificate_file)
+    )
+    return grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors), metadata
+
+
+def _read(file: Path | None) -> bytes | None:
+    try:
+        return None if file is None else file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error

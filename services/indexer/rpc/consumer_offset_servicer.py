@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumerOffsetService over the engine's consumer offsets."""
+
+from reput.indexer.v1 import consumer_offset_service_pb2 as messages
+
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.page_token import decode_token, encode_token
+from services.indexer.engine.time_search import first_at_or_after
+from services.indexer.errors import BadArgument, ConsumerOffsetNotFound, TopicNotFound
+from services.indexer.rpc import requests
+
+OFFSET_COUNT_MAX = 1_000
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+
+
+class ConsumerOffsetServicer:
+    """Answers the four calls."""
+
+    def __init__(self, indexer: Indexer) -> None:
+        self._indexer = indexer
+
+    async def CommitConsumerOffset(
+        self, request: messages.CommitConsumerOffsetRequest, _: object
+    ) -> messages.CommitConsumerOffsetResponse:
+        """Keep a group's offsets; of two for the same queue the last counts."""
+        group = requests.group(request.group)
+        count = len(request.offsets)
+        if not 1 <= count <= OFFSET_COUNT_MAX:
+            reason = f"must be 1 to {OFFSET_COUNT_MAX}"
+            raise BadArgument(reason, field="offsets", value=count, limit=OFFSET_COUNT_MAX if count else 1)
+        offsets: dict[tuple[str, int], int] = {}
+        for index, offset in enumerate(request.offsets):
+            path = f"offsets[{index}]"
+            topic = requests.topic(offset.topic, f"{path}.topic")
+            queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
+            offsets[topic, queue_id] = requests.not_negative(offset.queue_offset, f"{path}.queue_offset")
+        self._indexer.offsets.commit(group, offsets)
+        return messages.CommitConsumerOffsetResponse()
+
+    async def GetConsumerOffset(
+        self, request: messages.GetConsumerOffsetRequest, _: object
+    ) -> messages.GetConsumerOffsetResponse:
+        """The offset of a group in one queue."""
+        group, topic = requests.group(request.group), requests.topic(request.topic)
+        queue_id = requests.queue_id(request.queue_id)
+        queue_offset = self._indexer.offsets.find(group, topic, queue_id)
+        if queue_offset is None:
+            raise ConsumerOffsetNotFound(group, topic, queue_id)
+        return messages.GetConsumerOffsetResponse(offset=self._offset(topic, queue_id, queue_offset))
+
+    async def ResetConsumerOffset(
+        self, request: messages.ResetConsumerOffsetRequest, _: object
+    ) -> messages.ResetConsumerOffsetResponse:
+        """Move a group in all queues of a topic. Synced before the answer."""
+        group, topic = requests.group(request.group), requests.topic(request.topic)
+        to = request.WhichOneof("to")
+        if to is None:
+            raise BadArgument("one of earliest, latest and time must be set", field="to")
+        if to != "time" and not getattr(request, to):
+            raise BadArgument("must be true or absent", field=to, value=False, limit=True)
+        time_ms = requests.time_ms(request, "time")
+        table = self._indexer.queues
+        offsets: dict[tuple[str, int], int] = {}
+        for queue_id in table.queue_ids(topic):
+            queue = table.find(topic, queue_id)
+            assert queue is not None
+            if time_ms is not None:
+                offsets[topic, queue_id] = await first_at_or_after(queue, self._indexer.records, time_ms)
+            else:
+                offsets[topic, queue_id] = queue.min_queue_offset if to == "earliest" else queue.max_queue_offset
+        if not offsets:
+            raise TopicNotFound(topic)
+        self._indexer.offsets.commit(group, offsets)
+        await self._indexer.offsets.save()
+        return messages.ResetConsumerOffsetResponse(
+            offsets=[self._offset(topic, queue_id, value) for (_, queue_id), value in sorted(offsets.items())]
+        )
+
+    async def ListConsumerGroups(
+        self, request: messages.ListConsumerGroupsRequest, _: object
+    ) -> messages.ListConsumerGroupsResponse:
+        """A page of groups; the token is the last group of the page before."""
+        page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        last = decode_token("groups", (), request.page_token).decode("utf-8", "replace") if request.page_token else ""
+        names = [name for name in self._indexer.offsets.groups() if name > last]
+        groups = [
+            messages.ConsumerGroup(
+                group=name, offsets=[self._offset(*offset) for offset in self._indexer.offsets.offsets_of(name)]
+            )
+            for name in names[:page_size]
+        ]
+        token = encode_token("groups", (), groups[-1].group.encode()) if len(names) > page_size else ""
+        return messages.ListConsumerGroupsResponse(groups=groups, next_page_token=token)
+
+    def _offset(self, topic: str, queue_id: int, queue_offset: int) -> messages.ConsumerOffset:
+        queue = self._indexer.queues.find(topic, queue_id)
+        end = 0 if queue is None else queue.max_queue_offset
+        return messages.ConsumerOffset(
+            topic=topic, queue_id=queue_id, queue_offset=queue_offset, lag=max(0, end - queue_offset)
+        )

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each of the Indexer's errors travels. The shell has its own table for the rest."""
+
+import grpc
+
+from libs.runtime.grpc_errors import ErrorRow, ErrorTable
+from services.indexer.errors import (
+    BadArgument,
+    BadPageToken,
+    BadTopicName,
+    ConsumerOffsetNotFound,
+    DependencyUnavailable,
+    MessageNotFound,
+    NotARecord,
+    OffsetBeyondEnd,
+    OffsetTrimmed,
+    QueueNotFound,
+    RecordDamaged,
+    Stopping,
+    TopicNotFound,
+    WindowFull,
+)
+
+_CODES = grpc.StatusCode
+
+ERROR_TABLE: ErrorTable = {
+    BadArgument: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_ARGUMENT", ("field", "value", "limit")),
+    BadTopicName: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_TOPIC_NAME", ("field", "value", "limit")),
+    BadPageToken: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", ("field",)),
+    OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("field", "value", "max")),
+    OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("field", "value", "min")),
+    TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
+    QueueNotFound: ErrorRow(_CODES.NOT_FOUND, "QUEUE_NOT_FOUND", ("topic", "queue_id")),
+    MessageNotFound: ErrorRow(_CODES.NOT_FOUND, "MESSAGE_NOT_FOUND", ("message_id",)),
+    ConsumerOffsetNotFound: ErrorRow(_CODES.NOT_FOUND, "CONSUMER_OFFSET_NOT_FOUND", ("group", "topic", "queue_id")),
+    WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),
+    DependencyUnavailable: ErrorRow(_CODES.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE", ("service",), retry_after_ms=1_000),
+    RecordDamaged: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
+    NotARecord: ErrorRow(_CODES.DATA_LOSS, "NOT_A_RECORD", ("value",)),
+    Stopping: ErrorRow(_CODES.UNAVAILABLE, "STOPPING"),
+}

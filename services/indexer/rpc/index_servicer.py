@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexService: the state of the indexes, and trimming for the Janitor."""
+
+import importlib.metadata
+
+from reput.indexer.v1 import index_service_pb2 as messages
+
+from services.indexer.engine.indexer import Indexer
+from services.indexer.rpc import requests
+from services.indexer.rpc.responses import timestamp
+
+VERSION = importlib.metadata.version("reput-server")
+
+
+class IndexServicer:
+    """Answers the two calls."""
+
+    def __init__(self, indexer: Indexer) -> None:
+        self._indexer = indexer
+
+    async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
+        """How far the indexes are."""
+        indexer, reput = self._indexer, self._indexer.reput
+        return messages.GetStatusResponse(
+            state=messages.ReputState.ValueType(reput.state),
+            indexed_physical_offset=reput.indexed_physical_offset,
+            flushed_physical_offset=indexer.flush.flushed_physical_offset,
+            confirmed_physical_offset=reput.confirmed_physical_offset,
+            min_physical_offset=indexer.queues.min_physical_offset,
+            epoch=reput.epoch,
+            queue_count=indexer.queues.queue_count,
+            index_file_count=indexer.index.file_count,
+            index_entry_count=indexer.index.entry_count,
+            applied_record_count=reput.applied_record_count,
+            last_store_time=timestamp(reput.last_store_time_ms or None),
+            last_error=reput.last_error,
+            start_time=timestamp(indexer.start_time_ms),
+            version=VERSION,
+        )
+
+    async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
+        """Forget old records."""
+        trimmed = self._indexer.trim(requests.not_negative(request.min_physical_offset, "min_physical_offset"))
+        return messages.TrimToResponse(
+            deleted_queue_file_count=trimmed.queue_file_count,
+            deleted_index_file_count=trimmed.index_file_count,
+            freed_bytes=trimmed.freed_bytes,
+        )

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogTail: the CommitLog's dispatch stream as the engine's LogSource.
+
+One step is in memory at a time: the stream is read when the engine is done with the step before, and HTTP/2's flow
+control holds the log back. The log sends a heartbeat every second, so silence means that it is gone.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import grpc
+from reput.commitlog.v1 import log_service_pb2 as messages
+
+from libs.formats import dispatch_columns
+from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.errors import FormatError
+from services.indexer.engine.log_source import ProgressReport
+from services.indexer.errors import DependencyUnavailable, Inapplicable
+from services.indexer.rpc.commitlog_errors import SERVICE, commitlog_errors
+
+LOG_SERVICE = "/reput.commitlog.v1.LogService/"
+
+
+class LogTail:
+    """LogSource over gRPC. `metadata` goes with every call."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        record_count_max: int,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self._record_count_max = record_count_max
+        self._timeout_s = timeout_s
+        self._metadata = tuple(metadata)
+        self._dispatch: Any = channel.unary_stream(
+            LOG_SERVICE + "Dispatch", request_serializer=messages.DispatchRequest.SerializeToString
+        )
+        self._report: Any = channel.unary_unary(
+            LOG_SERVICE + "ReportProgress", request_serializer=messages.ReportProgressRequest.SerializeToString
+        )
+
+    async def follow(
+        self, start_physical_offset: int, epoch: int
+    ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
+        """See LogSource. A step that is no dispatch response raises Inapplicable: trying again would not help."""
+        request = messages.DispatchRequest(
+            start_physical_offset=start_physical_offset, epoch=epoch, record_count_max=self._record_count_max
+        )
+        position = start_physical_offset
+        with commitlog_errors():
+            call = self._dispatch(request, metadata=self._metadata)
+            try:
+                while True:
+                    try:
+                        async with asyncio.timeout(self._timeout_s):
+                            data = await call.read()
+                    except TimeoutError:
+                        raise DependencyUnavailable(SERVICE, f"silent for {self._timeout_s} s") from None
+                    if data is grpc.aio.EOF:
+                        raise DependencyUnavailable(SERVICE, "the dispatch stream has ended")
+                    try:
+                        step = dispatch_columns.decode(data)
+                    except FormatError as error:
+                        raise Inapplicable(f"malformed step: {error}", physical_offset=position) from error
+                    if isinstance(step, DispatchBatch):
+                        position = step.end_physical_offset
+                    yield step
+            finally:
+                call.cancel()
+
+    async def report(self, report: ProgressReport) -> None:
+        """See LogSource."""
+        request = messages.ReportProgressRequest(
+            indexed_physical_offset=report.indexed_physical_offset,
+            flushed_physical_offset=report.flushed_physical_offset,
+            queue_flushed_time_ms=report.queue_flushed_time_ms,
+            index_flushed_time_ms=report.index_flushed_time_ms,
+            epoch=report.epoch,
+        )
+        with commitlog_errors():
+            await self._report(request, timeout=self._timeout_s, metadata=self._metadata)

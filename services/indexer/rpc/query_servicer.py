@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueryService over the engine's queries. Answers are put together as bytes."""
+
+from reput.indexer.v1 import query_service_pb2 as messages
+
+from libs.formats.protobuf_wire import int_field
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.query import KeyQuery, Page, TimeQuery
+from services.indexer.rpc import requests
+from services.indexer.rpc.responses import messages_field, text_field
+
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 64, 1_024
+MESSAGES, NEXT_PAGE_TOKEN, INDEXED = 1, 2, 3  # fields of QueryByKeyResponse and QueryByTimeResponse
+MESSAGE = 1  # field of QueryByIdResponse
+
+
+class QueryServicer:
+    """Answers the three calls."""
+
+    def __init__(self, indexer: Indexer) -> None:
+        self._indexer = indexer
+
+    async def QueryByKey(self, request: messages.QueryByKeyRequest, _: object) -> bytes:
+        """A page of messages with a key, newest first."""
+        start_ms, end_ms = requests.time_range(request)
+        query = KeyQuery(requests.topic(request.topic), requests.key(request.key), start_ms, end_ms)
+        page_size = _page_size(request.page_size)
+        indexed = self._indexer.reput.indexed_physical_offset
+        page = await self._indexer.queries.by_key(query, page_size=page_size, page_token=request.page_token)
+        return _page(page, indexed)
+
+    async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
+        """A page of messages by store time."""
+        start_ms, end_ms = requests.time_range(request)
+        queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
+        query = TimeQuery(requests.topic(request.topic), queue_id, start_ms, end_ms)
+        page_size = _page_size(request.page_size)
+        indexed = self._indexer.reput.indexed_physical_offset
+        page = await self._indexer.queries.by_time(query, page_size=page_size, page_token=request.page_token)
+        return _page(page, indexed)
+
+    async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
+        """The message with an id."""
+        if request.topic:
+            topic, unique_id = requests.topic(request.topic), requests.key(request.message_id, "message_id")
+            found = await self._indexer.queries.by_unique_id(topic, unique_id)
+        else:
+            found = await self._indexer.queries.by_offset_id(request.message_id)
+        return messages_field(found, MESSAGE)
+
+
+def _page_size(value: int) -> int:
+    return requests.clamped(value, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+
+
+def _page(page: Page, indexed_physical_offset: int) -> bytes:
+    return b"".join(
+        (
+            messages_field(page.found, MESSAGES),
+            text_field(NEXT_PAGE_TOKEN, page.next_page_token),
+            int_field(INDEXED, indexed_physical_offset),
+        )
+    )

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueService over the engine's queues and pulls. Answers with messages are put together as bytes."""
+
+import struct
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from reput.indexer.v1 import queue_service_pb2 as messages
+
+from libs.formats.limits import MIB
+from libs.formats.protobuf_wire import int_field
+from services.indexer.engine.consume_queue import ConsumeQueue
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.page_token import decode_token, encode_token
+from services.indexer.engine.pull import PullQuery, PullResult, PullStatus
+from services.indexer.engine.record_reader import store_times_ms
+from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.engine.time_search import first_at_or_after, last_at_or_before
+from services.indexer.errors import BadArgument, BadPageToken, QueueNotFound, WindowFull
+from services.indexer.rpc import requests
+from services.indexer.rpc.responses import messages_field, timestamp
+
+PULL_COUNT_DEFAULT, SUBSCRIBE_COUNT_DEFAULT, COUNT_MAX = 32, 256, 4_096
+PULL_SIZE_DEFAULT, SUBSCRIBE_SIZE_DEFAULT, SIZE_MAX = MIB // 4, MIB, 8 * MIB
+WAIT_MAX_S = 30.0
+HEARTBEAT_S = 5.0
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+PULL_MESSAGES, SUBSCRIBE_MESSAGES = 2, 2  # fields of PullResponse and SubscribeResponse
+
+_QUEUE_ID = struct.Struct(">i")
+
+# What a stream says about a queue that is not there yet, or not where the reader thinks.
+_STREAM_STATUSES = {
+    PullStatus.NO_MATCHED_LOGIC_QUEUE: PullStatus.OFFSET_OVERFLOW_BADLY,
+    PullStatus.NO_MESSAGE_IN_QUEUE: PullStatus.OFFSET_OVERFLOW_BADLY,
+    PullStatus.OFFSET_FOUND_NULL: PullStatus.MESSAGE_WAS_REMOVING,
+}
+
+
+class QueueServicer:
+    """Answers the five calls."""
+
+    def __init__(self, indexer: Indexer, *, stream_count_max: int) -> None:
+        self._indexer = indexer
+        self._stream_count_max = stream_count_max
+        self._stream_count = 0
+
+    async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
+        """Read messages, waiting for the first one if asked to."""
+        query = PullQuery(
+            topic=requests.topic(request.topic),
+            queue_id=requests.queue_id(request.queue_id),
+            queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
+            message_count_max=requests.clamped(
+                request.message_count_max, "message_count_max", default=PULL_COUNT_DEFAULT, most=COUNT_MAX
+            ),
+            size_bytes_max=requests.clamped(
+                request.size_bytes_max, "size_bytes_max", default=PULL_SIZE_DEFAULT, most=SIZE_MAX
+            ),
+            tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
+        )
+        result = await self._indexer.puller.pull(query, wait_s=requests.wait_s(request, "wait", most_s=WAIT_MAX_S))
+        return b"".join(
+            (
+                int_field(1, result.status),
+                messages_field(result.found, PULL_MESSAGES),
+                int_field(3, result.next_queue_offset),
+                int_field(4, result.min_queue_offset),
+                int_field(5, result.max_queue_offset),
+            )
+        )
+
+    async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
+        """Pull again and again; each answer waits until the reader took the one before."""
+        query = PullQuery(
+            topic=requests.topic(request.topic),
+            queue_id=requests.queue_id(request.queue_id),
+            queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
+            message_count_max=requests.clamped(
+                request.message_count_max, "message_count_max", default=SUBSCRIBE_COUNT_DEFAULT, most=COUNT_MAX
+            ),
+            size_bytes_max=requests.clamped(
+                request.size_bytes_max, "size_bytes_max", default=SUBSCRIBE_SIZE_DEFAULT, most=SIZE_MAX
+            ),
+            tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
+        )
+        if self._stream_count >= self._stream_count_max:
+            raise WindowFull("subscriptions", limit=self._stream_count_max)
+        self._stream_count += 1
+        try:
+            while True:
+                result = await self._indexer.puller.pull(query, wait_s=HEARTBEAT_S)
+                yield _subscribe_response(query, result)
+                query = replace(query, queue_offset=result.next_queue_offset)
+        finally:
+            self._stream_count -= 1
+
+    async def GetOffsetByTime(
+        self, request: messages.GetOffsetByTimeRequest, _: object
+    ) -> messages.GetOffsetByTimeResponse:
+        """Search by store time."""
+        queue = self._queue(request.topic, request.queue_id)
+        time_ms = requests.time_ms(request, "time")
+        if time_ms is None:
+            raise BadArgument("is missing", field="time")
+        if request.boundary not in messages.Boundary.values():
+            raise BadArgument("is unknown", field="boundary", value=request.boundary)
+        is_upper = request.boundary == messages.BOUNDARY_UPPER
+        search = last_at_or_before if is_upper else first_at_or_after
+        return messages.GetOffsetByTimeResponse(queue_offset=await search(queue, self._indexer.records, time_ms))
+
+    async def GetQueueRange(self, request: messages.GetQueueRangeRequest, _: object) -> messages.GetQueueRangeResponse:
+        """The bounds of a queue and the times at its ends."""
+        queue = self._queue(request.topic, request.queue_id)
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        times: list[int | None] = [None, None]
+        for index, queue_offset in enumerate((low, high - 1) if low < high else ()):
+            units = queue.read(queue_offset, 1)
+            if len(units.physical_offsets):
+                found = await store_times_ms(self._indexer.records, units.physical_offsets, units.record_sizes)
+                times[index] = found[0]
+        entry = messages.Queue(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            min_queue_offset=low,
+            max_queue_offset=high,
+            first_store_time=timestamp(times[0]),
+            last_store_time=timestamp(times[1]),
+        )
+        return messages.GetQueueRangeResponse(queue=entry)
+
+    async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
+        """A page of queues; the token is the last queue of the page before."""
+        if request.topic:
+            requests.topic(request.topic)
+        page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        arguments = (request.topic,)
+        last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
+        table = self._indexer.queues
+        entries: list[messages.Queue] = []
+        for topic in [request.topic] if request.topic else table.topics():
+            if last is not None and topic < last[0]:
+                continue
+            for queue_id in table.queue_ids(topic):
+                queue = table.find(topic, queue_id)
+                if queue is None or (last is not None and (topic, queue_id) <= last):
+                    continue
+                if len(entries) == page_size:
+                    position = _QUEUE_ID.pack(entries[-1].queue_id) + entries[-1].topic.encode()
+                    token = encode_token("queues", arguments, position)
+                    return messages.ListQueuesResponse(queues=entries, next_page_token=token)
+                entries.append(
+                    messages.Queue(
+                        topic=topic,
+                        queue_id=queue_id,
+                        min_queue_offset=queue.min_queue_offset,
+                        max_queue_offset=queue.max_queue_offset,
+                    )
+                )
+        return messages.ListQueuesResponse(queues=entries)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._indexer.queues.find(requests.topic(topic), requests.queue_id(queue_id))
+        if queue is None or queue.max_queue_offset == 0:
+            raise QueueNotFound(topic, queue_id)
+        return queue
+
+
+def _subscribe_response(query: PullQuery, result: PullResult) -> bytes:
+    status = _STREAM_STATUSES.get(result.status, result.status)
+    if result.next_queue_offset == query.queue_offset == result.max_queue_offset:
+        status = PullStatus.OFFSET_OVERFLOW_ONE
+    return b"".join(
+        (
+            int_field(1, status),
+            messages_field(result.found, SUBSCRIBE_MESSAGES),
+            int_field(3, result.next_queue_offset),
+            int_field(4, result.max_queue_offset),
+        )
+    )
+
+
+def _decode_position(position: bytes) -> tuple[str, int]:
+    if len(position) < _QUEUE_ID.size:
+        raise BadPageToken("is not one that this list returned")
+    return position[_QUEUE_ID.size :].decode("utf-8", "replace"), _QUEUE_ID.unpack_from(position)[0]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of request fields: every value from outside passes here before the engine sees it.
+
+Each check returns the value as the engine wants it and raises BadArgument or BadTopicName, which name the field, what
+was sent and the nearest value that would have been taken.
+"""
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from libs.formats.limits import GROUP_SIZE_BYTES_MAX, INT64_MAX
+from services.indexer.engine.names import QUEUE_ID_MAX, TOPIC_SIZE_BYTES_MAX, is_group, is_topic
+from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS
+from services.indexer.errors import BadArgument, BadTopicName
+
+TEXT_SHOWN = 100
+NANOS_MAX = 999_999_999
+SECONDS_MIN, SECONDS_MAX = -62_135_596_800, 253_402_300_799  # the years 1 to 9999, protobuf's range
+DURATION_SECONDS_MAX = 315_576_000_000
+
+
+def topic(name: str, field: str = "topic") -> str:
+    """A topic name."""
+    if not is_topic(name):
+        reason = f"must be 1 to {TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, % and |"
+        raise BadTopicName(reason, field=field, value=name[:TEXT_SHOWN], limit=TOPIC_SIZE_BYTES_MAX)
+    return name
+
+
+def group(name: str) -> str:
+    """A consumer group's name."""
+    if not is_group(name):
+        reason = f"must be 1 to {GROUP_SIZE_BYTES_MAX} bytes of letters, digits, _, -, % and |"
+        raise BadArgument(reason, field="group", value=name[:TEXT_SHOWN], limit=GROUP_SIZE_BYTES_MAX)
+    return name
+
+
+def not_negative(value: int, field: str, limit: int = INT64_MAX) -> int:
+    """A number from 0 to `limit`."""
+    if not 0 <= value <= limit:
+        raise BadArgument(f"must be from 0 to {limit}", field=field, value=value, limit=0 if value < 0 else limit)
+    return value
+
+
+def queue_id(value: int, field: str = "queue_id") -> int:
+    """A queue id."""
+    return not_negative(value, field, QUEUE_ID_MAX)
+
+
+def clamped(value: int, field: str, *, default: int, most: int) -> int:
+    """A size or count: 0 means the default, more than the most means the most."""
+    return min(not_negative(value, field) or default, most)
+
+
+def time_ms(request: Message, field: str) -> int | None:
+    """A Timestamp in milliseconds, finer parts cut off; None if it is absent."""
+    if not request.HasField(field):
+        return None
+    value: Timestamp = getattr(request, field)
+    if not (SECONDS_MIN <= value.seconds <= SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
+        raise BadArgument("is no valid time", field=field, value=f"{value.seconds} s {value.nanos} ns")
+    return value.seconds * 1000 + value.nanos // 1_000_000
+
+
+def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
+    """start_time and end_time; absent ones are the ends of all time."""
+    start_ms, end_ms = time_ms(request, "start_time"), time_ms(request, "end_time")
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        raise BadArgument("is before start_time", field=f"{prefix}end_time", value=end_ms, limit=start_ms)
+    return (
+        TIME_MIN_MS if start_ms is None else max(TIME_MIN_MS, start_ms),
+        TIME_MAX_MS if end_ms is None else end_ms,
+    )
+
+
+def wait_s(request: Message, field: str, *, most_s: float) -> float:
+    """A Duration in seconds, more than the most means the most; 0 if it is absent."""
+    value: Duration = getattr(request, field)
+    if not (0 <= value.seconds <= DURATION_SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
+        raise BadArgument("must not be negative", field=field, value=f"{value.seconds} s {value.nanos} ns", limit=0)
+    return min(value.seconds + value.nanos / 1e9, most_s)
+
+
+def key(value: str, field: str = "key") -> str:
+    """One index key: KEYS are separated by spaces, so a key has none."""
+    if not value or " " in value:
+        raise BadArgument("must be one key, without spaces", field=field, value=value[:TEXT_SHOWN])
+    return value

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ScanService over the engine's planner and scanner."""
+
+from collections.abc import AsyncGenerator, Iterable
+
+from reput.indexer.v1 import scan_service_pb2 as messages
+
+from libs.formats.limits import INT64_MAX, MIB
+from libs.formats.protobuf_wire import int_field, length_delimited
+from services.indexer.engine.arrow_frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.scan import ScanFilter
+from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ScanScope
+from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.errors import BadArgument
+from services.indexer.rpc import requests
+
+TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 100_000
+PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
+ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
+FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX = MIB, 8 * MIB
+ARROW_IPC, ROW_COUNT, RANGE = 1, 2, 3  # fields of ScanResponse
+
+
+class ScanServicer:
+    """Answers the two calls."""
+
+    def __init__(self, indexer: Indexer) -> None:
+        self._indexer = indexer
+
+    async def PlanScan(self, request: messages.PlanScanRequest, _: object) -> messages.PlanScanResponse:
+        """Cut what matches into partitions."""
+        if not 1 <= len(request.topics) <= TOPIC_COUNT_MAX:
+            limit = TOPIC_COUNT_MAX if request.topics else 1
+            reason = f"must be 1 to {TOPIC_COUNT_MAX}"
+            raise BadArgument(reason, field="topics", value=len(request.topics), limit=limit)
+        topics = [requests.topic(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
+        scan_filter = _filter(request.filter)
+        scope = ScanScope(
+            topics=tuple(dict.fromkeys(topics)),
+            queue_ids=frozenset(
+                requests.queue_id(value, f"queue_ids[{index}]") for index, value in enumerate(request.queue_ids)
+            ),
+            ranges=_ranges(request.ranges, "ranges"),
+            keys=_keys(request.filter.keys, "filter.keys"),
+            start_time_ms=scan_filter.start_time_ms,
+            end_time_ms=scan_filter.end_time_ms,
+            partition_count_min=requests.clamped(
+                request.partition_count_min,
+                "partition_count_min",
+                default=PARTITION_COUNT_DEFAULT,
+                most=PARTITION_COUNT_MAX,
+            ),
+            row_count_max=requests.clamped(
+                request.partition_row_count_max, "partition_row_count_max", default=ROW_COUNT_DEFAULT, most=INT64_MAX
+            ),
+            size_bytes_max=requests.clamped(
+                request.partition_size_bytes_max, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX
+            ),
+        )
+        for index, one in enumerate(scope.ranges):
+            if one.topic not in scope.topics:
+                raise BadArgument("is not among the topics", field=f"ranges[{index}].topic", value=one.topic)
+        indexed = self._indexer.reput.indexed_physical_offset
+        partitions = await self._indexer.planner.plan(scope)
+        return messages.PlanScanResponse(
+            partitions=[_partition_message(partition) for partition in partitions],
+            indexed_physical_offset=indexed,
+        )
+
+    async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
+        """Read one partition as Arrow frames."""
+        partition, scan_filter = _partition(request), _filter(request.filter)
+        columns = tuple(request.columns) or DEFAULT_COLUMNS
+        for index, name in enumerate(columns):
+            if name not in COLUMN_TYPES:
+                raise BadArgument("is no column", field=f"columns[{index}]", value=name[: requests.TEXT_SHOWN])
+            if name in columns[:index]:
+                raise BadArgument("is named twice", field=f"columns[{index}]", value=name)
+        if request.compression not in COMPRESSIONS:
+            shown = request.compression[: requests.TEXT_SHOWN]
+            raise BadArgument("must be empty, lz4 or zstd", field="compression", value=shown)
+        frame_size = requests.clamped(
+            request.frame_size_bytes, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX
+        )
+        encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
+        chunks = self._indexer.scanner.scan(partition, scan_filter, chunk_size_bytes=frame_size)
+        async for chunk in chunks:
+            self._indexer.polls.check_open()
+            frame = length_delimited(ARROW_IPC, encoder.encode(chunk.found))
+            row_count = int_field(ROW_COUNT, len(chunk.found.sizes))
+            if chunk.range is None:
+                yield frame + row_count
+            else:
+                yield frame + row_count + length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
+
+
+def _filter(message: messages.ScanFilter) -> ScanFilter:
+    start_ms, end_ms = requests.time_range(message, "filter.")
+    tags = parse_tag_expression(message.tag_expression, field="filter.tag_expression")
+    return ScanFilter(tags, start_ms, end_ms)
+
+
+def _partition(request: messages.ScanRequest) -> ScanPartition:
+    message = request.partition
+    ranges = _ranges(message.ranges, "partition.ranges")
+    keys = _keys(message.keys, "partition.keys")
+    if not keys:
+        if not ranges:
+            raise BadArgument("has neither ranges nor keys", field="partition")
+        if message.key_topic:
+            raise BadArgument("has a topic but no keys", field="partition.key_topic", value=message.key_topic)
+        if request.filter.keys:
+            raise BadArgument("needs a partition of keys", field="filter.keys", value=len(request.filter.keys))
+        return ScanPartition(ranges=ranges)
+    topic = requests.topic(message.key_topic, "partition.key_topic")
+    for index, one in enumerate(ranges):
+        if one.topic != topic:
+            raise BadArgument("is not the keys' topic", field=f"partition.ranges[{index}].topic", value=one.topic)
+    return ScanPartition(ranges=ranges, key_topic=topic, keys=keys)
+
+
+def _ranges(found: Iterable[messages.ScanRange], field: str) -> tuple[ScanRange, ...]:
+    ranges = [_range(one, f"{field}[{index}]") for index, one in enumerate(found)]
+    if len(ranges) > RANGE_COUNT_MAX:
+        raise BadArgument("has too many ranges", field=field, value=len(ranges), limit=RANGE_COUNT_MAX)
+    return tuple(ranges)
+
+
+def _range(message: messages.ScanRange, field: str) -> ScanRange:
+    start = requests.not_negative(message.start_queue_offset, f"{field}.start_queue_offset")
+    end = requests.not_negative(message.end_queue_offset, f"{field}.end_queue_offset")
+    if start > end:
+        raise BadArgument("is before the start", field=f"{field}.end_queue_offset", value=end, limit=start)
+    return ScanRange(
+        requests.topic(message.topic, f"{field}.topic"),
+        requests.queue_id(message.queue_id, f"{field}.queue_id"),
+        start,
+        end,
+    )
+
+
+def _keys(found: Iterable[str], field: str) -> tuple[str, ...]:
+    keys = tuple(requests.key(value, f"{field}[{index}]") for index, value in enumerate(found))
+    if len(keys) > KEY_COUNT_MAX:
+        raise BadArgument("has too many keys", field=field, value=len(keys), limit=KEY_COUNT_MAX)
+    return keys
+
+
+def _range_message(found: ScanRange) -> messages.ScanRange:
+    return messages.ScanRange(
+        topic=found.topic,
+        queue_id=found.queue_id,
+        start_queue_offset=found.start_queue_offset,
+        end_queue_offset=found.end_queue_offset,
+    )
+
+
+def _partition_message(partition: ScanPartition) -> messages.ScanPartition:
+    return messages.ScanPartition(
+        ranges=[_range_message(one) for one in partition.ranges],
+        key_topic=partition.key_topic,
+        keys=partition.keys,
+        row_count=partition.row_count,
+        size_bytes=partition.size_bytes,
+    )

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FakeLog: a commit log in memory with real record bytes, which the Indexer's engine can follow and read.
+
+Stands for the CommitLog: it places records as the real one does (blank at the end of a segment), makes dispatch steps
+with the kernel's scan, and can lose its tail, its head or its connection.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats import dispatch_columns, record
+from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.record import Record
+from libs.kernel.scan_cy import S_BLANK, S_END, S_FULL, scan
+from libs.kernel.scan_columns import ScanColumns
+from services.indexer.engine.log_source import ProgressReport, RecordBlock
+from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord
+from tests.support.records import make_record
+
+START_TIME_MS = 1_700_000_000_000
+
+
+def properties_text(tag: str = "", keys: str = "", unique_id: str = "", **others: str) -> bytes:
+    """The property string with these properties, empty ones left out."""
+    pairs = {"UNIQ_KEY": unique_id, "TAGS": tag, "KEYS": keys, **others}
+    return b"".join(f"{name}\x01{value}\x02".encode() for name, value in pairs.items() if value)
+
+
+class FakeLog:
+    """A log whose records a test appends one by one. Store time moves by `step_ms` with each record."""
+
+    def __init__(self, *, segment_size_bytes: int = 1 << 20, step_ms: int = 1_000) -> None:
+        self.segment_size_bytes = segment_size_bytes
+        self.step_ms = step_ms
+        self.data = bytearray()
+        self.records: list[Record] = []
+        self.min_physical_offset = 0
+        self.epoch = 1
+        self.common_ends: dict[int, int] = {}
+        """Where the history of an older epoch ends."""
+        self.is_up = True
+        self.read_count = 0
+        self.read_size_bytes_max = 8 << 20
+        self.reports: list[ProgressReport] = []
+        self.follow_starts: list[int] = []
+        self.steps: list[bytes] = []
+        """Serialized steps that followers get before anything else; for what a broken log might send."""
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        self._time_ms = START_TIME_MS
+        self._changed = asyncio.Event()
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Where the next record goes."""
+        return len(self.data)
+
+    def append(
+        self,
+        topic: str = "T",
+        queue_id: int = 0,
+        *,
+        tag: str = "",
+        keys: str = "",
+        unique_id: str = "",
+        body: bytes = b"body",
+        step_ms: int | None = None,
+        **fields: object,
+    ) -> Record:
+        """Append one record and return it as stored."""
+        self._time_ms += self.step_ms if step_ms is None else step_ms
+        queue_offset = self._next_offsets.get((topic, queue_id), 0)
+        values = {
+            "topic": topic,
+            "queue_id": queue_id,
+            "queue_offset": queue_offset,
+            "physical_offset": len(self.data),
+            "body": body,
+            "properties": properties_text(tag, keys, unique_id),
+            "store_time_ms": self._time_ms,
+            **fields,
+        }
+        made = make_record(**values)
+        room = self.segment_size_bytes - len(self.data) % self.segment_size_bytes
+        if made.size_bytes + 8 > room:
+            self.data += record.encode_blank(room) + bytes(room - 8)
+            made = make_record(**{**values, "physical_offset": len(self.data)})
+        self.data += record.encode(made)
+        if made.sys_flag & record.TRANSACTION_MASK in (record.TRANSACTION_NOT, record.TRANSACTION_COMMIT):
+            self._next_offsets[topic, queue_id] = made.queue_offset + 1
+        self.records.append(made)
+        self._changed.set()
+        return made
+
+    def set_next_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Make the next record of a queue take this place."""
+        self._next_offsets[topic, queue_id] = queue_offset
+
+    def lose_tail(self, end_physical_offset: int) -> None:
+        """Cut the log, as an unclean restart may, and begin a new epoch."""
+        self.common_ends[self.epoch] = end_physical_offset
+        self.epoch += 1
+        del self.data[end_physical_offset:]
+        self.records = [kept for kept in self.records if kept.physical_offset < end_physical_offset]
+        self._next_offsets = {}
+        for kept in self.records:
+            self._next_offsets[kept.topic, kept.queue_id] = kept.queue_offset + 1
+        self._changed.set()
+
+    def trim(self, min_physical_offset: int) -> None:
+        """Forget the records below an offset."""
+        self.min_physical_offset = min_physical_offset
+
+    def go_down(self) -> None:
+        """Break all streams and refuse all calls until `is_up` is set again."""
+        self.is_up = False
+        self._changed.set()
+
+    def batches(
+        self, start: int = 0, *, record_count_max: int = 8_192, end: int | None = None
+    ) -> Iterator[DispatchBatch]:
+        """The steps for the records in [start, end), encoded and decoded as on the wire."""
+        columns = ScanColumns(record_count_max, record_count_max * 4)
+        end = len(self.data) if end is None else end
+        while start < end:
+            status = scan(self.data, start, end, 0, True, columns)
+            assert status in (S_END, S_FULL, S_BLANK), status
+            step_end = columns.end_position
+            if status == S_BLANK:
+                step_end += self.segment_size_bytes - step_end % self.segment_size_bytes
+            step = dispatch_columns.decode(dispatch_columns.encode(columns, start, step_end))
+            assert isinstance(step, DispatchBatch)
+            yield step
+            start = step_end
+
+    async def follow(
+        self, start_physical_offset: int, epoch: int
+    ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
+        """See LogSource."""
+        self.follow_starts.append(start_physical_offset)
+        self._check_up()
+        common_end = min(start_physical_offset, self.common_ends.get(epoch, len(self.data)), len(self.data))
+        yield Handshake(common_end, self.epoch, self.min_physical_offset, len(self.data))
+        for step in self.steps:
+            yield dispatch_columns.decode(step)
+        position = max(common_end, self.min_physical_offset)
+        stream_epoch = self.epoch
+        while True:
+            self._changed.clear()
+            for batch in self.batches(position):
+                yield batch
+                position = batch.end_physical_offset
+            yield Heartbeat(len(self.data), self.min_physical_offset)
+            await self._changed.wait()
+            self._check_up()
+            if self.epoch != stream_epoch:
+                raise DependencyUnavailable("commitlog", "restarted")
+
+    async def report(self, report: ProgressReport) -> None:
+        """See LogSource."""
+        self._check_up()
+        self.reports.append(report)
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """See RecordSource."""
+        self._check_up()
+        self.read_count += 1
+        await asyncio.sleep(0)
+        starts = {found.physical_offset: found for found in self.records}
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for index, offset in enumerate(physical_offsets.tolist()):
+            if sizes and sum(sizes) >= self.read_size_bytes_max:
+                break
+            if offset < self.min_physical_offset:
+                sizes.append(0)
+                continue
+            if offset >= len(self.data):
+                raise LogEndsEarlier("commitlog", "beyond the end")
+            found = starts.get(offset)
+            if found is None or (record_sizes is not None and record_sizes[index] != found.size_bytes):
+                raise NotARecord(offset)
+            parts.append(bytes(self.data[offset : offset + found.size_bytes]))
+            sizes.append(found.size_bytes)
+        array = np.array(sizes, np.int32)
+        return RecordBlock(b"".join(parts), np.cumsum(array, dtype=np.int64) - array, array, self.min_physical_offset)
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise DependencyUnavailable("commitlog", "down")

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Indexer engine over MemoryFs and a FakeLog, opened and fed step by step or by its own loop."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.indexer import Indexer
+from tests.support.fake_log import FakeLog
+
+DATA_DIR = Path("/data")
+SMALL = IndexerConfig(
+    data_dir=DATA_DIR,
+    queue_file_size_bytes=20 * 16,
+    index_slot_count=16,
+    index_entry_capacity=32,
+    reconnect_ms_max=100,
+    flush_interval_ms=20,
+)
+
+
+def make_indexer(
+    log: FakeLog, fs: MemoryFs | None = None, config: IndexerConfig = SMALL, clock: ManualClock | None = None
+) -> Indexer:
+    """An Indexer that is recovered and follows nothing yet."""
+    indexer = Indexer(config, fs or MemoryFs(), clock or ManualClock(), source=log, records=log)
+    indexer.open()
+    return indexer
+
+
+def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: int | None = None) -> None:
+    """Enter all of the log that is not entered yet."""
+    for batch in log.batches(indexer.reput.indexed_physical_offset, record_count_max=record_count_max, end=end):
+        indexer.reput.apply(batch)
+
+
+async def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+    """Wait until something that other tasks bring about holds."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    log: FakeLog, fs: MemoryFs | None = None, config: IndexerConfig = SMALL, clock: ManualClock | None = None
+) -> AsyncIterator[Indexer]:
+    """An Indexer that follows the log by itself, and is stopped cleanly in the end."""
+    indexer = make_indexer(log, fs, config, clock)
+    indexer.start()
+    try:
+        yield indexer
+    finally:
+        indexer.drain()
+        await indexer.close()
+
+
+def files(fs: MemoryFs, directory: Path = DATA_DIR) -> dict[str, bytes]:
+    """All files below a directory with their bytes."""
+    found: dict[str, bytes] = {}
+    for name in fs.list(directory):
+        path = directory / name
+        found.update(files(fs, path) if fs.is_directory(path) else {str(path.relative_to(DATA_DIR)): fs.read(path)})
+    return found

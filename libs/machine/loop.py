@@ -19,7 +19,7 @@ class SupervisedLoop:
 
     After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
     0 means at once. `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a
-    half is taken off.
+    half is taken off. `expected_errors` are logged in one line, all others with their traceback.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class SupervisedLoop:
         interval_ms: int = 0,
         backoff_ms_min: int = 100,
         backoff_ms_max: int = 10_000,
+        expected_errors: tuple[type[Exception], ...] = (),
         chance: random.Random | None = None,
     ) -> None:
         assert 0 < backoff_ms_min <= backoff_ms_max
@@ -41,6 +42,7 @@ class SupervisedLoop:
         self._interval_ms = interval_ms
         self._backoff_ms_min = backoff_ms_min
         self._backoff_ms_max = backoff_ms_max
+        self._expected_errors = expected_errors
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not a secret
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -81,7 +83,8 @@ class SupervisedLoop:
                 self.last_error = error
                 self.failures_in_row_count += 1
                 delay_ms = self.backoff_ms()
-                _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, error, exc_info=error)
+                trace = None if isinstance(error, self._expected_errors) else error
+                _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, error, exc_info=trace)
                 await asyncio.sleep(delay_ms / 1000)
                 continue
             self.last_error = None

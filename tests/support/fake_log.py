@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from libs.formats import dispatch_columns, record
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.record import Record
-from libs.kernel.scan_cy import S_BLANK, S_END, S_FULL, scan
 from libs.kernel.scan_columns import ScanColumns
+from libs.kernel.scan_cy import S_BLANK, S_END, S_FULL, scan
 from services.indexer.engine.log_source import ProgressReport, RecordBlock
 from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord
 from tests.support.records import make_record

@@ -5,6 +5,8 @@ A frame is a whole IPC stream: schema, at most one record batch, end. All fields
 microseconds, as Spark wants them. The kernel fills the buffers; nothing is made per record here.
 """
 
+from __future__ import annotations
+
 from typing import Any, Literal, TypeAlias
 
 import numpy as np

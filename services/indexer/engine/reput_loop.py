@@ -71,7 +71,13 @@ class ReputLoop:
         self._queues = queues
         self._index = index
         self._polls = polls
-        self._loop = SupervisedLoop("reput loop", self._follow, backoff_ms_max=reconnect_ms_max)
+        self._loop = SupervisedLoop(
+            "reput loop",
+            self._follow,
+            backoff_ms_min=min(100, reconnect_ms_max),
+            backoff_ms_max=reconnect_ms_max,
+            expected_errors=(DependencyUnavailable,),
+        )
 
     def recover(self, *, indexed_physical_offset: int, epoch: int) -> None:
         """Tell where to go on."""

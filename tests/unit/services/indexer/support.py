@@ -41,7 +41,7 @@ def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: 
 async def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
     """Wait until something that other tasks bring about holds."""
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.002)
 
 

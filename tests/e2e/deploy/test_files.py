@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dockerfile, compose file and scripts, checked as they stand, without an engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.deploy.commands import CHART, ROOT, compose_command, run, tool
+from tests.e2e.deploy.settings import load_settings
+
+SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+
+
+def test_dockerfile_has_no_known_weakness() -> None:
+    """hadolint finds nothing in the Dockerfile."""
+    run(tool("hadolint"), ROOT / "deploy/docker/Dockerfile")
+
+
+def test_yaml_is_tidy() -> None:
+    """The compose file and the values of the chart keep to one form."""
+    rules = ROOT / "deploy/yamllint.yaml"
+    run(tool("yamllint"), "--strict", "-c", rules, "docker-compose.yml", CHART / "Chart.yaml", CHART / "values.yaml")
+
+
+def test_scripts_have_no_known_trap() -> None:
+    """shellcheck finds nothing in the scripts of this folder."""
+    run(tool("shellcheck"), *sorted(Path(__file__).parent.glob("*.sh")))
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """The services as compose understands them."""
+    command = compose_command()
+    run(*command, "config", "--quiet")
+    found: dict[str, Any] = json.loads(run(*command, "config", "--format", "json").stdout)["services"]
+    return found
+
+
+def test_compose_has_the_three_services(services: dict[str, Any]) -> None:
+    """Nothing else runs beside CommitLog, Indexer and Janitor."""
+    assert set(services) == set(SERVICES)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_compose_service_starts_with_its_settings(services: dict[str, Any], service: str) -> None:
+    """Every variable is a setting that the service knows; it listens where its port is published, on /data."""
+    settings = load_settings(service, services[service]["environment"])
+    assert settings.server.port == SERVICES[service]
+    assert settings.server.allow_insecure
+    assert str(settings.engine.data_dir) == "/data"
+    assert [volume["target"] for volume in services[service]["volumes"]] == ["/data"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_compose_service_is_confined(services: dict[str, Any], service: str) -> None:
+    """No root, no capability, no writable image, bounded memory, and no port beyond this machine."""
+    found = services[service]
+    assert found["user"] == "10001:10001"
+    assert found["read_only"] is True
+    assert found["cap_drop"] == ["ALL"]
+    assert found["security_opt"] == ["no-new-privileges:true"]
+    assert int(found["mem_limit"]) > 0
+    assert {port["host_ip"] for port in found["ports"]} == {"127.0.0.1"}
+    assert not found["image"].endswith(":latest")
+
+
+def test_compose_volumes_are_separate(services: dict[str, Any]) -> None:
+    """The Indexer and the Janitor live without the CommitLog's volume, as they do on other machines."""
+    sources = [services[service]["volumes"][0]["source"] for service in SERVICES]
+    assert len(set(sources)) == len(SERVICES)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_compose_waits_for_an_orderly_stop(services: dict[str, Any], service: str) -> None:
+    """Streams and calls each have the drain time-out, closing the store a minute; only then comes SIGKILL."""
+    settings = load_settings(service, services[service]["environment"])
+    assert services[service]["stop_grace_period"] == "1m30s"
+    assert 2 * settings.server.drain_timeout_ms / 1000 + 60 < 90
+
+
+def test_compose_starts_by_health(services: dict[str, Any]) -> None:
+    """A service starts when those that it calls are healthy."""
+    needs = {name: set(services[name].get("depends_on", {})) for name in SERVICES}
+    assert needs == {"commitlog": set(), "indexer": {"commitlog"}, "janitor": {"commitlog", "indexer"}}
+    conditions = {need["condition"] for name in SERVICES for need in services[name].get("depends_on", {}).values()}
+    assert conditions == {"service_healthy"}
+    assert all(services[name]["healthcheck"]["test"][:3] == ["CMD", "reput", "health"] for name in SERVICES)

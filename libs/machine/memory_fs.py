@@ -11,7 +11,7 @@ Paths are absolute; the root directory exists. Safe to use from any thread, with
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from libs.machine.errors import DiskFull, StoreLocked
@@ -37,25 +37,47 @@ def everything_survives(_path: Path, _page: int | None) -> bool:
 
 
 class _File:
-    """Bytes as seen, and bytes on the disk."""
+    """Bytes as seen, bytes on the disk, and what the kernel believes to be on the disk.
+
+    The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
+    them, as Linux does.
+    """
 
     def __init__(self, data: bytes = b"", durable: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = durable
+        self.believed = durable
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        """Write the dirty pages."""
+        kept = bytearray(self.durable)
+        for start in self._dirty_pages():
+            _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
+        self.durable = bytes(kept)
+        self.believed = bytes(self.data)
+
+    def fail_sync(self) -> None:
+        """Lose the dirty pages, as a disk error does, and forget that they were dirty."""
+        self.believed = bytes(self.data)
 
     def after_crash(self, path: Path, survives: Survives) -> "_File":
-        """Return the file as the disk has it; a size that was not synced survives with the last page."""
+        """Return the file as the disk has it; a size that was not synced survives with its last page."""
         kept = bytearray(self.durable)
-        for start in range(0, max(len(self.data), len(self.durable)), PAGE_SIZE_BYTES):
-            end = start + PAGE_SIZE_BYTES
-            page = self.data[start:end]
-            if page != self.durable[start:end] and survives(path, start // PAGE_SIZE_BYTES):
-                kept.extend(bytes(max(0, start + len(page) - len(kept))))
-                kept[start : start + len(page)] = page
+        for start in self._dirty_pages():
+            if survives(path, start // PAGE_SIZE_BYTES):
+                _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
         return _File(bytes(kept), bytes(kept))
+
+    def _dirty_pages(self) -> Iterator[int]:
+        for start in range(0, len(self.data), PAGE_SIZE_BYTES):
+            end = start + PAGE_SIZE_BYTES
+            if self.data[start:end] != self.believed[start:end]:
+                yield start
+
+
+def _put(kept: bytearray, start: int, page: bytearray) -> None:
+    kept.extend(bytes(max(0, start + len(page) - len(kept))))
+    kept[start : start + len(page)] = page
 
 
 class _Directory:
@@ -94,7 +116,11 @@ class MemoryMappedFile:
 
     def sync(self) -> None:
         """See `MappedFile.sync`."""
-        failpoint("file.sync")
+        try:
+            failpoint("file.sync")
+        except OSError:
+            self._file.fail_sync()
+            raise
         self._file.sync()
 
     def close(self) -> None:

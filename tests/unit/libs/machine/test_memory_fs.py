@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from libs.machine.errors import StoreLocked
+from libs.machine.failpoints import armed
 from libs.machine.memory_fs import MemoryFs, everything_survives
 
 FILE = Path("/d/f")
@@ -39,6 +40,22 @@ def test_a_killed_process_loses_nothing(fs: MemoryFs) -> None:
     fs.crash(everything_survives)
     assert fs.read(FILE)[:4] == b"kept"
     assert fs.list(Path("/d")) == ["f"]
+
+
+def test_a_sync_after_a_failed_one_is_a_lie(fs: MemoryFs) -> None:
+    """As on real disks: pages of a failed sync are lost although the next sync succeeds; later writes are kept."""
+    mapped = fs.create_mapped(FILE, 3 * 4096)
+    mapped.buffer[0] = ord("a")
+    mapped.buffer[4096] = ord("b")
+    with armed("file.sync", "raise"), pytest.raises(OSError, match="failpoint"):
+        mapped.sync()
+    mapped.buffer[4097] = ord("c")
+    mapped.buffer[8192] = ord("d")
+    mapped.sync()
+    assert fs.read(FILE)[:1] == b"a"
+    fs.crash()
+    content = fs.read(FILE)
+    assert (content[0], content[4096:4098], content[8192]) == (0, b"bc", ord("d"))
 
 
 def test_pages_survive_one_by_one(fs: MemoryFs) -> None:

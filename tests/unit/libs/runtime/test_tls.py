@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS and mutual TLS with certificates made for the test by the openssl command."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from libs.runtime.settings import ServerConfig
+from tests.unit.libs.runtime.servers import APPEND, serving
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A key with its certificate, signed by itself."""
+
+    key: Path
+    certificate: Path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    """Pairs of the server, of a client and of a stranger."""
+    home = tmp_path_factory.mktemp("tls")
+    made = {}
+    for name in ("server", "client", "stranger"):
+        pair = made[name] = Pair(home / f"{name}.key", home / f"{name}.pem")
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+                *("-keyout", pair.key, "-out", pair.certificate, "-days", "2", "-subj", f"/CN={name}"),
+                *("-addext", "subjectAltName=DNS:localhost"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    return made
+
+
+def channel_credentials(pairs: dict[str, Pair], client: str | None) -> grpc.ChannelCredentials:
+    root = pairs["server"].certificate.read_bytes()
+    if client is None:
+        return grpc.ssl_channel_credentials(root)
+    pair = pairs[client]
+    return grpc.ssl_channel_credentials(root, pair.key.read_bytes(), pair.certificate.read_bytes())
+
+
+async def test_tls_serves_beyond_loopback(pairs: dict[str, Pair]) -> None:
+    """With a certificate any address may be listened on; the channel is verified; plain text is not understood."""
+    pair = pairs["server"]
+    config = ServerConfig(port=0, listen_host="0.0.0.0", tls_certificate_file=pair.certificate, tls_key_file=pair.key)
+    async with serving(config, credentials=channel_credentials(pairs, None)) as served:
+        assert await served.call(APPEND, b"x") == b"x"
+        async with grpc.aio.insecure_channel(f"localhost:{served.server.port}") as plain:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await plain.unary_unary(APPEND)(b"x", timeout=5)
+
+
+@pytest.mark.parametrize(("client", "is_let_in"), [("client", True), ("stranger", False), (None, False)])
+async def test_mutual_tls_lets_only_known_clients_in(
+    pairs: dict[str, Pair], client: str | None, is_let_in: bool
+) -> None:
+    """A client without a certificate, or with one of somebody else, does not get through."""
+    pair = pairs["server"]
+    config = ServerConfig(
+        port=0,
+        tls_certificate_file=pair.certificate,
+        tls_key_file=pair.key,
+        tls_client_ca_file=pairs["client"].certificate,
+    )
+    async with serving(config, credentials=channel_credentials(pairs, client)) as served:
+        if is_let_in:
+            assert await served.call(APPEND, b"x") == b"x"
+        else:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await served.call(APPEND, b"x")
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert served.append.requests == ([b"x"] if is_let_in else [])

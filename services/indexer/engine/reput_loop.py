@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.machine.loop import SupervisedLoop
+from libs.store.errors import StoreFull
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.log_source import LogSource
@@ -76,7 +77,7 @@ class ReputLoop:
             self._follow,
             backoff_ms_min=min(100, reconnect_ms_max),
             backoff_ms_max=reconnect_ms_max,
-            expected_errors=(DependencyUnavailable,),
+            expected_errors=(DependencyUnavailable, StoreFull),
         )
 
     def recover(self, *, indexed_physical_offset: int, epoch: int) -> None:

@@ -217,6 +217,8 @@ def _split(sized: _Sized, count: int) -> list[_Sized]:
 def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
     """Put small neighbours into one partition, as long as enough partitions remain."""
     spare = len(pieces) - scope.partition_count_min
+    total_count = sum(piece.range.row_count for piece in pieces)
+    packed_count_max = min(scope.row_count_max, -(-total_count // scope.partition_count_min))
     bins: list[_Bin] = []
     open_bin: _Bin | None = None
     for piece in pieces:
@@ -225,7 +227,7 @@ def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
             is_small
             and open_bin is not None
             and spare > 0
-            and open_bin.row_count + piece.range.row_count <= scope.row_count_max
+            and open_bin.row_count + piece.range.row_count <= packed_count_max
             and open_bin.size_bytes + piece.size_bytes <= scope.size_bytes_max
         ):
             open_bin.ranges.append(piece)

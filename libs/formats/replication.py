@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RocketMQ's classic replication wire: 8-byte reports one way, 12-byte headers and raw log bytes the other.
 
-Spec: docs/formats/commit_log.md section 9. Reput replicates over gRPC; this is what its peers would have sent.
+Spec: docs/formats/commit_log.md section 11. Reput replicates over gRPC; this is what its peers would have sent.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def replace_part(page: str, section: str, content: str) -> str:
 
 
 def _row(field: Field) -> str:
-    default = "required" if field.is_required else f"`{field.default}`" if field.default not in ("", None) else ""
+    text = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    default = "required" if field.is_required else f"`{text}`" if field.default not in ("", None) else ""
     cells = (f"`{field.name}`", default, field.expectation, field.description)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 
@@ -148,7 +149,7 @@ def from_rpc_error(error: grpc.RpcError) -> ReputError:
         if key == DETAILS_KEY and isinstance(value, bytes):
             try:
                 return from_status(status_pb2.Status.FromString(value))
-            except ValueError:  # not a Status: a proxy's doing; the plain code still tells
+            except DecodeError:  # not a Status: a proxy's doing; the plain code still tells
                 break
     code = call.code()
     return _CLASSES.get(code, ServerError)(call.details() or "no text", code=code)

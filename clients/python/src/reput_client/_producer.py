@@ -112,12 +112,13 @@ class Producer:
             self._is_closing = True
             self._queue.close_batch()
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._queue.is_idle, timeout_s):
+            is_idle = self._changed.wait_for(lambda: self._queue.is_idle, timeout_s)
+            if not is_idle:
                 self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
                 self._changed.notify_all()
             settled = self._queue.take_settled()
         settle_all(settled)
-        self._thread.join(_END_TIMEOUT_S)
+        self._thread.join(_END_TIMEOUT_S if is_idle else 0)
         while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
             if self._call is not None:
                 self._call.cancel()

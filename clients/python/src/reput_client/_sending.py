@@ -62,11 +62,14 @@ class Settlement(NamedTuple):
 
 
 class Batch:
-    """Messages that travel together: their place in the order of batches, and the number of attempts that failed."""
+    """Messages that travel together, and the number of attempts that failed.
+
+    `order` is the batch's place among all: a number, and for a part of a batch that was split the part's number behind.
+    """
 
     __slots__ = ("attempt", "entries", "order", "size_bytes")
 
-    def __init__(self, entries: list[Entry], *, order: int, attempt: int = 0) -> None:
+    def __init__(self, entries: list[Entry], *, order: tuple[int, ...], attempt: int = 0) -> None:
         self.entries, self.order, self.attempt = entries, order, attempt
         self.size_bytes = sum([len(entry.chunk) for entry in entries])
 
@@ -123,7 +126,7 @@ class SendQueue:
         """Make what was collected ready, whatever its age."""
         if self._open:
             self._batch_count += 1
-            self._ready.append(Batch(self._open, order=self._batch_count))
+            self._ready.append(Batch(self._open, order=(self._batch_count,)))
             self._open, self._open_size_bytes = [], 0
 
     def take(self, now_s: float) -> Batch | None:
@@ -168,7 +171,7 @@ class SendQueue:
             if delay_s is None:
                 self._fail(batch.entries, _unknown(error))
             else:
-                self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+                self._again(batch.entries, order=batch.order, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
         self._in_flight.clear()
 
     def fail_all(self, error: ReputError) -> None:
@@ -204,17 +207,17 @@ class SendQueue:
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
-            self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+            self._again(batch.entries, order=batch.order, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             return
         bad, rest = _split(batch.entries, error)
         self._fail(bad, error)
-        for entries in rest:
-            self._again(batch, entries, attempt=batch.attempt, not_before_s=0.0)
+        for part, entries in enumerate(rest):
+            self._again(entries, order=(*batch.order, part), attempt=batch.attempt, not_before_s=0.0)
 
-    def _again(self, batch: Batch, entries: list[Entry], *, attempt: int, not_before_s: float) -> None:
-        """Put messages of a batch back among the ready ones, at the batch's old place in the order."""
+    def _again(self, entries: list[Entry], *, order: tuple[int, ...], attempt: int, not_before_s: float) -> None:
+        """Put messages back among the ready ones, where they belong."""
         if entries:
-            bisect.insort(self._ready, Batch(entries, order=batch.order, attempt=attempt), key=_order)
+            bisect.insort(self._ready, Batch(entries, order=order, attempt=attempt), key=_order)
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 
     def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
@@ -222,7 +225,7 @@ class SendQueue:
         self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
 
 
-def _order(batch: Batch) -> int:
+def _order(batch: Batch) -> tuple[int, ...]:
     return batch.order
 
 

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unary calls and lists of both clients: requests, answers, pages, retries, credentials."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import grpc
+import pytest
+import reput_client
+from reput.commitlog.v1 import topic_service_pb2
+from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2
+from reput_client import ConsumerOffset, Options, PullStatus, RetryPolicy, Topic, aio
+from reput_client._types import from_ms, to_ms
+
+from clients.python.tests.support import Unary, fail, serving, status
+
+QUICK = RetryPolicy(delay_min_s=0.01, delay_max_s=0.02)
+WIRE_TOPIC = topic_service_pb2.Topic(name="a", read_queue_count=4, write_queue_count=2, is_readable=True)
+TOPIC = Topic("a", 4, 2, is_readable=True, is_writable=False, is_system=False)
+
+
+def topic_service(calls: list[Any]) -> Unary:
+    """Remembers requests; lists 5 topics in pages of 2."""
+
+    def create(request: Any, context: Any) -> Any:
+        calls.append(request)
+        return topic_service_pb2.CreateTopicResponse(topic=WIRE_TOPIC)
+
+    def listing(request: Any, context: Any) -> Any:
+        calls.append(request)
+        first = int(request.page_token or 0)
+        topics = [topic_service_pb2.Topic(name=name) for name in "abcde"[first : first + 2]]
+        token = str(first + 2) if first < 4 else ""
+        return topic_service_pb2.ListTopicsResponse(topics=topics, next_page_token=token)
+
+    def get(request: Any, context: Any) -> Any:
+        calls.append(dict(context.invocation_metadata()).get("authorization"))
+        if len(calls) == 1:
+            fail(context, status(grpc.StatusCode.UNAVAILABLE, "RECOVERING"))
+        if request.name == "missing":
+            fail(context, status(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", metadata={"topic": "missing"}))
+        return topic_service_pb2.GetTopicResponse(topic=WIRE_TOPIC)
+
+    return Unary(
+        "reput.commitlog.v1.TopicService",
+        CreateTopic=(topic_service_pb2.CreateTopicRequest, create),
+        ListTopics=(topic_service_pb2.ListTopicsRequest, listing),
+        GetTopic=(topic_service_pb2.GetTopicRequest, get),
+    )
+
+
+def test_create_topic() -> None:
+    """What is None is absent from the request."""
+    calls: list[Any] = []
+    with serving(topic_service(calls)) as target, reput_client.connect(commitlog=target) as client:
+        assert client.topics.create("a", write_queue_count=2, is_writable=False) == TOPIC
+    assert calls == [topic_service_pb2.CreateTopicRequest(name="a", write_queue_count=2, is_writable=False)]
+
+
+def test_pages_are_fetched_as_needed() -> None:
+    """A list asks for a page only when its items are wanted."""
+    calls: list[Any] = []
+    with serving(topic_service(calls)) as target, reput_client.connect(commitlog=target) as client:
+        topics = client.topics.list()
+        assert next(topics).name == "a"
+        assert len(calls) == 1
+        assert [topic.name for topic in topics] == ["b", "c", "d", "e"]
+        assert len(calls) == 3
+
+
+def test_retry_and_token() -> None:
+    """A server that is starting is asked again; the token goes with every call; errors carry their details."""
+    calls: list[Any] = []
+    with (
+        serving(topic_service(calls)) as target,
+        reput_client.connect(commitlog=target, token="s", retry=QUICK) as client,
+    ):
+        assert client.topics.get("a") == TOPIC
+        assert calls == ["Bearer s", "Bearer s"]
+        with pytest.raises(reput_client.NotFoundError) as missing:
+            client.topics.get("missing")
+        assert (missing.value.reason, missing.value.metadata) == ("TOPIC_NOT_FOUND", {"topic": "missing"})
+
+
+def test_retries_end_with_the_timeout() -> None:
+    """A server that stays away fails the call within its time-out."""
+    with (
+        reput_client.connect(commitlog="127.0.0.1:1", timeout_s=0.3, retry=RetryPolicy(retries=99)) as client,
+        pytest.raises(reput_client.UnavailableError),
+    ):
+        client.topics.get("a")
+
+
+async def test_async_calls() -> None:
+    """The asyncio client runs the same calls, pages and retries."""
+    calls: list[Any] = []
+    with serving(topic_service(calls)) as target:
+        async with aio.connect(commitlog=target, retry=QUICK) as client:
+            assert await client.topics.get("a") == TOPIC
+            assert [topic.name async for topic in client.topics.list()] == list("abcde")
+            with pytest.raises(reput_client.NotFoundError):
+                await client.topics.get("missing")
+
+
+def indexer(requests: list[Any]) -> list[Unary]:
+    """Remembers requests and answers them with one entry."""
+
+    def answer(response: Any) -> Any:
+        def method(request: Any, context: Any) -> Any:
+            requests.append(request)
+            return response
+
+        return method
+
+    message = {"topic": "t", "queue_offset": 7, "properties": {"TAGS": "A", "KEYS": "k l", "UNIQ_KEY": "U"}}
+    queue = {"topic": "t", "queue_id": 1, "max_queue_offset": 9, "last_store_time": {"seconds": 1}}
+    offset = consumer_offset_service_pb2.ConsumerOffset(topic="t", queue_id=1, queue_offset=5, lag=4)
+    queries = query_service_pb2
+    queues = queue_service_pb2
+    offsets = consumer_offset_service_pb2
+    return [
+        Unary(
+            "reput.indexer.v1.QueryService",
+            QueryByKey=(queries.QueryByKeyRequest, answer(queries.QueryByKeyResponse(messages=[message]))),
+            QueryByTime=(queries.QueryByTimeRequest, answer(queries.QueryByTimeResponse(messages=[message]))),
+            QueryById=(queries.QueryByIdRequest, answer(queries.QueryByIdResponse(message=message))),
+        ),
+        Unary(
+            "reput.indexer.v1.QueueService",
+            Pull=(
+                queues.PullRequest,
+                answer(queues.PullResponse(status=1, messages=[message], next_queue_offset=8, max_queue_offset=9)),
+            ),
+            GetOffsetByTime=(queues.GetOffsetByTimeRequest, answer(queues.GetOffsetByTimeResponse(queue_offset=3))),
+            GetQueueRange=(queues.GetQueueRangeRequest, answer(queues.GetQueueRangeResponse(queue=queue))),
+            ListQueues=(queues.ListQueuesRequest, answer(queues.ListQueuesResponse(queues=[queue]))),
+        ),
+        Unary(
+            "reput.indexer.v1.ConsumerOffsetService",
+            CommitConsumerOffset=(
+                offsets.CommitConsumerOffsetRequest, answer(offsets.CommitConsumerOffsetResponse()),
+            ),
+            GetConsumerOffset=(
+                offsets.GetConsumerOffsetRequest, answer(offsets.GetConsumerOffsetResponse(offset=offset)),
+            ),
+            ResetConsumerOffset=(
+                offsets.ResetConsumerOffsetRequest, answer(offsets.ResetConsumerOffsetResponse(offsets=[offset])),
+            ),
+            ListConsumerGroups=(
+                offsets.ListConsumerGroupsRequest,
+                answer(offsets.ListConsumerGroupsResponse(groups=[{"group": "g", "offsets": [offset]}])),
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def test_reading_calls() -> None:
+    """Queries, pulls and group calls send what was asked for and read what was answered."""
+    requests: list[Any] = []
+    moment = datetime(2023, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
+    with serving(*indexer(requests)) as target, reput_client.connect(indexer=target) as client:
+        (found,) = client.query.by_key("t", "k", start=moment, end=1_700_000_000_001, page_size=5)
+        assert (found.queue_offset, found.tag, found.keys, found.unique_id) == (7, "A", ("k", "l"), "U")
+        assert requests.pop() == query_service_pb2.QueryByKeyRequest(
+            topic="t", key="k", start_time={"seconds": 1_672_570_800},
+            end_time={"seconds": 1_700_000_000, "nanos": 1_000_000}, page_size=5,
+        )  # fmt: skip
+        assert list(client.query.by_time("t", queue_id=0)) == [found]
+        assert requests.pop() == query_service_pb2.QueryByTimeRequest(topic="t", queue_id=0)
+        assert client.query.by_id("AB", topic="t") == found
+        pulled = client.queues.pull("t", 1, 7, count=3, tags="A||B", wait_s=1.5)
+        assert (pulled.status, pulled.messages, pulled.next_queue_offset) == (PullStatus.FOUND, [found], 8)
+        assert requests.pop() == queue_service_pb2.PullRequest(
+            topic="t", queue_id=1, queue_offset=7, message_count_max=3, tag_expression="A||B",
+            wait={"seconds": 1, "nanos": 500_000_000},
+        )  # fmt: skip
+        assert client.queues.offset_by_time("t", 1, 5, boundary="upper") == 3
+        assert requests.pop().boundary == queue_service_pb2.BOUNDARY_UPPER
+        queue = client.queues.range("t", 1)
+        assert (queue.max_queue_offset, queue.first_store_time, queue.last_store_time) == (9, None, from_ms(1000))
+        assert list(client.queues.list("t")) == [queue]
+        offset = ConsumerOffset("t", 1, 5, lag=4)
+        assert client.groups.get("g", "t", 1) == offset
+        assert client.groups.reset("g", "t", "latest") == (offset,)
+        assert requests.pop().latest
+        client.groups.reset("g", "t", "earliest")
+        assert requests.pop().earliest
+        client.groups.reset("g", "t", moment)
+        assert requests.pop().time.seconds == 1_672_570_800
+        with pytest.raises(ValueError, match="place"):
+            client.groups.reset("g", "t", "middle")
+        client.groups.commit("g", [offset])
+        assert requests.pop().offsets[0].lag == 0
+        (group,) = client.groups.list()
+        assert (group.name, group.offsets) == ("g", (offset,))
+
+
+async def test_async_reading_calls() -> None:
+    """The asyncio twins read the same answers."""
+    requests: list[Any] = []
+    with serving(*indexer(requests)) as target:
+        async with aio.connect(indexer=target) as client:
+            (found,) = [message async for message in client.query.by_key("t", "k")]
+            assert [message async for message in client.query.by_time("t")] == [found]
+            assert await client.query.by_id("AB") == found
+            assert (await client.queues.pull("t", 1, 7)).messages == [found]
+            assert await client.queues.offset_by_time("t", 1, 5) == 3
+            assert [queue async for queue in client.queues.list()] == [await client.queues.range("t", 1)]
+            assert (await client.groups.get("g", "t", 1)).queue_offset == 5
+            assert len(await client.groups.reset("g", "t", "latest")) == 1
+            await client.groups.commit("g", [ConsumerOffset("t", 1, 5)])
+            assert [group.name async for group in client.groups.list()] == ["g"]
+
+
+def test_times() -> None:
+    """Milliseconds survive the way there and back, before the epoch too; a naive time is refused."""
+    for time_ms in (0, 1, 999, -1, -1001, 1_700_000_000_123):
+        assert to_ms(from_ms(time_ms)) == time_ms
+    assert to_ms(datetime(1970, 1, 1, 0, 0, 0, 1999, tzinfo=UTC)) == 1
+    with pytest.raises(ValueError, match="time zone"):
+        to_ms(datetime(2023, 1, 1))  # noqa: DTZ001 - that is the point
+
+
+def test_options(tmp_path) -> None:
+    """Arguments win over the environment, the environment over the defaults; a token may be in a file."""
+    (tmp_path / "token").write_text(" abc\n")
+    environment = {
+        "REPUT_CLIENT_COMMITLOG_TARGET": "log:1",
+        "REPUT_CLIENT_INDEXER_TARGET": "index:2",
+        "REPUT_CLIENT_TOKEN_FILE": str(tmp_path / "token"),
+        "REPUT_CLIENT_CA_FILE": "",
+    }
+    loaded = Options.load({"indexer": "mine:3", "commitlog": None}, environment)
+    assert (loaded.commitlog, loaded.indexer, loaded.janitor) == ("log:1", "mine:3", "127.0.0.1:7103")
+    assert (loaded.metadata(), loaded.credentials()) == ((("authorization", "Bearer abc"),), None)
+    assert Options.load({"token": "x"}, environment).token == "x"
+    assert Options.load({"ca_file": "system"}, {}).credentials() is not None
+    with pytest.raises(FileNotFoundError):
+        Options.load({"ca_file": str(tmp_path / "missing.pem")}, {}).credentials()

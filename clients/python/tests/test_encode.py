@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is sent: chunks that are a request together, RocketMQ's property string, unique ids."""
+
+import re
+import time
+
+import pytest
+from reput.commitlog.v1.append_service_pb2 import AppendRequest
+from reput_client import NewMessage
+from reput_client._encode import Encoder, UniqueIds, durability_field
+
+
+@pytest.mark.parametrize("body_size", [0, 1, 20, 127, 128, 16_000, 20_000, 3_000_000])
+def test_chunks_are_a_request(body_size: int) -> None:
+    """Chunks of any size, one behind the other with the durability, are what protobuf would have written."""
+    encoder = Encoder(makes_unique_ids=False)
+    messages = [NewMessage("topic", bytes(body_size), queue_id=number, born_time_ms=5, flag=-7) for number in range(3)]
+    data = b"".join(encoder.encode(message)[0] for message in messages) + durability_field(2)
+    request = AppendRequest.FromString(data)
+    assert [len(message.body) for message in request.messages] == [body_size] * 3
+    assert [message.queue_id for message in request.messages] == [0, 1, 2]
+    assert (request.messages[0].topic, request.messages[0].flag, request.durability) == ("topic", -7, 2)
+
+
+def test_absent_is_absent() -> None:
+    """Without a queue id the store chooses: the field is not sent. The born time is now."""
+    before_ms = time.time_ns() // 1_000_000
+    chunk, unique_id = Encoder(makes_unique_ids=False).encode(NewMessage("t", b""))
+    (message,) = AppendRequest.FromString(chunk).messages
+    assert not message.HasField("queue_id")
+    assert before_ms <= message.born_time_ms <= time.time_ns() // 1_000_000
+    assert (message.property_string, unique_id) == (b"", "")
+
+
+PROPERTIES = [
+    (NewMessage("t", b"", tag="A"), b"TAGS\x01A\x02"),
+    (NewMessage("t", b"", keys="k"), b"KEYS\x01k\x02"),
+    (NewMessage("t", b"", keys=("k", "l")), b"KEYS\x01k l\x02"),
+    (NewMessage("t", b"", sharding_key="s"), b"__SHARDINGKEY\x01s\x02"),
+    (NewMessage("t", b"", properties={"a": "b\x01c"}), b"a\x01b\x01c\x02"),
+    (NewMessage("t", b"", properties={"größe": "ü"}), "größe\x01ü\x02".encode()),
+    (NewMessage("t", b"", properties={"TAGS": "old"}, tag="new"), b"TAGS\x01new\x02"),
+    (NewMessage("t", b"", unique_id="U"), b"UNIQ_KEY\x01U\x02"),
+    (NewMessage("t", b"", property_string=b"x\x01y", tag="ignored"), b"x\x01y"),
+]
+
+
+@pytest.mark.parametrize(("message", "expected"), PROPERTIES)
+def test_property_string(message: NewMessage, expected: bytes) -> None:
+    """Properties travel as RocketMQ's own string."""
+    chunk, _ = Encoder(makes_unique_ids=False).encode(message)
+    assert AppendRequest.FromString(chunk).messages[0].property_string == expected
+
+
+BAD = [
+    (NewMessage("t", b"", tag="a\x02b\x01c"), ValueError),
+    (NewMessage("t", b"", tag=""), ValueError),
+    (NewMessage("t", b"", keys="two keys"), ValueError),
+    (NewMessage("t", b"", keys=("a", "b c")), ValueError),
+    (NewMessage("t", b"", keys=("a", "")), ValueError),
+    (NewMessage("t", b"", properties={"a\x01b": "c"}), ValueError),
+    (NewMessage("t", b"", properties={"a\x02": "c"}), ValueError),
+    (NewMessage("t", b"", properties={"": "c"}), ValueError),
+    (NewMessage("t", b"", properties={"a": ""}), ValueError),
+    (NewMessage("t", b"", properties={"a": "\ud800"}), ValueError),
+    (NewMessage("t", "text"), TypeError),
+    (NewMessage("t", b"", queue_id=1 << 40), ValueError),
+    (NewMessage(7, b""), TypeError),
+]
+
+
+@pytest.mark.parametrize(("message", "kind"), BAD)
+def test_what_cannot_be_encoded(message: NewMessage, kind: type) -> None:
+    """A message whose meaning would change on the way is refused before it is sent."""
+    with pytest.raises(kind):
+        Encoder(makes_unique_ids=False).encode(message)
+
+
+def test_unique_ids() -> None:
+    """Ids have RocketMQ's form and differ; the time in them is the time in the month."""
+    ids = UniqueIds()
+    made = [ids.next() for _ in range(70_000)]
+    assert len(set(made)) == len(made)
+    assert all(re.fullmatch("[0-9A-F]{32}", unique_id) for unique_id in made)
+    start = time.localtime()
+    in_month_s = (start.tm_mday - 1) * 86_400 + start.tm_hour * 3600 + start.tm_min * 60 + start.tm_sec
+    assert abs(int(made[-1][20:28], 16) / 1000 - in_month_s) < 3700  # an hour for summer time
+
+
+def test_given_ids_stay() -> None:
+    """A message that has an id keeps it; the others get one each."""
+    encoder = Encoder(makes_unique_ids=True)
+    assert encoder.encode(NewMessage("t", b"", unique_id="MINE"))[1] == "MINE"
+    chunk, unique_id = encoder.encode(NewMessage("t", b""))
+    assert AppendRequest.FromString(chunk).messages[0].property_string == f"UNIQ_KEY\x01{unique_id}\x02".encode()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors carry what the server said; retries happen for passing reasons only."""
+
+import random
+
+import grpc
+import pytest
+import reput_client
+from google.rpc import error_details_pb2, status_pb2
+from reput_client import RetryPolicy
+from reput_client._errors import from_rpc_error, from_status
+
+from clients.python.tests.support import status
+
+CODES = [
+    (grpc.StatusCode.INVALID_ARGUMENT, reput_client.InvalidArgumentError),
+    (grpc.StatusCode.NOT_FOUND, reput_client.NotFoundError),
+    (grpc.StatusCode.ALREADY_EXISTS, reput_client.AlreadyExistsError),
+    (grpc.StatusCode.OUT_OF_RANGE, reput_client.OutOfRangeError),
+    (grpc.StatusCode.FAILED_PRECONDITION, reput_client.FailedPreconditionError),
+    (grpc.StatusCode.UNAUTHENTICATED, reput_client.AuthenticationError),
+    (grpc.StatusCode.PERMISSION_DENIED, reput_client.AuthenticationError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, reput_client.ResourceExhaustedError),
+    (grpc.StatusCode.UNAVAILABLE, reput_client.UnavailableError),
+    (grpc.StatusCode.DEADLINE_EXCEEDED, reput_client.DeadlineExceededError),
+    (grpc.StatusCode.ABORTED, reput_client.AbortedError),
+    (grpc.StatusCode.DATA_LOSS, reput_client.DataLossError),
+    (grpc.StatusCode.INTERNAL, reput_client.ServerError),
+    (grpc.StatusCode.UNIMPLEMENTED, reput_client.ServerError),
+]
+
+
+@pytest.mark.parametrize(("code", "kind"), CODES, ids=lambda value: getattr(value, "name", None))
+def test_code_decides_the_class(code: grpc.StatusCode, kind: type) -> None:
+    """Each code is one class, and all details arrive."""
+    error = from_status(status(code, "SOME_REASON", metadata={"a": "b"}, field="messages[3].body", retry_after_s=1.5))
+    assert type(error) is kind
+    assert (error.code, error.reason, error.metadata) == (code, "SOME_REASON", {"a": "b"})
+    assert (error.fields, error.retry_after) == (("messages[3].body",), 1.5)
+    assert str(error) == "SOME_REASON: because of SOME_REASON"
+
+
+def test_foreign_details_are_left_out() -> None:
+    """An ErrorInfo of another domain is not our reason."""
+    foreign = status_pb2.Status(code=14, message="no")
+    foreign.details.add().Pack(error_details_pb2.ErrorInfo(reason="X", domain="example.com"))
+    error = from_status(foreign)
+    assert (type(error), error.reason, str(error)) == (reput_client.UnavailableError, "", "UNAVAILABLE: no")
+
+
+def test_broken_details() -> None:
+    """A call whose details are no Status still gives its plain code and text."""
+
+    class Failed(grpc.RpcError):
+        def trailing_metadata(self):
+            return (("grpc-status-details-bin", b"\xff\xff"),)
+
+        def code(self):
+            return grpc.StatusCode.NOT_FOUND
+
+        def details(self):
+            return "gone"
+
+    assert str(from_rpc_error(Failed())) == "NOT_FOUND: gone"
+
+
+RETRIES = [
+    (grpc.StatusCode.UNAVAILABLE, "", True, True),
+    (grpc.StatusCode.UNAVAILABLE, "", False, False),
+    (grpc.StatusCode.UNAVAILABLE, "RECOVERING", False, True),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", True, True),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", True, True),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "", True, False),
+    (grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMENT", True, False),
+    (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", True, False),
+    (grpc.StatusCode.FAILED_PRECONDITION, "STORE_SEALED", True, False),
+    (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED", True, False),
+    (grpc.StatusCode.INTERNAL, "INTERNAL", True, False),
+]
+
+
+@pytest.mark.parametrize(("code", "reason", "is_repeatable", "expected"), RETRIES)
+def test_what_is_retried(code: grpc.StatusCode, reason: str, is_repeatable: bool, expected: bool) -> None:
+    """Passing reasons are retried; without one only calls that may be repeated, and bad arguments never."""
+    delay_s = RetryPolicy().delay_s(0, from_status(status(code, reason)), is_repeatable=is_repeatable)
+    assert (delay_s is not None) is expected
+
+
+def test_delays() -> None:
+    """Delays double up to the limit, jitter takes off a half at most, and the server's wish is the least."""
+    policy = RetryPolicy(retries=5, delay_min_s=1, delay_max_s=8, chance=random.Random(1))
+    passing = from_status(status(grpc.StatusCode.UNAVAILABLE, "STOPPING"))
+    delays = [policy.delay_s(attempt, passing) for attempt in range(6)]
+    assert delays[5] is None
+    for delay, ceiling in zip(delays, (1, 2, 4, 8, 8), strict=False):
+        assert ceiling / 2 <= delay <= ceiling
+    patient = from_status(status(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_s=30))
+    assert policy.delay_s(0, patient) == 30
+    assert RetryPolicy(retries=0).delay_s(0, passing) is None

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door: what is listed is there, what is there is listed, and the asyncio side is a twin."""
+
+import inspect
+import re
+
+import pytest
+import reput_client
+from reput_client import aio
+
+TWINS = [
+    (getattr(reput_client, name.removeprefix("Async")), getattr(aio, name))
+    for name in aio.__all__
+    if name.startswith("Async")
+]
+
+
+@pytest.mark.parametrize("module", [reput_client, aio])
+def test_all_is_the_door(module) -> None:
+    """`__all__` is sorted, complete, and names nothing that is missing."""
+    assert module.__all__ == sorted(module.__all__)
+    public = {name for name, value in vars(module).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public == set(module.__all__)
+
+
+@pytest.mark.parametrize("name", reput_client.__all__)
+def test_everything_is_documented(name: str) -> None:
+    """Each public class and function, and each public method, has a docstring."""
+    thing = getattr(reput_client, name)
+    assert inspect.getdoc(thing)
+    if inspect.isclass(thing):
+        for method_name, method in vars(thing).items():
+            if inspect.isfunction(method) and not method_name.startswith("_"):
+                assert method.__doc__, f"{name}.{method_name}"
+
+
+@pytest.mark.parametrize(("sync_class", "async_class"), TWINS, ids=lambda kind: kind.__name__)
+def test_twins(sync_class: type, async_class: type) -> None:
+    """The asyncio classes have the same methods with the same parameters and defaults."""
+
+    def shape(kind: type) -> dict[str, list[tuple[str, object]]]:
+        return {
+            name: [(parameter.name, parameter.default) for parameter in inspect.signature(method).parameters.values()]
+            for name, method in vars(kind).items()
+            if inspect.isfunction(method) and not name.startswith("_")
+        }
+
+    left, right = shape(sync_class), shape(async_class)
+    if sync_class is reput_client.Producer:
+        left["flush"] = right["flush"]  # asyncio has its own time-outs
+    assert left == right
+
+
+def test_environment_variables_are_documented() -> None:
+    """The README names every variable that the client reads."""
+    from pathlib import Path
+
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    source = inspect.getsource(inspect.getmodule(reput_client.Options))
+    assert set(re.findall(r"REPUT_\w+", source)) <= set(re.findall(r"REPUT_\w+", readme))

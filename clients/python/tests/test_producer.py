@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both producers against a server: results, batching, retries, back-pressure, closing."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+import reput_client
+from reput_client import NewMessage, OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy, SendResult, aio
+
+from clients.python.tests.support import Log, serving, status
+
+QUICK = RetryPolicy(delay_min_s=0.01, delay_max_s=0.02)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def target(log: Log) -> Iterator[str]:
+    with serving(log) as target:
+        yield target
+
+
+def client(target: str) -> reput_client.Client:
+    return reput_client.connect(commitlog=target, token="secret")
+
+
+def options(**changes: object) -> ProducerOptions:
+    return ProducerOptions(**{"retry": QUICK, **changes})  # type: ignore[arg-type]
+
+
+def test_send(log: Log, target: str) -> None:
+    """A message arrives as it was given, and its result says where it is."""
+    with client(target) as store:
+        producer = store.producer()
+        future = producer.send("flights", b"body", tag="UA", keys=("N1", "UA7"), queue_id=3, flag=9, born_time_ms=5)
+        result = future.result(10)
+    (message,) = log.stored
+    assert (message.topic, message.body, message.queue_id, message.flag, message.born_time_ms) == (
+        "flights", b"body", 3, 9, 5,
+    )  # fmt: skip
+    expected = f"UNIQ_KEY\x01{result.unique_id}\x02TAGS\x01UA\x02KEYS\x01N1 UA7\x02"
+    assert message.property_string == expected.encode()
+    assert (result.queue_id, result.queue_offset, result.physical_offset) == (3, 0, 0)
+    assert (result.store_time_ms, result.durability) == (1_700_000_000_123, reput_client.Durability.MEMORY)
+    assert result.offset_message_id == "7F00000100001BBD0000000000000000"
+    assert ("authorization", "Bearer secret") in log.metadata
+
+
+def test_messages_travel_together(log: Log, target: str) -> None:
+    """Messages that are sent at once share batches, and keep their order."""
+    with client(target) as store, store.producer(options(linger_ms=50)) as producer:
+        futures = [producer.send("t", str(number).encode()) for number in range(1000)]
+        producer.flush(10)
+        assert [future.result(0).queue_offset for future in futures] == list(range(1000))
+    assert [message.body for message in log.stored] == [str(number).encode() for number in range(1000)]
+    assert len(log.batch_sizes) < 20
+    assert log.stream_count == 1
+
+
+def test_send_batch(log: Log, target: str) -> None:
+    """One future tells what became of each of many messages, in their order."""
+    log.plan = lambda _, messages: _refuse_bad(messages)
+    bodies = [b"good", b"bad", b"good", b"bad", b"good"]
+    with client(target) as store, store.producer(options()) as producer:
+        outcomes = producer.send_batch([NewMessage("t", body) for body in bodies]).result(10)
+        assert producer.send_batch([]).result(0) == []
+    assert [isinstance(outcome, SendResult) for outcome in outcomes] == [True, False, True, False, True]
+    assert outcomes[1].reason == "BAD_PROPERTIES"
+    assert [message.body for message in log.stored] == [b"good"] * 3
+
+
+def test_a_cut_line_is_mended(log: Log, target: str) -> None:
+    """When the line is cut the batch goes again over a new stream; a batch that was stored may be there twice."""
+    breaks = {0: ConnectionError(), 2: ConnectionResetError()}
+    log.plan = lambda number, _: breaks.get(number)
+    with client(target) as store, store.producer(options()) as producer:
+        assert producer.send("t", b"one").result(10).queue_offset == 0
+        assert producer.send("t", b"two").result(10).queue_offset == 2
+    assert [message.body for message in log.stored] == [b"one", b"two", b"two"]
+    assert log.stream_count == 3
+
+
+def test_no_retries_means_no_duplicates(log: Log, target: str) -> None:
+    """With retries=0 a cut line is an unknown outcome, and the producer goes on."""
+    log.plan = lambda number, _: ConnectionResetError() if number == 0 else None
+    with client(target) as store, store.producer(options(retry=RetryPolicy(retries=0))) as producer:
+        with pytest.raises(OutcomeUnknownError):
+            producer.send("t", b"one").result(10)
+        assert producer.send("t", b"two").result(10).queue_offset == 1
+
+
+def test_a_full_store_is_waited_for(log: Log, target: str) -> None:
+    """A passing refusal is retried until the store takes the batch."""
+    full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_s=0.01)
+    log.plan = lambda number, _: full if number < 3 else None
+    with client(target) as store, store.producer(options()) as producer:
+        assert producer.send("t", b"x").result(10).queue_offset == 0
+    assert log.batch_sizes == [1, 1, 1, 1]
+
+
+def test_back_pressure(log: Log, target: str) -> None:
+    """`send` waits while the window is full, and goes on when outcomes come."""
+    log.gate.clear()
+    with client(target) as store, store.producer(options(window_bytes=1000, batch_size_bytes=100)) as producer:
+        sent = threading.Semaphore(0)
+
+        def send() -> None:
+            for _ in range(30):
+                producer.send("t", bytes(60))
+                sent.release()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert all(sent.acquire(timeout=5) for _ in range(5))
+        assert not sent.acquire(timeout=0.2) or not all(sent.acquire(timeout=0.2) for _ in range(20))
+        log.gate.set()
+        sender.join(10)
+        assert not sender.is_alive()
+    assert len(log.stored) == 30
+
+
+def test_close(log: Log, target: str) -> None:
+    """Closing sends what is there; afterwards nothing is taken."""
+    store = client(target)
+    producer = store.producer(options(linger_ms=60_000))
+    future = producer.send("t", b"late")
+    store.close()
+    assert future.result(0).queue_offset == 0
+    with pytest.raises(ReputError, match="closed"):
+        producer.send("t", b"too late")
+    producer.close()
+
+
+def test_close_without_waiting(log: Log, target: str) -> None:
+    """Closing with a time-out fails what has no outcome, even if the server never answers."""
+    log.gate.clear()
+    store = client(target)
+    producer = store.producer(options())
+    future = producer.send("t", b"x")
+    producer.close(timeout_s=0.1)
+    assert isinstance(future.exception(0), reput_client.UnavailableError)
+    log.gate.set()
+    store.close()
+
+
+def test_nobody_listens() -> None:
+    """A store that can't be reached fails the message when the retries are used up."""
+    with reput_client.connect(commitlog="127.0.0.1:1") as store:
+        producer = store.producer(options(retry=RetryPolicy(retries=2, delay_min_s=0.01, delay_max_s=0.01)))
+        with pytest.raises(reput_client.UnavailableError):
+            producer.send("t", b"x").result(20)
+
+
+def test_flush_timeout(log: Log, target: str) -> None:
+    """`flush` gives up after its time-out and says how much is missing."""
+    log.gate.clear()
+    with client(target) as store, store.producer(options()) as producer:
+        producer.send("t", b"x")
+        with pytest.raises(TimeoutError, match="bytes"):
+            producer.flush(0.05)
+        log.gate.set()
+
+
+@pytest.mark.parametrize("changes", [{"linger_ms": -1}, {"batch_size_bytes": 0}, {"batch_size_bytes": 9 << 20}])
+def test_bad_options(changes: dict[str, int]) -> None:
+    """Options that can't work are refused when they are made."""
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        ProducerOptions(**changes)
+
+
+async def test_async_send(log: Log, target: str) -> None:
+    """The asyncio producer sends, batches and returns results in the same way."""
+    log.plan = lambda number, messages: ConnectionError() if number == 0 else _refuse_bad(messages)
+    async with aio.connect(commitlog=target, token="secret") as store:
+        producer = store.producer(options())
+        futures = [await producer.send("t", str(number).encode()) for number in range(500)]
+        futures.append(await producer.send("t", b"bad"))
+        await producer.flush()
+        assert [future.result().queue_offset for future in futures[:-1]] == list(range(500))
+        assert futures[-1].exception().reason == "BAD_PROPERTIES"
+        outcomes = await (await producer.send_batch([NewMessage("t", b"good"), NewMessage("t", b"bad")]))
+        assert [isinstance(outcome, SendResult) for outcome in outcomes] == [True, False]
+        assert await (await producer.send_batch([])) == []
+    assert ("authorization", "Bearer secret") in log.metadata
+    with pytest.raises(ReputError, match="closed"):
+        await producer.send("t", b"too late")
+
+
+async def test_async_back_pressure(log: Log, target: str) -> None:
+    """`send` of the asyncio producer waits for room as well."""
+    log.gate.clear()
+    async with aio.connect(commitlog=target) as store:
+        producer = store.producer(options(window_bytes=1000, batch_size_bytes=100))
+
+        async def send() -> None:
+            for _ in range(30):
+                await producer.send("t", bytes(60))
+
+        sender = asyncio.create_task(send())
+        done, _ = await asyncio.wait([sender], timeout=0.2)
+        assert not done
+        log.gate.set()
+        await asyncio.wait_for(sender, 10)
+    assert len(log.stored) == 30
+
+
+async def test_async_close_without_waiting(log: Log, target: str) -> None:
+    """Closing the asyncio producer with a time-out fails what has no outcome."""
+    log.gate.clear()
+    async with aio.connect(commitlog=target) as store:
+        producer = store.producer(options())
+        future = await producer.send("t", b"x")
+        await producer.close(timeout_s=0.1)
+        assert isinstance(future.exception(), reput_client.UnavailableError)
+        log.gate.set()
+
+
+def _refuse_bad(messages: list) -> object:
+    """Refuse a batch because of its first bad message."""
+    for index, message in enumerate(messages):
+        if message.body == b"bad":
+            field = f"messages[{index}].properties"
+            return status(grpc.StatusCode.INVALID_ARGUMENT, "BAD_PROPERTIES", field=field)
+    return None

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The send queue, step by step and without a network: batches, window, outcomes, retries, splits."""
+
+import random
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendOutcome, AppendRequest, AppendResult
+from reput_client import OutcomeUnknownError, ReputError, RetryPolicy, SendResult, UnavailableError
+from reput_client._sending import Batch, Entry, SendQueue
+
+from clients.python.tests.support import status
+
+CODE = grpc.StatusCode
+LINE_CUT = UnavailableError("the line was cut", code=CODE.UNAVAILABLE)
+FULL = status(CODE.RESOURCE_EXHAUSTED, "STORE_FULL")
+
+
+@dataclass
+class Bench:
+    """A send queue with a sink that remembers, and a server's side that numbers what it stores."""
+
+    retries: int = 3
+    batch_size_bytes: int = 80
+    window_bytes: int = 1000
+    now_s: float = 0.0
+    outcomes: dict[str, object] = field(default_factory=dict)
+    stored: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        retry = RetryPolicy(retries=self.retries, delay_min_s=1, delay_max_s=1, chance=random.Random(1))
+        self.queue = SendQueue(
+            batch_size_bytes=self.batch_size_bytes, window_bytes=self.window_bytes, linger_s=0.005, retry=retry
+        )
+        self.names: list[str] = []
+
+    def settle(self, sink_index: int, outcome: object) -> None:
+        assert self.names[sink_index] not in self.outcomes, "settled twice"
+        self.outcomes[self.names[sink_index]] = outcome
+
+    def add(self, *names: str, size_bytes: int = 20) -> None:
+        for name in names:
+            chunk = AppendRequest(messages=[AppendMessage(topic=name, body=bytes(size_bytes - 6 - len(name)))])
+            assert len(chunk.SerializeToString()) == size_bytes
+            self.names.append(name)
+            entry = Entry(chunk.SerializeToString(), name[0], f"id-{name}", self, len(self.names) - 1)
+            self.queue.add(entry, self.now_s)
+
+    def take(self) -> list[str] | None:
+        """Take a batch and tell the names of its messages."""
+        batch = self.queue.take(self.now_s)
+        return None if batch is None else self.names_of(batch)
+
+    def names_of(self, batch: Batch) -> list[str]:
+        return [message.topic for message in AppendRequest.FromString(batch.to_request(0)).messages]
+
+    def answer(self, *outcomes: list[str] | status_pb2.Status) -> None:
+        """Answer the oldest batches: names were stored, a Status refuses."""
+        built = []
+        for outcome in outcomes:
+            if isinstance(outcome, status_pb2.Status):
+                built.append(AppendOutcome(error=outcome))
+                continue
+            first = len(self.stored)
+            self.stored += outcome
+            numbers = range(first, len(self.stored))
+            result = AppendResult(
+                physical_offsets=numbers, queue_offsets=numbers, queue_ids=[0] * len(outcome), durability=2
+            )
+            built.append(AppendOutcome(result=result))
+        self.queue.on_outcomes(built, self.now_s)
+        self.deliver()
+
+    def cut(self) -> None:
+        self.queue.on_broken(LINE_CUT, self.now_s)
+        self.deliver()
+
+    def deliver(self) -> None:
+        for sink, sink_index, outcome in self.queue.take_settled():
+            sink.settle(sink_index, outcome)
+
+    def summary(self) -> dict[str, str]:
+        return {
+            name: "stored" if isinstance(outcome, SendResult) else type(outcome).__name__
+            for name, outcome in self.outcomes.items()
+        }
+
+
+def test_linger() -> None:
+    """A batch waits for company, at most for the linger time after its first message."""
+    bench = Bench()
+    bench.add("a")
+    assert (bench.take(), bench.queue.wait_s(0.0)) == (None, 0.005)
+    bench.now_s = 0.004
+    bench.add("b")
+    assert bench.take() is None
+    bench.now_s = 0.005
+    assert bench.take() == ["a", "b"]
+    assert (bench.take(), bench.queue.wait_s(0.005)) == (None, None)
+
+
+def test_size_makes_ready() -> None:
+    """A batch is ready when it is full, or when the next message does not fit any more."""
+    bench = Bench()
+    bench.add("a", "b", "c", "d", "e")
+    assert bench.take() == ["a", "b", "c", "d"]
+    assert bench.take() is None
+    bench.add("f", size_bytes=70)
+    assert bench.take() == ["e"]
+    assert bench.take() is None
+
+
+def test_a_message_larger_than_a_batch_travels_alone() -> None:
+    """A message above the batch size is a batch of its own."""
+    bench = Bench()
+    bench.add("a")
+    bench.add("b", size_bytes=120)
+    bench.add("c")
+    bench.queue.close_batch()
+    assert [bench.take(), bench.take(), bench.take()] == [["a"], ["b"], ["c"]]
+
+
+def test_window() -> None:
+    """There is room up to the window, and for one message of any size when nothing else is on its way."""
+    bench = Bench(window_bytes=100)
+    assert bench.queue.has_room(5000)
+    bench.add("a")
+    assert bench.queue.has_room(80)
+    assert not bench.queue.has_room(81)
+    bench.queue.close_batch()
+    bench.take()
+    bench.answer(["a"])
+    assert bench.queue.is_idle
+    assert bench.queue.has_room(5000)
+
+
+def test_results() -> None:
+    """Each message gets its own columns of the batch's result, batches in the order in which they were taken."""
+    bench = Bench()
+    bench.add("a", "b", "c", "d", "e")
+    bench.queue.close_batch()
+    first, second = bench.take(), bench.take()
+    bench.answer(first, second)
+    assert [bench.outcomes[name].queue_offset for name in "abcde"] == [0, 1, 2, 3, 4]
+    assert bench.outcomes["c"].unique_id == "id-c"
+    assert bench.outcomes["c"].durability.name == "LOCAL_DISK"
+
+
+def test_passing_refusals_are_retried_in_order() -> None:
+    """Batches that were refused for a passing reason go again, after a pause, in their old order."""
+    bench = Bench()
+    bench.add(*"abcdefghij")
+    bench.queue.close_batch()
+    assert [bench.take(), bench.take()] == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
+    bench.answer(FULL, FULL)
+    assert bench.take() is None
+    assert 0.5 <= bench.queue.wait_s(bench.now_s) <= 1
+    bench.now_s = 1.0
+    batches = [bench.take(), bench.take(), bench.take()]
+    assert batches == [["a", "b", "c", "d"], ["e", "f", "g", "h"], ["i", "j"]]
+    bench.answer(*batches)
+    assert set(bench.summary().values()) == {"stored"}
+
+
+def test_retries_end() -> None:
+    """After the last retry the messages fail with the server's own error."""
+    bench = Bench(retries=2)
+    bench.add("a")
+    for _ in range(3):
+        bench.now_s += 10
+        assert bench.take() == ["a"]
+        bench.answer(FULL)
+    assert bench.outcomes["a"].reason == "STORE_FULL"
+    assert bench.queue.is_idle
+
+
+def test_a_cut_line_resends() -> None:
+    """What has no outcome when the line is cut goes again, before what is newer."""
+    bench = Bench()
+    bench.add(*"abcdefghi")
+    bench.take()
+    second = bench.take()
+    bench.answer(["a", "b", "c", "d"])
+    bench.cut()
+    bench.now_s = 1.0
+    bench.queue.close_batch()
+    assert bench.take() == second
+    assert bench.take() == ["i"]
+
+
+def test_without_retries_a_cut_line_is_an_unknown_outcome() -> None:
+    """retries=0: what was sent may or may not be stored, and says so; what was not sent yet is still sent."""
+    bench = Bench(retries=0)
+    bench.add(*"abcde")
+    bench.take()
+    bench.cut()
+    assert bench.summary() == dict.fromkeys("abcd", "OutcomeUnknownError")
+    assert isinstance(bench.outcomes["a"], OutcomeUnknownError)
+    bench.queue.close_batch()
+    assert bench.take() == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [
+        (status(CODE.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", field="messages[2].body"), ["c1"]),
+        (status(CODE.INVALID_ARGUMENT, "BAD_PROPERTIES", metadata={"field": "messages[0].properties"}), ["a1"]),
+        (status(CODE.FAILED_PRECONDITION, "TOPIC_FORBIDDEN", metadata={"topic": "a"}), ["a1", "a2"]),
+        (status(CODE.NOT_FOUND, "TOPIC_NOT_FOUND", field="messages[1].topic"), ["b1"]),
+        (status(CODE.INVALID_ARGUMENT, "BAD_TOPIC_NAME", field="messages[3].topic"), ["a1", "a2"]),
+        (status(CODE.FAILED_PRECONDITION, "STORE_SEALED"), ["a1", "b1", "c1", "a2"]),
+        (status(CODE.NOT_FOUND, "TOPIC_NOT_FOUND", metadata={"topic": "z"}), ["a1", "b1", "c1", "a2"]),
+    ],
+)
+def test_one_bad_message_fails_alone(error: status_pb2.Status, failed: list[str]) -> None:
+    """A refusal takes out the message or the topic that it names; the rest goes again at once."""
+    bench = Bench()
+    names = ["a1", "b1", "c1", "a2"]
+    bench.add(*names)
+    assert bench.take() == names
+    bench.answer(error)
+    assert list(bench.outcomes) == failed
+    rest = [name for name in names if name not in failed]
+    if rest:
+        assert bench.take() == rest
+        bench.answer(rest)
+    assert bench.queue.is_idle
+
+
+def test_an_unnamed_bad_message_is_found_by_halving() -> None:
+    """A refusal that names nothing still fails only the message that the store can't take."""
+    bench = Bench(batch_size_bytes=1000)
+    bench.add(*"abcdefgh")
+    bench.queue.close_batch()
+    while (names := bench.take()) is not None:
+        bench.answer(status(CODE.INVALID_ARGUMENT, "BATCH_TOO_LARGE") if "f" in names else names)
+    assert {name for name, kind in bench.summary().items() if kind != "stored"} == {"f"}
+    assert bench.stored == list("abcdegh")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        AppendOutcome(result=AppendResult(physical_offsets=[1], queue_offsets=[1], queue_ids=[1])),
+        AppendOutcome(result=AppendResult(physical_offsets=[1, 2], queue_offsets=[1], queue_ids=[1, 2])),
+        AppendOutcome(
+            result=AppendResult(physical_offsets=[1, 2], queue_offsets=[1, 2], queue_ids=[0, 0], durability=99)
+        ),
+    ],
+)
+def test_answers_that_make_no_sense(outcome: AppendOutcome) -> None:
+    """An impossible answer settles nothing; the batch is still in flight and can be failed."""
+    bench = Bench()
+    bench.add("a", "b")
+    bench.queue.close_batch()
+    bench.take()
+    with pytest.raises((ReputError, ValueError)):
+        bench.queue.on_outcomes([outcome], 0.0)
+    assert bench.queue.take_settled() == []
+    bench.queue.on_broken(ReputError("nonsense"), 0.0)
+    bench.deliver()
+    assert bench.summary() == {"a": "ReputError", "b": "ReputError"}
+
+
+def test_an_answer_to_nothing() -> None:
+    """More outcomes than batches is an error, not a crash."""
+    with pytest.raises(ReputError, match="more batches"):
+        Bench().queue.on_outcomes([AppendOutcome()], 0.0)
+
+
+def test_fail_all() -> None:
+    """Closing without waiting settles what is open, ready and in flight."""
+    bench = Bench()
+    bench.add(*"abcdefghi")
+    bench.take()
+    bench.queue.fail_all(LINE_CUT)
+    bench.deliver()
+    assert sorted(bench.outcomes) == list("abcdefghi")
+    assert bench.queue.is_idle
+
+
+@pytest.mark.parametrize("chance_seed", range(20))
+def test_every_message_is_settled_once(chance_seed: int) -> None:
+    """Whatever the server does, each message gets exactly one outcome, and nothing refused is stored."""
+    chance = random.Random(chance_seed)
+    bench = Bench(retries=4)
+    names = [f"{chance.choice('abc')}{number}" for number in range(200)]
+    waiting: list[list[str]] = []
+    for name in names:
+        bench.add(name, size_bytes=chance.randrange(12, 60))
+        bench.now_s += chance.random() / 100
+        while (batch := bench.take()) is not None:
+            waiting.append(batch)
+        while waiting and chance.random() < 0.3:
+            kind = chance.random()
+            if kind < 0.2:
+                bench.cut()
+                waiting.clear()
+            elif kind < 0.4:
+                bench.answer(FULL)
+                waiting.pop(0)
+            elif kind < 0.6:
+                index = chance.randrange(len(waiting[0]))
+                bench.answer(status(CODE.INVALID_ARGUMENT, "BAD_PROPERTIES", field=f"messages[{index}].properties"))
+                waiting.pop(0)
+            else:
+                bench.answer(waiting.pop(0))
+    bench.queue.close_batch()
+    while not bench.queue.is_idle:
+        bench.now_s += 2
+        while (batch := bench.take()) is not None:
+            waiting.append(batch)
+        bench.answer(*waiting)
+        waiting.clear()
+    assert sorted(bench.outcomes) == sorted(names)
+    stored = [name for name, outcome in bench.outcomes.items() if isinstance(outcome, SendResult)]
+    assert sorted(bench.stored) == sorted(stored)

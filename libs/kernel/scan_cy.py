@@ -218,9 +218,11 @@ def add_keys(job, record):
     seed = (seed * 31 + 35) & M32  # the key text is topic#key
     if job.unique_size > 0 and not add_key(job, job.unique_start, job.unique_size, seed):
         return False
+    if job.keys_size == 0:
+        return True
     at = job.keys_start
     end = at + job.keys_size
-    while job.keys_size > 0 and at < end:
+    while at < end:
         stop = find(job.source, at, end, 32)
         if stop > at and not add_key(job, at, stop - at, seed):
             return False

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopicTable keeps the counters of every queue through growth, removal and changes of the queue count."""
+
+import pytest
+
+from libs.kernel.topic_table import TopicTable
+from tests.unit.libs.kernel.builds import BUILDS, Build, label
+from tests.unit.libs.kernel.requests import Appender, message, request
+
+
+def test_ten_thousand_topics() -> None:
+    """Every one of 10,000 topics with four queues keeps its own counters."""
+    table = TopicTable()
+    for number in range(10_000):
+        table.put_topic(b"topic-%d" % number, write_queue_count=4, is_writable=True)
+        for queue_id in range(4):
+            table.set_next_queue_offset(b"topic-%d" % number, queue_id, 4 * number + queue_id)
+    assert [table.next_queue_offset(b"topic-%d" % (k // 4), k % 4) for k in range(40_000)] == list(range(40_000))
+    assert len(table.counters()) == 39_999
+    assert table.topic_count == 10_000
+
+
+def test_counters_of_queues_above_the_queue_count() -> None:
+    """A counter of any queue up to 65,535 is kept for unknown topics too, and used once the topic has that queue."""
+    table = TopicTable()
+    table.set_next_queue_offset(b"later", 65_535, 9)
+    table.set_next_queue_offset(b"later", 5, 7)
+    assert (table.next_queue_offset(b"later", 65_535), table.next_queue_offset(b"later", 6)) == (9, 0)
+    table.put_topic(b"later", write_queue_count=6, is_writable=True)
+    assert sorted(table.counters()) == [(b"later", 5, 7), (b"later", 65_535, 9)]
+    table.set_next_queue_offset(b"later", 5, 8)
+    table.put_topic(b"later", write_queue_count=65_535, is_writable=True)
+    assert sorted(table.counters()) == [(b"later", 5, 8), (b"later", 65_535, 9)]
+
+
+def test_fewer_queues_and_removal_keep_counters() -> None:
+    """Counters survive a smaller queue count, the removal of the topic, and its return."""
+    table = TopicTable()
+    table.put_topic(b"t", write_queue_count=8, is_writable=True)
+    table.set_next_queue_offset(b"t", 7, 3)
+    table.put_topic(b"t", write_queue_count=2, is_writable=False)
+    table.remove_topic(b"t")
+    table.remove_topic(b"unknown")
+    assert table.next_queue_offset(b"t", 7) == 3
+    table.put_topic(b"t", write_queue_count=8, is_writable=True)
+    assert (table.counters(), table.topic_count) == ([(b"t", 7, 3)], 1)
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_kernel_counts_on_from_the_table(build: Build) -> None:
+    """append goes on from counters that were set, also those set before the topic was known, and never above."""
+    appender = Appender(build)
+    appender.table.set_next_queue_offset(b"late", 2, 100)
+    assert appender.append(request(message(b"late", queue_id=2))) == build.append_cy.E_TOPIC_UNKNOWN
+    appender.table.put_topic(b"late", write_queue_count=3, is_writable=True)
+    assert appender.append(request(message(b"late", queue_id=2), message(b"late", queue_id=2))) > 0
+    assert appender.table.next_queue_offset(b"late", 2) == 102
+    appender.table.put_topic(b"late", write_queue_count=2, is_writable=True)
+    assert appender.append(request(message(b"late", queue_id=2))) == build.append_cy.E_QUEUE
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_kernel_finds_every_topic_of_a_crowded_table(build: Build) -> None:
+    """Each of 300 topics is found by its name, next to names that share its slot."""
+    appender = Appender(build)
+    for number in range(300):
+        appender.table.put_topic(b"t%d" % number, write_queue_count=1 + number % 3, is_writable=True)
+    for start in range(0, 300, 60):
+        assert appender.append(request(*[message(b"t%d" % k, queue_id=0) for k in range(start, start + 60)])) > 0
+    assert sorted(appender.table.counters()) == sorted((b"t%d" % number, 0, 1) for number in range(300))

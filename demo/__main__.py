@@ -127,13 +127,21 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
 
 
 def kill_and_ask(cluster: Cluster, asked: Asked, report: Report) -> None:
-    """Kills each service in turn, starts it again, and asks everything again."""
+    """Kills each service in turn, starts it again, and asks everything again; prints only differences."""
+    comparisons = asked.comparisons
+    comparisons.on_comparison = report.difference
     for service in SERVICES:
         cluster.kill(service)
-        seconds = cluster.restart(service)
-        wait_indexed(asked.client, asked.client.admin.commitlog_status().max_physical_offset)
-        report.line(f"  {service}: killed, serving again after {seconds:.1f} s")
-        ask_all(asked)
+        with report.waiting(f"starting {service} again"):
+            seconds = cluster.restart(service)
+            wait_indexed(asked.client, asked.client.admin.commitlog_status().max_physical_offset)
+        count, different_count = comparisons.count, len(comparisons.different)
+        with report.waiting("asking again"):
+            ask_all(asked)
+        count, different_count = comparisons.count - count, len(comparisons.different) - different_count
+        report.line(
+            f"  {service}: killed, serving again after {seconds:.1f} s; {count - different_count} of {count} answers equal"
+        )
 
 
 if __name__ == "__main__":

@@ -135,7 +135,8 @@ def ask_times(asked: Asked) -> None:
     key = asked.source.flight_keys[rows[0]]
     found = answers(query.by_key(TOPIC, key, start=start_ms, end=end_ms, page_size=PAGE_SIZE))
     inside = [row for row in asked.newest_first(asked.source.rows_by_key[key]) if row in set(rows)]
-    asked.comparisons.equal(f"flight {key} in that range, by key and time", found, asked.expected(inside))
+    what = f"flight {key} in that range, by key and time"
+    asked.comparisons.equal(what, found, asked.expected(inside), f"{len(found):,}")
 
 
 def ask_queue_times(asked: Asked) -> None:

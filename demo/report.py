@@ -13,7 +13,7 @@ from demo.comparisons import Comparison, Comparisons
 from demo.load import LoadRates
 from demo.source import DELAYED_MINUTES, CarrierDelay
 
-WIDTH_MIN = 110
+WIDTH = 110
 """Columns when the output is not a terminal."""
 
 
@@ -23,7 +23,7 @@ class Report:
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         if not self.console.is_terminal:
-            self.console = Console(highlight=False, width=WIDTH_MIN)
+            self.console = Console(highlight=False, width=WIDTH)
 
     def step(self, title: str) -> None:
         """The title of a step."""
@@ -39,6 +39,11 @@ class Report:
         verdict = "[red]DIFFERENT" if comparison.difference else "[green]equal"
         shown = escape(comparison.difference or comparison.shown)
         self.console.print(f"  {verdict}[/]  {escape(comparison.question)}: [bold]{shown}[/]")
+
+    def difference(self, comparison: Comparison) -> None:
+        """As `comparison`, but silent when the answers are equal."""
+        if comparison.difference:
+            self.comparison(comparison)
 
     def failure(self, text: str) -> None:
         """Why the run can't go on."""

@@ -19,7 +19,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the bytes looked at and the bytes of the file."""
 
 
-class UnknownKind(Exception):  # noqa: N818
+class UnknownKind(Exception):
     """Nothing tells what kind of store file this is, or the kind that was asked for does not exist."""
 
 

@@ -4,7 +4,6 @@
 Every error carries the position of the first byte that is wrong, so that a tool can name it. Decoders never let
 struct.error, IndexError, UnicodeDecodeError or RecursionError out, whatever the input.
 """
-# ruff: noqa: N818  (each name says what is wrong with the bytes)
 
 
 class FormatError(Exception):

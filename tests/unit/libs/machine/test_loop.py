@@ -56,6 +56,22 @@ async def test_a_failure_is_kept_and_survived() -> None:
     await loop.stop()
 
 
+@pytest.mark.parametrize(("expected_errors", "has_trace"), [((OSError,), False), ((), True)])
+async def test_an_expected_failure_takes_one_line_of_log(
+    caplog: pytest.LogCaptureFixture, expected_errors: tuple[type[Exception], ...], has_trace: bool
+) -> None:
+    """A peer that is away fills no log with tracebacks; anything else keeps its own."""
+    steps = Steps(failure_count=1)
+    loop = SupervisedLoop("test", steps, backoff_ms_min=1, expected_errors=expected_errors)
+    loop.start()
+    await steps.reach(2)
+    await loop.stop()
+    [record] = caplog.records
+    assert "test failed, next attempt in" in record.getMessage()
+    assert record.getMessage().endswith("failure 1")
+    assert bool(record.exc_info) is has_trace
+
+
 async def test_wake_ends_the_pause() -> None:
     """A notice starts the next step long before the interval ends; one during a step is not lost."""
     steps = Steps()

@@ -73,6 +73,22 @@ async def test_a_malformed_request_is_the_callers_fault() -> None:
         assert await served.call(GET_STATUS) == b""
 
 
+@pytest.mark.parametrize(
+    ("request_bytes", "is_refused"),
+    [(b"\x0a\x01x", True), (b"\x08\x01\x15\x00\x00\x00\x00", True), (b"\x08\x01", False), (b"\xa0\x06\x01", False)],
+    ids=["text for a number", "fixed for a varint", "right", "unknown field"],
+)
+async def test_a_wrong_wire_type_is_malformed(request_bytes: bytes, is_refused: bool) -> None:
+    """A known field of a wrong wire type is refused, not dropped; fields of a newer client are passed over."""
+    async with serving() as served:
+        call = served.channel.unary_stream(DISPATCH)(request_bytes)
+        if is_refused:
+            assert details_of(await failure_of(call.read()))[0].reason == "MALFORMED_REQUEST"
+        else:
+            assert await call.read() == b""
+            call.cancel()
+
+
 async def test_a_domain_error_carries_its_row() -> None:
     """Code, reason, metadata without the empty ones, and the field at fault reach the client."""
     async with serving() as served:

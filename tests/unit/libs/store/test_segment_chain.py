@@ -242,6 +242,17 @@ def test_drop_first_removes_the_oldest_for_good(fs: MemoryFs) -> None:
         chain.drop_first()
 
 
+def test_a_detached_segment_is_out_of_the_chain_at_once(fs: MemoryFs) -> None:
+    """Nothing finds it any more; until its file is deleted a crash brings it back."""
+    chain = chain_of(fs, b"old", b"new")
+    first = chain.detach_first()
+    assert (chain.min_physical_offset, first.hold_count) == (SIZE, 0)
+    with pytest.raises(OffsetTrimmed):
+        chain.find(0)
+    fs.crash()
+    assert fs.list(HOME) == names(0, SIZE)
+
+
 def test_destroy_empties_the_chain(fs: MemoryFs) -> None:
     """All files go, and the chain may begin anew elsewhere."""
     chain = chain_of(fs, b"a", b"b")

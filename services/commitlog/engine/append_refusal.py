@@ -6,6 +6,7 @@ Pure. The kernel says which message and which proto field number; the names stan
 
 from collections.abc import Callable
 
+from libs.formats import properties, protobuf_wire
 from libs.formats.limits import (
     BATCH_MESSAGE_COUNT_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
@@ -45,6 +46,10 @@ MESSAGE_FIELDS = (
     "prepared_transaction_offset",
 )
 REQUEST_FIELDS = ("", "messages", "durability")
+MESSAGES_FIELD = REQUEST_FIELDS.index("messages")
+PROPERTIES_FIELD = MESSAGE_FIELDS.index("properties")
+PROPERTY_STRING_FIELD = MESSAGE_FIELDS.index("property_string")
+SHOWN_SIZE_MAX = 200
 
 
 def field_path(columns: AppendColumns) -> str:
@@ -53,6 +58,31 @@ def field_path(columns: AppendColumns) -> str:
         return REQUEST_FIELDS[columns.error_field]
     message = f"messages[{columns.error_index}]"
     return f"{message}.{MESSAGE_FIELDS[columns.error_field]}" if columns.error_field else message
+
+
+def _delay_property(request: bytes, message_index: int) -> str:
+    """The property that asks for a delay, as `name=value`, of a request that the kernel has found well formed."""
+    messages = [value for number, _, value in protobuf_wire.fields(request) if number == MESSAGES_FIELD]
+    message = messages[message_index]
+    assert isinstance(message, memoryview)
+    for number, _, value in protobuf_wire.fields(message):
+        if number not in (PROPERTIES_FIELD, PROPERTY_STRING_FIELD):
+            continue
+        assert isinstance(value, memoryview)
+        pairs = properties.decode(bytes(value)) if number == PROPERTY_STRING_FIELD else _entry(value)
+        for name, text in pairs.items():
+            if name == "DELAY" or name.startswith("TIMER_"):
+                return f"{name}={text}"[:SHOWN_SIZE_MAX]
+    return ""
+
+
+def _entry(raw: memoryview) -> dict[str, str]:
+    """The name and value of one entry of a properties map."""
+    texts = {1: "", 2: ""}
+    for number, _, value in protobuf_wire.fields(raw):
+        if number in texts and isinstance(value, memoryview):
+            texts[number] = str(value, "utf-8", "replace")
+    return {texts[1]: texts[2]}
 
 
 class AppendRefusal:
@@ -116,7 +146,9 @@ class AppendRefusal:
                     limit=PROPERTIES_SIZE_BYTES_MAX,
                 )
             case append_cy.E_DELAY:
-                return DelayNotSupported("delayed delivery is not offered", field=field, value=value)
+                return DelayNotSupported(
+                    "delayed delivery is not offered", field=field, value=_delay_property(request, columns.error_index)
+                )
             case append_cy.E_HOST:
                 return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
             case append_cy.E_FIELD:

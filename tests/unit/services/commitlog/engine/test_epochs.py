@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The epochs of the log and their file."""
+
+import pytest
+
+from libs.formats import epoch_file
+from libs.formats.epoch_file import Epoch
+from libs.formats.errors import BadChecksum
+from libs.machine.memory_fs import MemoryFs
+from services.commitlog.engine.epochs import EPOCH_FILE_NAME, EpochHistory
+from tests.unit.services.commitlog.support import DATA_DIR
+
+
+@pytest.fixture
+def fs() -> MemoryFs:
+    """A disk with an empty store."""
+    memory = MemoryFs()
+    memory.make_directory(DATA_DIR)
+    return memory
+
+
+def test_a_change_is_durable_before_it_counts(fs: MemoryFs) -> None:
+    """Epochs survive a power cut as soon as `begin` has returned."""
+    history = EpochHistory.open(fs, DATA_DIR)
+    assert history.number == 0
+    history.begin(0)
+    history.begin(700)
+    fs.crash()
+    assert EpochHistory.open(fs, DATA_DIR).epochs == [Epoch(1, 0), Epoch(2, 700)]
+
+
+def test_an_epoch_that_lost_its_records_keeps_its_number(fs: MemoryFs) -> None:
+    """A log that was cut below an epoch's start still knows the epoch, as one that wrote nothing."""
+    history = EpochHistory.open(fs, DATA_DIR)
+    history.begin(0)
+    history.begin(700)
+    history.begin(300)
+    assert history.epochs == [Epoch(1, 0), Epoch(2, 300), Epoch(3, 300)]
+
+
+def test_trim_keeps_the_epoch_of_the_first_record(fs: MemoryFs) -> None:
+    """Only epochs whose records are all gone are forgotten."""
+    history = EpochHistory.open(fs, DATA_DIR)
+    for start in (0, 100, 200, 300):
+        history.begin(start)
+    history.trim(250)
+    assert history.epochs == [Epoch(3, 200), Epoch(4, 300)]
+    history.trim(10_000)
+    assert history.epochs == [Epoch(4, 300)]
+    assert EpochHistory.open(fs, DATA_DIR).epochs == [Epoch(4, 300)]
+
+
+def test_a_damaged_file_is_not_taken_for_an_empty_one(fs: MemoryFs) -> None:
+    """Beginning again at epoch 1 would let followers keep records that the log does not have."""
+    data = epoch_file.encode([Epoch(1, 0), Epoch(2, 9)]).replace(b"2-9", b"2-8")
+    fs.write_atomic(DATA_DIR / EPOCH_FILE_NAME, data)
+    with pytest.raises(BadChecksum):
+        EpochHistory.open(fs, DATA_DIR)

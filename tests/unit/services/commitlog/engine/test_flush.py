@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Durability: who shares a sync, who is told what, and what happens when the disk refuses."""
+
+import asyncio
+import threading
+
+import pytest
+
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import nothing_survives
+from libs.store.errors import SyncFailed
+from services.commitlog.errors import StoreSealed
+from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, bodies, fill, message, request
+from tests.unit.services.commitlog.support import BORN_HOST as BORN
+
+LOCAL_DISK, MEMORY = 2, 1
+
+
+class SlowDisk:
+    """A sync that ends only when the test says so."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self) -> None:
+        self.entered.set()
+        assert self.go_on.wait(10)
+
+
+async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
+    """Any number of appends behind a running sync costs one more sync, not one each."""
+    machine = Machine(flush_mode="sync")
+    log, disk = await machine.start(), SlowDisk()
+    with armed("segment.before_sync", disk):
+        first = asyncio.create_task(append(log))
+        await asyncio.to_thread(disk.entered.wait)
+        others = [asyncio.create_task(append(log)) for _ in range(50)]
+        await asyncio.sleep(0)
+        disk.go_on.set()
+        await asyncio.gather(first, *others)
+    assert log.flusher.sync_count == 2
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        assert len(bodies(log)) == 51
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "reached"),
+    [
+        ("async", 0, MEMORY),
+        ("async", 1, MEMORY),
+        ("async", 2, LOCAL_DISK),
+        ("async", 3, LOCAL_DISK),
+        ("sync", 0, LOCAL_DISK),
+        ("sync", 1, MEMORY),
+        ("sync", 2, LOCAL_DISK),
+    ],
+)
+async def test_durability_reached(mode: str, asked: int, reached: int) -> None:
+    """A caller gets the level that it asks for, the store's own by default, and the disk's where there is no replica."""
+    machine = Machine(flush_mode=mode)
+    async with machine.running() as log:
+        batch = await log.append(request(durability=asked), BORN)
+        assert await log.wait_sync(log.sync_of(batch)) == reached
+
+
+async def test_a_slow_sync_lowers_the_durability_and_keeps_the_message() -> None:
+    """After the time-out the answer says MEMORY; the message stays and becomes durable later."""
+    machine = Machine(flush_mode="sync", sync_timeout_ms=20)
+    log, disk = await machine.start(), SlowDisk()
+    with armed("segment.before_sync", disk):
+        batch = await log.append(request(), BORN)
+        assert await log.wait_sync(log.sync_of(batch)) == MEMORY
+        disk.go_on.set()
+        await log.flusher.flushed(batch.end_physical_offset)
+    assert len(bodies(log)) == 1
+    await log.close()
+
+
+async def test_a_sync_covers_the_segments_behind() -> None:
+    """After a roll one sync makes both segments durable, and the flushed offset has no hole."""
+    machine = Machine()
+    log = await machine.start()
+    await fill(log, 3)
+    assert log.flusher.flushed_physical_offset < SEGMENT_SIZE
+    await append(log, durability=LOCAL_DISK)
+    assert log.flusher.flushed_physical_offset == log.chain.max_physical_offset
+    count = len(bodies(log))
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        assert len(bodies(log)) == count
+
+
+@pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])
+async def test_a_failed_sync_seals_the_store(place: str) -> None:
+    """Nobody is told that anything is durable any more; reads go on, and the process hears of it once."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(b"kept"), durability=LOCAL_DISK)
+    with armed(place, "raise"):
+        batch = await log.append(request(durability=LOCAL_DISK), BORN)
+        with pytest.raises(StoreSealed):
+            await log.wait_sync(log.sync_of(batch))
+    assert len(machine.failures) == 1
+    assert isinstance(machine.failures[0], SyncFailed | OSError)
+    assert log.gate.refusals() == ["STORE_SEALED"]
+    with pytest.raises(StoreSealed):
+        await append(log)
+    with pytest.raises(StoreSealed):
+        log.flusher.flushed(log.chain.max_physical_offset)
+    assert len(bodies(log)) == 2
+    await log.close()
+    assert machine.exists("abort")
+
+
+async def test_everyone_who_waits_for_a_failing_sync_is_told() -> None:
+    """A failure reaches all waiters, also those who arrived while the sync ran."""
+    machine = Machine(flush_mode="sync")
+    log, disk = await machine.start(), SlowDisk()
+
+    def fail() -> None:
+        disk()
+        raise OSError(5, "broken")
+
+    with armed("segment.before_sync", fail):
+        first = asyncio.create_task(append(log))
+        await asyncio.to_thread(disk.entered.wait)
+        second = asyncio.create_task(append(log))
+        await asyncio.sleep(0)
+        disk.go_on.set()
+        results = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreSealed, StoreSealed]
+    assert log.confirmed_physical_offset == 0
+    await log.close()
+
+
+async def test_background_flush_waits_for_enough_pages() -> None:
+    """In the background few dirty pages wait for the thorough flush, many do not."""
+    machine = Machine(flush_interval_ms=1, flush_thorough_interval_ms=10_000)
+    async with machine.running() as log:
+        await append(log)
+        assert not log.flusher._is_due()
+        await append(log, message(bytes(3 * 4096)))
+        assert not log.flusher._is_due()
+        machine.clock.advance(10_000)
+        await log.flusher.flushed(log.chain.max_physical_offset)
+        assert not log.flusher._is_due()
+        await append(log, message(bytes(4 * 4096)))
+        while log.flusher.flushed_physical_offset < log.chain.max_physical_offset:
+            await asyncio.sleep(0.001)
+
+
+async def test_confirmed_offset() -> None:
+    """Followers see what is written with asynchronous flushing, and what is synced with synchronous flushing."""
+    for mode, expected in (("async", True), ("sync", False)):
+        machine = Machine(flush_mode=mode)
+        async with machine.running() as log:
+            batch = await append(log, durability=MEMORY)
+            assert (log.confirmed_physical_offset == batch.end_physical_offset) is expected
+            await append(log, durability=LOCAL_DISK)
+            assert log.confirmed_physical_offset == log.chain.max_physical_offset

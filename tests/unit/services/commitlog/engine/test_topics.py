@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics: names, the file, and what may be changed."""
+
+import asyncio
+
+import pytest
+
+from libs.formats import topics_json
+from libs.formats.errors import FormatError
+from services.commitlog.engine.topic_names import check_topic_name, is_system_topic
+from services.commitlog.engine.topics import BACKUP_SUFFIX, TOPICS_FILE
+from services.commitlog.errors import BadArgument, BadTopicName, TopicExists, TopicForbidden, TopicNotFound
+from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
+
+PATH = DATA_DIR / TOPICS_FILE
+BACKUP = PATH.with_name(PATH.name + BACKUP_SUFFIX)
+PLAIN = {"read_queue_count": 0, "write_queue_count": 0, "is_readable": True, "is_writable": True}
+SAME = dict.fromkeys(PLAIN)
+
+
+@pytest.mark.parametrize("name", ["a", "%RETRY%group", "a|b", "A-1_z", "t" * 127])
+def test_good_names(name: str) -> None:
+    """What RocketMQ accepts as a topic is accepted."""
+    check_topic_name(name, "name")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "t" * 128, "../x", "a/b", "a.b", "a b", "a\n", "\0", "ä", "a\\b", ".", "..", "/etc/passwd", "a#b"]
+)
+def test_bad_names(name: str) -> None:
+    """Anything that could be a path, or that RocketMQ refuses, is refused with the field."""
+    with pytest.raises(BadTopicName) as caught:
+        check_topic_name(name, "name")
+    assert caught.value.field == "name"
+
+
+def test_system_topics() -> None:
+    """Topics of the store itself are told by name or prefix."""
+    assert is_system_topic("SCHEDULE_TOPIC_XXXX")
+    assert is_system_topic("rmq_sys_anything")
+    assert not is_system_topic("orders")
+
+
+async def test_life_of_a_topic() -> None:
+    """Each change is in the file, durably, when the call returns, in RocketMQ's form."""
+    machine = Machine()
+    log = await machine.start()
+    made = await log.topics.create("orders", **{**PLAIN, "write_queue_count": 9})
+    assert (made.read_queue_count, made.write_queue_count, made.permission) == (4, 9, 6)
+    with pytest.raises(TopicExists):
+        await log.topics.create("orders", **PLAIN)
+    changed = await log.topics.update("orders", **{**SAME, "write_queue_count": 2, "is_writable": False})
+    assert (changed.read_queue_count, changed.write_queue_count, changed.permission) == (4, 2, 4)
+    machine.fs.crash()
+    stored = topics_json.loads(machine.fs.read(PATH).decode())
+    assert stored.topics["orders"] == changed
+    assert stored.data_version.timestamp_ms == machine.clock.now_ms()
+    assert "orders" in topics_json.loads(machine.fs.read(BACKUP).decode()).topics
+    with pytest.raises(TopicForbidden) as caught:
+        await append(log, message())
+    assert caught.value.permission == "write"
+    await log.topics.delete("orders")
+    with pytest.raises(TopicNotFound):
+        log.topics.get("orders")
+    assert "orders" not in topics_json.loads(machine.fs.read(PATH).decode()).topics
+    await machine.kill(log)
+
+
+async def test_an_update_without_a_change_writes_nothing() -> None:
+    """Repeating an update is free."""
+    machine = Machine()
+    async with machine.running() as log:
+        await log.topics.create("orders", **PLAIN)
+        before = machine.fs.read(PATH)
+        machine.clock.advance(5)
+        await log.topics.update("orders", **{**SAME, "read_queue_count": 4})
+        assert machine.fs.read(PATH) == before
+
+
+@pytest.mark.parametrize("count", [-1, 65_536])
+@pytest.mark.parametrize("field", ["read_queue_count", "write_queue_count"])
+async def test_queue_counts(field: str, count: int) -> None:
+    """Queue counts outside of 1 to 65,535 are refused by field."""
+    machine = Machine()
+    async with machine.running() as log:
+        with pytest.raises(BadArgument) as caught:
+            await log.topics.create("orders", **{**PLAIN, field: count})
+        assert (caught.value.field, caught.value.value) == (field, count)
+        await log.topics.create("orders", **PLAIN)
+        with pytest.raises(BadArgument):
+            await log.topics.update("orders", **{**SAME, field: count})
+
+
+async def test_the_stores_own_topics_are_left_alone() -> None:
+    """They exist from the first start on, and can't be made, changed or deleted."""
+    machine = Machine()
+    async with machine.running() as log:
+        assert log.topics.get("SCHEDULE_TOPIC_XXXX").write_queue_count == 18
+        with pytest.raises(TopicExists):
+            await log.topics.create("SCHEDULE_TOPIC_XXXX", **PLAIN)
+        with pytest.raises(TopicForbidden):
+            await log.topics.update("SCHEDULE_TOPIC_XXXX", **SAME)
+        with pytest.raises(TopicForbidden):
+            await log.topics.delete("SCHEDULE_TOPIC_XXXX")
+
+
+async def test_concurrent_creates() -> None:
+    """Of two who make the same topic at once, one is told that it exists; different topics are all made."""
+    machine = Machine()
+    async with machine.running() as log:
+        calls = [log.topics.create(name, **PLAIN) for name in ("a", "b", "a", "c")]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(result, TopicExists) for result in results] == [False, False, True, False]
+        assert [topic.name for topic in log.topics.list_after("", 9, include_system=False)] == ["a", "b", "c"]
+
+
+async def test_listing() -> None:
+    """Topics come by name, from behind a name on, with or without the store's own."""
+    machine = Machine()
+    async with machine.running() as log:
+        for name in ("b", "a", "c"):
+            await log.topics.create(name, **PLAIN)
+        assert [topic.name for topic in log.topics.list_after("a", 9, include_system=False)] == ["b", "c"]
+        assert [topic.name for topic in log.topics.list_after("", 2, include_system=True)] == [
+            "RMQ_SYS_TRANS_HALF_TOPIC",
+            "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        ]
+        assert log.topics.list_after("zz", 9, include_system=True) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{broken"])
+async def test_backup_steps_in(content: bytes) -> None:
+    """An empty or damaged file is replaced by its backup."""
+    machine = Machine()
+    async with machine.running() as log:
+        await log.topics.create("orders", **PLAIN)
+        await log.topics.create("later", **PLAIN)
+    machine.fs.write_atomic(PATH, content)
+    async with machine.running() as log:
+        assert log.topics.find("orders") is not None
+
+
+async def test_two_damaged_files_stop_the_start() -> None:
+    """A store does not forget its topics silently."""
+    machine = Machine()
+    async with machine.running():
+        pass
+    machine.fs.write_atomic(PATH, b"{broken")
+    machine.fs.write_atomic(BACKUP, b"[]")
+    with pytest.raises(FormatError):
+        await machine.start()
+
+
+async def test_a_file_of_rocketmq() -> None:
+    """Topics that RocketMQ wrote keep what we do not use, and topics without write queues stay unwritable."""
+    text = """{
+    "dataVersion":{"counter":7,"timestamp":1},
+    "topicConfigTable":{
+        "TBW102":{"attributes":{"k":"v"},"order":true,"perm":7,"readQueueNums":8,"topicFilterType":"SINGLE_TAG",
+                  "topicName":"TBW102","topicSysFlag":1,"writeQueueNums":8},
+        "empty":{"perm":6,"readQueueNums":0,"topicName":"empty","writeQueueNums":0}
+    }}"""
+    machine = Machine()
+    machine.fs.make_directory(PATH.parent)
+    machine.fs.write_atomic(PATH, text.encode())
+    async with machine.running() as log:
+        changed = await log.topics.update("TBW102", **{**SAME, "read_queue_count": 5})
+        assert (changed.is_ordered, changed.sys_flag, changed.attributes) == (True, 1, {"k": "v"})
+        assert topics_json.loads(machine.fs.read(PATH).decode()).data_version.counter == 9
+        with pytest.raises(TopicNotFound):
+            await append(log, message(topic="empty"))

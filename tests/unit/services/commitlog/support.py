@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A CommitLog engine on a file system in memory, requests for it, and ways to end it that are not clean."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from reput.commitlog.v1 import append_service_pb2 as pb
+
+from libs.formats import record
+from libs.formats.host import Host
+from libs.formats.record import Record
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs, everything_survives
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.append import AppendedBatch
+from services.commitlog.engine.commit_log import CommitLog
+
+DATA_DIR = Path("/store")
+SEGMENT_SIZE = 65_536
+NEVER_MS = 3_600_000
+LISTEN_HOST = Host.parse("127.0.0.1:7101")
+BORN_HOST = Host.parse("10.1.2.3:4567").to_bytes()
+BORN_HOST_IPV6 = Host.parse("[2001:db8::a]:4567").to_bytes()
+
+
+def make_config(**changes: Any) -> CommitLogConfig:
+    """Small segments and no background work: a test that needs a flush asks for it."""
+    quiet: dict[str, Any] = {
+        "data_dir": DATA_DIR,
+        "segment_size_bytes": SEGMENT_SIZE,
+        "preallocate": False,
+        "flush_interval_ms": NEVER_MS,
+        "flush_thorough_interval_ms": NEVER_MS,
+        "checkpoint_interval_ms": NEVER_MS,
+        "snapshot_interval_ms": NEVER_MS,
+        "disk_interval_ms": NEVER_MS,
+        "disk_reserve_bytes": 0,
+        "dispatch_delay_ms": 0,
+    }
+    return CommitLogConfig(**{**quiet, **changes})
+
+
+def message(body: bytes = b"body", topic: str = "orders", **fields: Any) -> pb.AppendMessage:
+    """A message for queue 0 of `orders`."""
+    return pb.AppendMessage(**{"topic": topic, "queue_id": 0, "body": body, **fields})
+
+
+def request(*messages: pb.AppendMessage, durability: int = 0) -> bytes:
+    """A serialized AppendRequest; one plain message unless told otherwise."""
+    return pb.AppendRequest(messages=messages or (message(),), durability=durability).SerializeToString()
+
+
+class Machine:
+    """A disk and a clock that outlive the processes which a test runs on them."""
+
+    def __init__(self, **config: Any) -> None:
+        self.fs = MemoryFs()
+        self.clock = ManualClock()
+        self.config = config
+        self.failures: list[BaseException] = []
+
+    async def start(self, **changes: Any) -> CommitLog:
+        """Open the store, as a new process does."""
+        log = CommitLog(make_config(**{**self.config, **changes}), self.fs, self.clock, on_failure=self.failures.append)
+        await log.open(LISTEN_HOST)
+        return log
+
+    @contextlib.asynccontextmanager
+    async def running(self, **changes: Any) -> AsyncIterator[CommitLog]:
+        """Open the store for a block and stop it in order."""
+        log = await self.start(**changes)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    async def kill(self, log: CommitLog, survives: Any = everything_survives) -> None:
+        """End the process without any of its last steps; by default the page cache survives, as after SIGKILL."""
+        for loop in (log._disk, log._checkpoint_loop, log._snapshot_loop):
+            await loop.stop()
+        task, log.flusher._task = log.flusher._task, None
+        assert task is not None
+        task.cancel()
+        log.flusher._executor.shutdown()
+        log._store = None
+        self.fs.crash(survives)
+
+    def segment_bytes(self, base: int = 0) -> bytearray:
+        """The bytes of one segment, as processes see them; changes count."""
+        return self.fs._file(DATA_DIR / "commitlog" / f"{base:020d}").data
+
+    def exists(self, name: str) -> bool:
+        """Whether the store has this file."""
+        return self.fs.exists(DATA_DIR / name)
+
+
+async def append(log: CommitLog, *messages: pb.AppendMessage, durability: int = 0) -> AppendedBatch:
+    """Append one batch and wait for its durability."""
+    batch = await log.append(request(*messages, durability=durability), BORN_HOST)
+    await log.wait_sync(log.sync_of(batch))
+    return batch
+
+
+async def fill(log: CommitLog, segment_count: int, body: bytes = bytes(1000)) -> int:
+    """Append single messages until the log has so many segments; the number of messages."""
+    count = 0
+    while len(log.chain.segments) < segment_count:
+        await append(log, message(body))
+        count += 1
+    return count
+
+
+def records(log: CommitLog, start: int | None = None) -> list[Record]:
+    """All records that may be read, decoded by the reference decoder."""
+    first = log.chain.min_physical_offset if start is None else start
+    found = []
+    for stretch in log.reader.stretches(first, log.confirmed_physical_offset, size_bytes_max=1 << 20):
+        found += [record.decode(stretch.run.buffer, position) for position in stretch.run.positions]
+    return found
+
+
+def bodies(log: CommitLog) -> list[bytes]:
+    """The bodies of all records."""
+    return [found.body for found in records(log)]

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueue: what it writes, what it recognises, what it refuses, what it forgets."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from libs.formats.consume_queue import PRE_BLANK, encode_unit
+from libs.machine.errors import DiskFull
+from libs.machine.memory_fs import MemoryFs
+from libs.store.errors import SegmentSizeWrong, StoreFull
+from libs.store.map_budget import MapBudget
+from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
+from services.indexer.errors import Inapplicable, QueueConflict, QueueGap
+
+DIRECTORY = Path("/data/consumequeue/T/0")
+UNIT_COUNT = 4
+RECORD_SIZE = 100
+
+
+def open_queue(
+    fs: MemoryFs, *, bound: int = 2**62, is_clean: bool = False, maps: MapBudget | None = None
+) -> ConsumeQueue:
+    return ConsumeQueue(
+        fs,
+        DIRECTORY,
+        topic="T",
+        queue_id=0,
+        file_size_bytes=20 * UNIT_COUNT,
+        maps=maps or MapBudget(64),
+        bound_physical_offset=bound,
+        is_clean=is_clean,
+    )
+
+
+def columns(first: int, count: int, *, physical: int | None = None, tag: int = -7) -> DispatchRows:
+    """Rows of queue offsets from `first` on; record k lies at 100 * k unless `physical` says otherwise."""
+    offsets = np.arange(first, first + count, dtype=np.int64)
+    start = 100 * first if physical is None else physical
+    return DispatchRows(
+        offsets,
+        start + RECORD_SIZE * np.arange(count, dtype=np.int64),
+        np.full(count, RECORD_SIZE, np.int32),
+        np.full(count, tag, np.int64),
+    )
+
+
+def append(queue: ConsumeQueue, rows: DispatchRows, *, min_physical_offset: int = 0) -> None:
+    queue.append(np.arange(len(rows.queue_offsets), dtype=np.int32), rows, min_physical_offset=min_physical_offset)
+
+
+def data(fs: MemoryFs) -> dict[str, bytes]:
+    return {name: fs.read(DIRECTORY / name) for name in fs.list(DIRECTORY)}
+
+
+def name(unit: int) -> str:
+    return f"{unit * 20:020d}"
+
+
+def test_units_lie_where_rocketmq_puts_them() -> None:
+    """Unit k is 20 big-endian bytes at 20 * k; a full file is followed by one named after its first byte."""
+    fs = MemoryFs()
+    append(open_queue(fs), columns(0, 6, tag=-516329062))
+    expected = b"".join(encode_unit(100 * k, RECORD_SIZE, -516329062) for k in range(6)) + bytes(40)
+    assert data(fs) == {name(0): expected[:80], name(4): expected[80:]}
+
+
+def test_reads_cross_files_and_stop_at_the_end() -> None:
+    """A read returns what is there, from several files, and nothing beyond the end."""
+    queue = open_queue(MemoryFs())
+    append(queue, columns(0, 10))
+    assert queue.read(2, 6).physical_offsets.tolist() == [200, 300, 400, 500, 600, 700]
+    assert queue.read(9, 5).record_sizes.tolist() == [RECORD_SIZE]
+    assert queue.read(10, 5).tags_codes.tolist() == []
+
+
+def test_rows_are_picked_by_number() -> None:
+    """Only the rows that belong to the queue are entered, in their order."""
+    queue = open_queue(MemoryFs())
+    every = columns(0, 6)
+    picked = every._replace(queue_offsets=np.array([0, 9, 1, 9, 2, 9], np.int64))
+    queue.append(np.array([0, 2, 4], np.int32), picked, min_physical_offset=0)
+    assert queue.read(0, 9).physical_offsets.tolist() == [0, 200, 400]
+
+
+def test_a_replay_changes_nothing() -> None:
+    """Units that are there are recognised, all of a batch or its first part, queue offset 0 too (Q22)."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(0, 3))
+    once = data(fs)
+    append(queue, columns(0, 3))
+    append(queue, columns(0, 1))
+    assert data(fs) == once
+    append(queue, columns(1, 5))
+    assert queue.read(0, 9).physical_offsets.tolist() == [0, 100, 200, 300, 400, 500]
+
+
+@pytest.mark.parametrize(
+    ("rows", "at"),
+    [
+        (columns(0, 2, physical=5), 0),
+        (columns(1, 4, tag=1), 1),
+        (columns(2, 1)._replace(record_sizes=np.array([99], np.int32)), 2),
+    ],
+    ids=["another place", "another tag", "another size"],
+)
+def test_another_record_at_a_taken_place_is_refused(rows: DispatchRows, at: int) -> None:
+    """A unit is only skipped if it agrees; otherwise nothing is written and the error says where."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(0, 3))
+    before = data(fs)
+    with pytest.raises(QueueConflict) as caught:
+        append(queue, rows)
+    assert (caught.value.topic, caught.value.queue_offset) == ("T", at)
+    assert data(fs) == before
+
+
+def test_a_gap_is_refused() -> None:
+    """A unit is never written at the wrong place (Q23): neither after a hole nor from a batch with one."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(0, 3))
+    before = data(fs)
+    with pytest.raises(QueueGap) as caught:
+        append(queue, columns(5, 2))
+    assert (caught.value.end, caught.value.queue_offset, caught.value.physical_offset) == (3, 5, 500)
+    holed = columns(3, 3)._replace(queue_offsets=np.array([3, 4, 6], np.int64))
+    with pytest.raises(QueueGap) as caught:
+        append(queue, holed)
+    assert (caught.value.end, caught.value.queue_offset) == (5, 6)
+    with pytest.raises(Inapplicable):
+        append(queue, columns(-1, 1, physical=0))
+    assert data(fs) == before
+
+
+def test_an_empty_queue_begins_where_its_first_message_is() -> None:
+    """RocketMQ's pre-blank units fill the file before it and never pass for messages (Q7)."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(6, 1))
+    assert data(fs) == {name(4): PRE_BLANK * 2 + encode_unit(600, RECORD_SIZE, -7) + bytes(20)}
+    assert (queue.min_queue_offset, queue.max_queue_offset) == (6, 7)
+    queue.correct_min(0)
+    again = open_queue(fs)
+    again.correct_min(1)
+    assert (again.min_queue_offset, again.max_queue_offset) == (6, 7)
+
+
+def test_only_pre_blanks_are_an_empty_queue() -> None:
+    """After a crash between filling and the first unit, the queue may begin anywhere, also before the filling."""
+    fs = MemoryFs()
+    fs.make_directory(DIRECTORY)
+    fs.create_mapped(DIRECTORY / name(4), 80).buffer[:40] = PRE_BLANK * 2
+    queue = open_queue(fs)
+    assert (queue.min_queue_offset, queue.max_queue_offset, queue.is_empty) == (0, 0, True)
+    append(queue, columns(0, 1))
+    assert list(data(fs)) == [name(0)]
+
+
+def test_a_queue_whose_messages_are_all_gone_may_jump() -> None:
+    """Where the log was trimmed before it was indexed, the queue goes on at the next message, not at a wrong place."""
+    queue = open_queue(MemoryFs())
+    append(queue, columns(0, 3))
+    with pytest.raises(QueueGap):
+        append(queue, columns(9, 1), min_physical_offset=200)
+    append(queue, columns(9, 1), min_physical_offset=201)
+    assert (queue.min_queue_offset, queue.max_queue_offset) == (9, 10)
+
+
+@pytest.mark.parametrize(
+    ("min_physical_offset", "min_queue_offset"), [(0, 0), (1, 1), (100, 1), (450, 5), (900, 9), (901, 10), (5000, 10)]
+)
+def test_min_queue_offset_follows_the_log(min_physical_offset: int, min_queue_offset: int) -> None:
+    """The min is the first unit whose record is kept; a queue without any keeps its numbering."""
+    queue = open_queue(MemoryFs())
+    append(queue, columns(0, 10))
+    queue.correct_min(min_physical_offset)
+    assert (queue.min_queue_offset, queue.max_queue_offset) == (min_queue_offset, 10)
+
+
+def test_expired_files_go_but_never_the_last() -> None:
+    """A file goes when its last unit is below the offset; reads below the new min find nothing."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(0, 10))
+    assert queue.drop_expired_files(300) == 0
+    assert queue.drop_expired_files(301) == 1
+    assert queue.min_queue_offset == 4
+    assert queue.read(0, 3).physical_offsets.tolist() == []
+    assert queue.drop_expired_files(10_000) == 1
+    assert list(data(fs)) == [name(8)]
+    assert queue.max_queue_offset == 10
+
+
+@pytest.mark.parametrize(("bound", "kept"), [(0, 0), (1, 1), (300, 3), (301, 4), (400, 4), (950, 10), (10_000, 10)])
+@pytest.mark.parametrize("reopens", [False, True])
+def test_truncation_leaves_what_a_clean_build_would(bound: int, kept: int, reopens: bool) -> None:
+    """Cut to a physical offset, now or when it is opened, the files are byte for byte those of the kept units."""
+    fs, clean = MemoryFs(), MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(0, 10))
+    if reopens:
+        queue = open_queue(fs, bound=bound)
+        assert queue.max_queue_offset == kept
+    else:
+        queue.truncate(bound)
+    expected = open_queue(clean)
+    if kept:
+        append(expected, columns(0, kept))
+    assert data(fs) == data(clean)
+    assert (queue.min_queue_offset, queue.max_queue_offset) == (0, kept)
+
+
+def test_damage_ends_the_queue() -> None:
+    """What follows the first unit that is not valid is dropped; a zero first unit is no message (Q8)."""
+    fs = MemoryFs()
+    append(open_queue(fs), columns(0, 7))
+    fs.open_mapped(DIRECTORY / name(4)).buffer[:20] = bytes(20)
+    queue = open_queue(fs)
+    assert queue.max_queue_offset == 4
+    assert list(data(fs)) == [name(0)]
+
+
+def test_stale_units_behind_the_end_become_zeros() -> None:
+    """Bytes that another store left behind the end can never come back as units."""
+    fs = MemoryFs()
+    append(open_queue(fs), columns(0, 2))
+    fs.open_mapped(DIRECTORY / name(0)).buffer[60:80] = encode_unit(70, 1, 1)
+    assert open_queue(fs).max_queue_offset == 2
+    assert data(fs)[name(0)][40:] == bytes(40)
+
+
+def test_a_full_disk_is_no_loss() -> None:
+    """StoreFull leaves what fits; the same rows again complete it when there is room."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+
+    def refuse(path: Path, size_bytes: int) -> None:
+        raise DiskFull(path, needed_bytes=size_bytes)
+
+    append(queue, columns(0, 4))
+    create: Callable[..., object] = fs.create_mapped
+    fs.create_mapped = refuse  # type: ignore[method-assign, assignment]
+    with pytest.raises(StoreFull):
+        append(queue, columns(2, 6))
+    fs.create_mapped = create  # type: ignore[method-assign, assignment]
+    append(queue, columns(2, 6))
+    assert queue.read(0, 99).physical_offsets.tolist() == list(range(0, 800, 100))
+
+
+def test_files_of_another_size_are_refused() -> None:
+    """A store with another file size is not opened: every unit would be at the wrong place."""
+    fs = MemoryFs()
+    fs.make_directory(DIRECTORY)
+    fs.create_mapped(DIRECTORY / name(0), 100)
+    with pytest.raises(SegmentSizeWrong):
+        open_queue(fs)
+
+
+def test_opening_maps_nothing() -> None:
+    """Thousands of queues cost no mapping until somebody looks at them."""
+    fs = MemoryFs()
+    append(open_queue(fs), columns(0, 3))
+    maps = MapBudget(2)
+    queue = open_queue(fs, maps=maps)
+    assert maps.mapped_count == 0
+    assert queue.max_queue_offset == 3
+    assert maps.mapped_count == 1
+
+
+def test_dirty_pages_count_until_a_sync() -> None:
+    """Flushing looks at pages as RocketMQ does: by page number, not by bytes."""
+    fs = MemoryFs()
+    queue = ConsumeQueue(
+        fs, DIRECTORY, topic="T", queue_id=0, file_size_bytes=20_000, maps=MapBudget(4),
+        bound_physical_offset=0, is_clean=True,
+    )  # fmt: skip
+    append(queue, columns(0, 204))
+    assert queue.dirty_page_count == 0
+    append(queue, columns(204, 1))
+    assert queue.dirty_page_count == 1
+    queue.sync()
+    assert queue.dirty_page_count == 0

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueueTable: which queues there are, how batches are shared out, which names become paths."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.formats import record
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from services.indexer.errors import Inapplicable
+from tests.support.fake_log import FakeLog
+
+DIRECTORY = Path("/data/consumequeue")
+
+
+def make_table(fs: MemoryFs, *, bound: int = 0, is_clean: bool = False, mapped: int = 8) -> ConsumeQueueTable:
+    table = ConsumeQueueTable(fs, DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
+    table.load(bound_physical_offset=bound, is_clean=is_clean)
+    return table
+
+
+def feed(table: ConsumeQueueTable, log: FakeLog) -> list[tuple[str, int]]:
+    return [queue for batch in log.batches() for queue in table.append(batch)]
+
+
+def ends(table: ConsumeQueueTable) -> dict[tuple[str, int], int]:
+    found = {}
+    for topic in table.topics():
+        for queue_id in table.queue_ids(topic):
+            queue = table.find(topic, queue_id)
+            assert queue is not None
+            found[topic, queue_id] = queue.max_queue_offset
+    return found
+
+
+def test_each_record_reaches_its_queue_and_no_other() -> None:
+    """Records of several topics and queues, mixed in one batch, get a unit each in their own queue, in log order."""
+    log, table = FakeLog(), make_table(MemoryFs())
+    for index in range(60):
+        log.append("AB"[index % 2], index % 3)
+    assert set(feed(table, log)) == {(topic, queue_id) for topic in "AB" for queue_id in range(3)}
+    assert ends(table) == {(topic, queue_id): 10 for topic in "AB" for queue_id in range(3)}
+    queue = table.find("B", 2)
+    assert queue is not None
+    mine = [made.physical_offset for made in log.records if (made.topic, made.queue_id) == ("B", 2)]
+    assert queue.read(0, 99).physical_offsets.tolist() == mine
+
+
+def test_prepared_and_rolled_back_take_no_place() -> None:
+    """A transaction's prepared and rolled back records are in no queue; a committed one is."""
+    log, table = FakeLog(), make_table(MemoryFs())
+    for kind in (record.TRANSACTION_PREPARED, record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK):
+        log.append("T", 0, sys_flag=kind)
+    feed(table, log)
+    assert ends(table) == {("T", 0): 1}
+
+
+@pytest.mark.parametrize("topic", ["../x", "..", "a/b", "", ".", "a b", "\u00e9", "x" * 256, "a\x00b", "x@g"])
+def test_names_that_are_no_topics_never_become_paths(topic: str) -> None:
+    """A topic in the log that is no topic's name stops indexing and leaves no trace on the disk."""
+    log, fs = FakeLog(), MemoryFs()
+    table = make_table(fs)
+    version = 2 if len(topic) > 127 else 1
+    log.append(topic, 0, version=version)
+    with pytest.raises(Inapplicable) as caught:
+        feed(table, log)
+    assert caught.value.physical_offset == 0
+    assert fs.list(DIRECTORY) == []
+    assert fs.list(Path("/data")) == ["consumequeue"]
+
+
+def test_other_names_in_the_directory_are_left_alone() -> None:
+    """Only topics with queue numbers are opened; a file or a directory of somebody else stays and disturbs nobody."""
+    fs = MemoryFs()
+    for path in ("T/0", "T/00", "T/x", "T/-1", "T/99999999999", "no topic/0"):
+        fs.make_directory(DIRECTORY / path)
+    fs.write_atomic(DIRECTORY / "file", b"")
+    table = make_table(fs)
+    assert table.topics() == ["T"]
+    assert table.queue_ids("T") == [0]
+
+
+def test_after_a_clean_stop_nothing_is_read() -> None:
+    """Opening a clean store maps no file; the queues are there all the same."""
+    log, fs = FakeLog(), MemoryFs()
+    for queue_id in range(40):
+        log.append("T", queue_id)
+    feed(make_table(fs), log)
+    table = make_table(fs, bound=log.end_physical_offset, is_clean=True)
+    assert table.queue_count == table.file_count == 40
+    assert table.find("T", 41) is None
+    assert set(ends(table).values()) == {1}
+
+
+def test_after_an_unclean_stop_every_queue_is_cut_at_once() -> None:
+    """Units past the bound are gone from the disk before anything new is entered, in queues that nobody touches too."""
+    log, fs = FakeLog(), MemoryFs()
+    for index in range(40):
+        log.append("T", index % 4)
+    feed(make_table(fs), log)
+    bound = log.records[20].physical_offset
+    make_table(fs, bound=bound)
+    later = make_table(fs, bound=log.end_physical_offset, is_clean=True)
+    assert set(ends(later).values()) == {5}
+
+
+def test_few_files_are_mapped_however_many_there_are() -> None:
+    """A bounded number of mappings serves any number of queues, also while they are written."""
+    log, table = FakeLog(), make_table(MemoryFs(), mapped=3)
+    for index in range(80):
+        log.append("T", index % 40)
+    for batch in log.batches(record_count_max=10):
+        table.append(batch)
+        for queue in table.take_dirty(0):
+            queue.sync()
+    assert set(ends(table).values()) == {2}
+
+
+def test_dirty_queues_are_handed_out_once() -> None:
+    """What a flush takes is no longer dirty; what it could not sync it gives back."""
+    log, table = FakeLog(), make_table(MemoryFs())
+    log.append("T", 0)
+    log.append("T", 1)
+    feed(table, log)
+    taken = table.take_dirty(0)
+    assert len(taken) == 2
+    assert table.take_dirty(0) == []
+    table.put_dirty(taken[:1])
+    assert table.take_dirty(0) == taken[:1]
+
+
+def test_trim_removes_old_files_and_moves_every_min() -> None:
+    """After a trim no reader sees older messages; queues with one file keep it."""
+    log, table = FakeLog(), make_table(MemoryFs())
+    for index in range(50):
+        log.append("T", 0 if index % 5 else 1)
+    feed(table, log)
+    assert table.trim(log.records[45].physical_offset) == 2
+    big, small = table.find("T", 0), table.find("T", 1)
+    assert big is not None
+    assert small is not None
+    assert (big.min_queue_offset, big.max_queue_offset, big.file_count) == (36, 40, 1)
+    assert (small.min_queue_offset, small.max_queue_offset, small.file_count) == (9, 10, 1)

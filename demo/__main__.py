@@ -138,9 +138,10 @@ def kill_and_ask(cluster: Cluster, asked: Asked, report: Report) -> None:
         count, different_count = comparisons.count, len(comparisons.different)
         with report.waiting("asking again"):
             ask_all(asked)
-        count, different_count = comparisons.count - count, len(comparisons.different) - different_count
+        count = comparisons.count - count
+        equal_count = count - (len(comparisons.different) - different_count)
         report.line(
-            f"  {service}: killed, serving again after {seconds:.1f} s; {count - different_count} of {count} answers equal"
+            f"  {service}: killed, serving again after {seconds:.1f} s; {equal_count} of {count} answers are the same"
         )
 
 

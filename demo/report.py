@@ -58,7 +58,7 @@ class Report:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task(what, total=total)
             yield lambda count: bar.advance(task, count)
 
@@ -66,7 +66,7 @@ class Report:
     def waiting(self, what: str) -> Iterator[None]:
         """A spinner while something of unknown length runs."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             bar.add_task(what, total=None)
             yield
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SUBMIT_TIMEOUT_S = 180
 LOG4J = """rootLogger.level = error
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = error
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
 appender.console.name = console
@@ -53,7 +55,7 @@ def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
     prepare(directory)
     options = {"endpoint": indexer, "subscribe": TOPIC}
     export_key(asked, indexer, directory, report)
-    with session(report) as spark:
+    with session(directory / "spark.log", report) as spark:
         compare_bodies(asked, spark, asked.source.busiest_aircraft(), directory / "by_key")
         export_window(asked, spark, options, directory / "by_time")
         return export_everything(asked, spark, options, directory / "everything", report)
@@ -98,12 +100,12 @@ def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> N
 
 
 @contextmanager
-def session(report: Report) -> "Iterator[SparkSession]":
-    """A local session with two slots, which ends with its JVM."""
+def session(log: Path, report: Report) -> "Iterator[SparkSession]":
+    """A local session with two slots, which ends with its JVM; what the JVM says goes to `log`."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    with report.waiting("starting Spark"):
+    with report.waiting("starting Spark"), standard_error_to(log):
         spark = SparkSession.builder.master("local[2]").appName("reput-demo").getOrCreate()
     try:
         yield spark
@@ -114,6 +116,19 @@ def session(report: Report) -> "Iterator[SparkSession]":
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(timeout=SUBMIT_TIMEOUT_S)
+
+
+@contextmanager
+def standard_error_to(log: Path) -> Iterator[None]:
+    """Processes that are started inside have the file as their standard error."""
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def compare_bodies(asked: Asked, spark: "SparkSession", key: str, path: Path) -> None:

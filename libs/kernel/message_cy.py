@@ -289,10 +289,6 @@ def check_property(source, message, piece):
     if size == 13 and matches(source, name, b"__SHARDINGKEY", 13):
         message.sharding_key_start = piece.value_start
         message.sharding_key_size = piece.value_size
-    elif (
-        (size == 14 and matches(source, name, b"TIMER_DELAY_MS", 14))
-        or (size == 15 and matches(source, name, b"TIMER_DELAY_SEC", 15))
-        or (size == 16 and matches(source, name, b"TIMER_DELIVER_MS", 16))
-    ):
+    elif size >= 6 and matches(source, name, b"TIMER_", 6):
         return PROPERTIES_DELAYED
     return PROPERTIES_OK

@@ -10,8 +10,8 @@ from libs.machine.failpoints import armed
 from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, bodies, fill, message, request
 from tests.unit.services.commitlog.support import BORN_HOST as BORN
+from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, bodies, fill, message, request
 
 LOCAL_DISK, MEMORY = 2, 1
 
@@ -58,7 +58,7 @@ async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
     ],
 )
 async def test_durability_reached(mode: str, asked: int, reached: int) -> None:
-    """A caller gets the level that it asks for, the store's own by default, and the disk's where there is no replica."""
+    """A caller gets the level that it asks for, by default the store's own, and the disk's instead of a replica's."""
     machine = Machine(flush_mode=mode)
     async with machine.running() as log:
         batch = await log.append(request(durability=asked), BORN)
@@ -146,9 +146,11 @@ async def test_background_flush_waits_for_enough_pages() -> None:
         machine.clock.advance(10_000)
         await log.flusher.flushed(log.chain.max_physical_offset)
         assert not log.flusher._is_due()
+        flushed = asyncio.Event()
+        log.flusher._on_flushed = lambda _: flushed.set()
         await append(log, message(bytes(4 * 4096)))
-        while log.flusher.flushed_physical_offset < log.chain.max_physical_offset:
-            await asyncio.sleep(0.001)
+        await flushed.wait()
+        assert log.flusher.flushed_physical_offset == log.chain.max_physical_offset
 
 
 async def test_confirmed_offset() -> None:

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following the end of the log."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from libs.formats.java import string_hash
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.dispatch import TailStep
+from services.commitlog.errors import BelowMinOffset, NotARecord, RecordDamaged
+from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, fill, message, records
+
+
+def follow(log: CommitLog, start: int = 0, count_max: int = 1000) -> AsyncGenerator[TailStep, None]:
+    """A tail's steps."""
+    return log.tail(start_physical_offset=start, record_count_max=count_max).steps()
+
+
+async def test_steps_cover_the_log_without_a_gap() -> None:
+    """Every record comes once, in order, and a blank ends a step at the next segment."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+        steps, at, offsets = follow(log, count_max=7), 0, []
+        while at < log.confirmed_physical_offset:
+            step = await anext(steps)
+            assert step.start_physical_offset == at
+            assert step.columns is not None
+            offsets += step.columns.physical_offsets[: step.columns.count].tolist()
+            at = step.end_physical_offset
+        await steps.aclose()
+        assert offsets == [r.physical_offset for r in records(log)]
+
+
+async def test_columns_say_what_indexes_need() -> None:
+    """Tag hash, keys and queue of a record are in its columns."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, message(properties={"TAGS": "red", "KEYS": "a b"}), message(sys_flag=4))
+        step = await anext(follow(log))
+        columns = step.columns
+        assert columns is not None
+        assert columns.queues() == [(b"orders", 0)]
+        assert columns.queue_indexes[:2].tolist() == [0, -1]
+        assert columns.tags_codes[0] == string_hash("red")
+        assert columns.key_counts[:2].tolist() == [2, 0]
+
+
+async def test_a_tail_wakes_on_append() -> None:
+    """A follower at the end gets a new record without waiting for the heartbeat."""
+    machine = Machine(dispatch_heartbeat_ms=3_600_000)
+    async with machine.running() as log:
+        steps = follow(log)
+        waiting = asyncio.ensure_future(anext(steps))
+        await asyncio.sleep(0)
+        batch = await append(log)
+        step = await waiting
+        assert (step.start_physical_offset, step.end_physical_offset) == (0, batch.end_physical_offset)
+        await steps.aclose()
+
+
+async def test_small_appends_are_collected() -> None:
+    """What arrives within the delay comes as one step."""
+    machine = Machine(dispatch_delay_ms=50, dispatch_heartbeat_ms=3_600_000)
+    async with machine.running() as log:
+        steps = follow(log)
+        waiting = asyncio.ensure_future(anext(steps))
+        await asyncio.sleep(0)
+        for _ in range(5):
+            await append(log)
+        step = await waiting
+        assert step.columns is not None
+        assert step.columns.count == 5
+        await steps.aclose()
+
+
+async def test_many_bytes_are_not_collected() -> None:
+    """Enough new bytes end the collecting."""
+    machine = Machine(dispatch_delay_ms=3_600_000, dispatch_size_bytes_min=2000, dispatch_heartbeat_ms=3_600_000)
+    async with machine.running() as log:
+        steps = follow(log)
+        waiting = asyncio.ensure_future(anext(steps))
+        await asyncio.sleep(0)
+        await append(log, message(bytes(3000)))
+        assert (await waiting).columns is not None
+        await steps.aclose()
+
+
+async def test_an_idle_tail_beats() -> None:
+    """A follower hears of an idle log again and again."""
+    machine = Machine(dispatch_heartbeat_ms=5)
+    async with machine.running() as log:
+        steps = follow(log)
+        for _ in range(3):
+            assert (await anext(steps)).columns is None
+        await steps.aclose()
+
+
+async def test_nothing_unconfirmed_is_dispatched() -> None:
+    """With synchronous flushing followers see a record when it is synced."""
+    machine = Machine(flush_mode="sync", dispatch_heartbeat_ms=5)
+    async with machine.running() as log:
+        steps = follow(log)
+        await append(log, durability=1)
+        assert (await anext(steps)).columns is None
+        await log.flusher.sync_now()
+        assert (await anext(steps)).end_physical_offset == log.chain.max_physical_offset
+        await steps.aclose()
+
+
+async def test_damage_ends_the_tail_and_is_never_stepped_over() -> None:
+    """What is whole before the damage comes; then the tail fails, counts it, and fails again when it is repeated."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, *(message() for _ in range(5)))
+        third = records(log)[2].physical_offset
+        machine.segment_bytes()[third + 4] ^= 1
+        steps = follow(log)
+        assert (await anext(steps)).end_physical_offset == third
+        with pytest.raises(RecordDamaged) as caught:
+            await anext(steps)
+        assert (caught.value.segment, caught.value.position) == (f"{0:020d}", third)
+        with pytest.raises(RecordDamaged):
+            await anext(follow(log, third))
+        assert log.statistics().dispatch_stops_by_damage_total == 2
+
+
+async def test_a_tail_holds_the_segment_that_it_reads() -> None:
+    """Deletion waits for a follower, and one that fell behind the deleted part is told so."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+        reading, behind = follow(log, count_max=1), follow(log, count_max=1)
+        await anext(reading)
+        await anext(behind)
+        assert [d.freed_bytes for d in await log.segments.delete([0], allow_unindexed=True)] == [0]
+        await reading.aclose()
+        assert [d.freed_bytes for d in await log.segments.delete([0], allow_unindexed=True)] == [0]
+        await behind.aclose()
+        assert [d.freed_bytes for d in await log.segments.delete([0], allow_unindexed=True)] == [SEGMENT_SIZE]
+        with pytest.raises(BelowMinOffset):
+            await anext(follow(log, 0))
+
+
+async def test_handshake() -> None:
+    """A follower goes on where it was, at the first kept byte, or where the log ends, and never inside a record."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+        second = records(log)[1].physical_offset
+        assert log.handshake(follower_epoch=1, follower_physical_offset=second).start_physical_offset == second
+        end = log.confirmed_physical_offset
+        ahead = log.handshake(follower_epoch=1, follower_physical_offset=end + 999)
+        assert ahead.start_physical_offset == ahead.common_end_physical_offset == end
+        with pytest.raises(NotARecord):
+            log.handshake(follower_epoch=1, follower_physical_offset=second + 1)
+        await log.segments.delete([0], allow_unindexed=True)
+        trimmed = log.handshake(follower_epoch=1, follower_physical_offset=second)
+        assert (trimmed.common_end_physical_offset, trimmed.start_physical_offset) == (second, SEGMENT_SIZE)
+        assert (trimmed.epoch, trimmed.min_physical_offset) == (1, SEGMENT_SIZE)

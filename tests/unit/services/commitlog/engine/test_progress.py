@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Indexer reports, and the checkpoint file."""
+
+from dataclasses import replace
+
+import pytest
+
+from libs.store import checkpoint_file
+from services.commitlog.engine.progress import IndexerReport
+from services.commitlog.errors import BadArgument, BeyondMaxOffset, CommitLogError, StaleEpoch
+from tests.unit.services.commitlog.support import DATA_DIR, Machine, append
+
+GOOD = IndexerReport(
+    indexed_physical_offset=100,
+    flushed_physical_offset=50,
+    queue_flushed_time_ms=7,
+    index_flushed_time_ms=5,
+    epoch=1,
+)
+
+
+async def test_a_report_reaches_the_checkpoint() -> None:
+    """The Indexer's times stand in the checkpoint where RocketMQ has them."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log)
+        log.report_progress(GOOD)
+        assert log.progress.reported_at_ms == machine.clock.now_ms()
+    stored = checkpoint_file.load(machine.fs, DATA_DIR / checkpoint_file.FILE_NAME)
+    assert (stored.consume_queue_time_ms, stored.index_time_ms) == (7, 5)
+
+
+async def test_values_never_go_back() -> None:
+    """A late report changes nothing that a newer one has said."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log)
+        log.report_progress(GOOD)
+        log.report_progress(
+            replace(GOOD, indexed_physical_offset=10, flushed_physical_offset=9, queue_flushed_time_ms=1)
+        )
+        assert log.progress.indexed_physical_offset == 100
+        assert log.progress.indexed_flushed_physical_offset == 50
+        assert log.progress.checkpoint.consume_queue_time_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "field"),
+    [
+        ({"epoch": 1}, StaleEpoch, "epoch"),
+        ({"epoch": 0}, BadArgument, "epoch"),
+        ({"epoch": 3}, BadArgument, "epoch"),
+        ({"epoch": -1}, BadArgument, "epoch"),
+        ({"indexed_physical_offset": -1}, BadArgument, "indexed_physical_offset"),
+        ({"indexed_physical_offset": 1 << 40}, BeyondMaxOffset, "indexed_physical_offset"),
+        ({"flushed_physical_offset": -1}, BadArgument, "flushed_physical_offset"),
+        ({"flushed_physical_offset": 101}, BadArgument, "flushed_physical_offset"),
+        ({"queue_flushed_time_ms": -1}, BadArgument, "queue_flushed_time_ms"),
+        ({"index_flushed_time_ms": -1}, BadArgument, "index_flushed_time_ms"),
+    ],
+)
+async def test_bad_reports(changes: dict[str, int], error: type[CommitLogError], field: str) -> None:
+    """A report from another history or with impossible numbers is refused by field and changes nothing."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log)
+    await machine.kill(log)
+    async with machine.running() as log:
+        with pytest.raises(error) as caught:
+            log.report_progress(replace(GOOD, **{"epoch": 2, **changes}))
+        assert caught.value.field == field  # type: ignore[attr-defined]
+        assert log.progress.reported_at_ms is None
+
+
+async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
+    """A quiet store leaves its files alone."""
+    machine = Machine(checkpoint_interval_ms=1)
+    async with machine.running() as log:
+        await append(log, durability=2)
+        await log._save_checkpoint()
+        path = DATA_DIR / checkpoint_file.FILE_NAME
+        machine.fs.remove(path)
+        await log._save_checkpoint()
+        assert not machine.fs.exists(path)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segments: what is told of them, and which may be deleted."""
+
+import pytest
+
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.progress import IndexerReport
+from services.commitlog.engine.segments import Refusal
+from services.commitlog.errors import BadArgument
+from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, fill, message, records
+
+
+def indexed(log: CommitLog, physical_offset: int, flushed: int | None = None) -> None:
+    """The Indexer reports how far it is."""
+    flushed = physical_offset if flushed is None else flushed
+    log.report_progress(IndexerReport(physical_offset, flushed, 0, 0, log.epoch))
+
+
+async def test_facts() -> None:
+    """Store times are those of the first and the last record of each segment."""
+    machine = Machine()
+    async with machine.running() as log:
+        assert log.segments.list_from(0, 9) == []
+        while len(log.chain.segments) < 3:
+            machine.clock.advance(1)
+            await append(log, message(bytes(1000)))
+        indexed(log, SEGMENT_SIZE)
+        facts = log.segments.list_from(0, 9)
+        for fact in facts:
+            end = fact.base_physical_offset + SEGMENT_SIZE
+            times = [r.store_time_ms for r in records(log) if fact.base_physical_offset <= r.physical_offset < end]
+            assert (fact.first_store_time_ms, fact.last_store_time_ms) == (times[0], times[-1])
+        assert [fact.base_physical_offset for fact in facts] == [0, SEGMENT_SIZE, 2 * SEGMENT_SIZE]
+        assert [fact.is_active for fact in facts] == [False, False, True]
+        assert [fact.is_indexed for fact in facts] == [True, False, False]
+        assert [fact.wrote_bytes for fact in facts[:2]] == [SEGMENT_SIZE, SEGMENT_SIZE]
+        assert facts[2].wrote_bytes == log.chain.max_physical_offset - 2 * SEGMENT_SIZE
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "expected"),
+    [(0, 2, [0, 1]), (1, 9, [1, 2, 3]), (SEGMENT_SIZE, 1, [1]), (10 * SEGMENT_SIZE, 9, [])],
+)
+async def test_listing_from_an_offset(start: int, count: int, expected: list[int]) -> None:
+    """A list goes on with the first segment that begins at or after an offset, also when older ones are gone."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 4)
+        found = log.segments.list_from(start, count)
+        assert [fact.base_physical_offset // SEGMENT_SIZE for fact in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("bases", "indexed_to", "allow", "expected"),
+    [
+        pytest.param([0], 4, False, [None], id="indexed"),
+        pytest.param([0, 1], 1, False, [None, Refusal.NOT_INDEXED], id="second one not indexed"),
+        pytest.param([0, 1], 0, True, [None, None], id="not indexed, but allowed"),
+        pytest.param([1], 4, False, [Refusal.NOT_OLDEST], id="not the oldest"),
+        pytest.param([0, 2], 4, False, [None, Refusal.NOT_OLDEST], id="with a hole"),
+        pytest.param([0, 1, 2, 3], 4, True, [None, None, None, Refusal.ACTIVE], id="active"),
+        pytest.param([9], 4, True, [Refusal.UNKNOWN], id="beyond the end"),
+        pytest.param([], 4, False, [], id="none"),
+    ],
+)
+async def test_deletion(bases: list[int], indexed_to: int, allow: bool, expected: list[Refusal | None]) -> None:
+    """The oldest segments go, in order, as far as nothing speaks against it; the files go with them."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 4)
+        indexed(log, min(indexed_to * SEGMENT_SIZE, log.confirmed_physical_offset))
+        deletions = await log.segments.delete([base * SEGMENT_SIZE for base in bases], allow_unindexed=allow)
+        assert [deletion.refusal for deletion in deletions] == expected
+        deleted_count = sum(deletion.freed_bytes == SEGMENT_SIZE for deletion in deletions)
+        assert log.chain.min_physical_offset == deleted_count * SEGMENT_SIZE
+        machine.fs.crash()
+        assert len(machine.fs.list(DATA_DIR / "commitlog")) == 4 - deleted_count
+        again = await log.segments.delete([base * SEGMENT_SIZE for base in bases], allow_unindexed=allow)
+        assert [deletion.refusal for deletion in again] == expected
+        assert not any(deletion.freed_bytes for deletion in again)
+
+
+async def test_only_synced_indexes_count() -> None:
+    """What the Indexer has not on disk yet it may need again."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 2)
+        indexed(log, SEGMENT_SIZE, flushed=SEGMENT_SIZE - 1)
+        assert (await log.segments.delete([0], allow_unindexed=False))[0].refusal is Refusal.NOT_INDEXED
+        indexed(log, SEGMENT_SIZE)
+        assert (await log.segments.delete([0], allow_unindexed=False))[0].refusal is None
+
+
+@pytest.mark.parametrize("bases", [[-1], [0, 0], [SEGMENT_SIZE, 0], list(range(1001))])
+async def test_bad_lists(bases: list[int]) -> None:
+    """A list that does not ascend, has negative offsets or is too long is refused as a whole."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+        with pytest.raises(BadArgument):
+            await log.segments.delete(bases, allow_unindexed=True)
+        assert log.chain.min_physical_offset == 0
+
+
+async def test_an_unaligned_base_is_unknown() -> None:
+    """Only the first byte of a segment names it."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+        deletions = await log.segments.delete([1, 2], allow_unindexed=True)
+        assert [deletion.refusal for deletion in deletions] == [Refusal.UNKNOWN] * 2
+
+
+async def test_start_after_deletion() -> None:
+    """A log whose beginning is gone opens with its counters, times and epochs."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 4)
+        counters = log.topics.table.counters()
+        await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
+    async with machine.running() as log:
+        assert log.chain.min_physical_offset == 2 * SEGMENT_SIZE
+        assert log.topics.table.counters() == counters
+        assert log.recovery.scan_start_physical_offset == 2 * SEGMENT_SIZE

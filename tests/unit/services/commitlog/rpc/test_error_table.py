@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of errors is complete."""
+
+import inspect
+
+import pytest
+
+from libs.runtime.grpc_errors import status_of
+from services.commitlog import errors
+from services.commitlog.rpc.error_table import ERROR_TABLE
+
+BASES = {errors.CommitLogError, errors.RequestRefused}
+ARGUMENTS = {
+    "MalformedRequest": ("no field",),
+    "BatchEmpty": (),
+    "QueueOutOfRange": {"field": "messages[0].queue_id", "topic": "orders", "value": 9, "limit": 3},
+    "TopicNotFound": {"topic": "orders", "field": "name"},
+    "TopicExists": ("orders",),
+    "TopicForbidden": {"topic": "orders", "permission": "write", "field": "name"},
+    "NotARecord": {"value": 5, "field": "start_physical_offset"},
+    "BelowMinOffset": {"value": 5, "min_physical_offset": 9, "field": "start_physical_offset"},
+    "BeyondMaxOffset": {"value": 5, "max_physical_offset": 2, "field": "start_physical_offset"},
+    "RecordDamaged": {"segment": "0" * 20, "position": 7, "reason": "checksum"},
+    "AppendsRefused": ("full",),
+    "StoreSealed": (),
+    "WindowFull": {"what": "bytes", "limit": 8},
+    "StaleEpoch": {"epoch": 4},
+}
+RAISED = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, errors.CommitLogError) and kind not in BASES
+]
+
+
+@pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_row_whose_metadata_it_has(kind: type[errors.CommitLogError]) -> None:
+    """No error of the engine reaches a client as INTERNAL, and each brings the metadata that its row promises."""
+    given = ARGUMENTS.get(kind.__name__, {"reason": "bad", "field": "name", "value": 1, "limit": 2})
+    error = kind(**given) if isinstance(given, dict) else kind(*given)
+    assert kind in ERROR_TABLE
+    row = ERROR_TABLE[kind]
+    assert all(getattr(error, name) is not None for name in row.metadata)
+    assert status_of(error, ERROR_TABLE).code == row.code.value[0]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the CommitLog."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.runtime.config import load
+from libs.runtime.errors import ConfigError
+from services.commitlog.bootstrap import Settings, store_host
+
+GIB = 1 << 30
+
+
+def test_defaults_are_rocketmqs() -> None:
+    """Who sets nothing gets RocketMQ's values."""
+    config = load(Settings, section="commitlog", environment={}, flags={}).value.engine
+    assert (config.segment_size_bytes, config.message_size_bytes_max) == (GIB, 4 << 20)
+    assert (config.flush_mode, config.flush_interval_ms, config.flush_pages_min) == ("async", 500, 4)
+    assert (config.flush_thorough_interval_ms, config.sync_timeout_ms) == (10_000, 5_000)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"segment_size_bytes": 65_535}, "segment_size_bytes"),
+        ({"segment_size_bytes": 1 << 31}, "segment_size_bytes"),
+        ({"segment_size_bytes": 70_000}, "segment_size_bytes"),
+        ({"flush_mode": "never"}, "flush_mode"),
+        ({"flush_interval_ms": 0}, "flush_interval_ms"),
+        ({"role": "slave"}, "role"),
+        ({"default_queue_count": 65_536}, "default_queue_count"),
+        ({"store_host": "example.org:7101"}, "store_host"),
+        ({"store_host": "1.2.3.4"}, "store_host"),
+        ({"append_inflight_bytes_max": 1 << 20}, "append_inflight_bytes_max"),
+        ({"append_stream_inflight_bytes_max": 1 << 20}, "append_stream_inflight_bytes_max"),
+        ({"segment_sise_bytes": GIB}, "segment-size-bytes"),
+    ],
+)
+def test_bad_settings(flags: dict[str, Any], named: str) -> None:
+    """A setting that can't be is refused in one line that names it."""
+    with pytest.raises(ConfigError, match=named) as caught:
+        load(Settings, section="commitlog", environment={}, flags=flags)
+    assert "\n" not in str(caught.value)
+
+
+def test_environment_and_flags() -> None:
+    """Environment variables carry the service's name, and flags win."""
+    environment = {"REPUT_COMMITLOG_DATA_DIR": "/a", "REPUT_COMMITLOG_PORT": "1"}
+    settings = load(Settings, section="commitlog", environment=environment, flags={"data_dir": "/b"}).value
+    assert (settings.engine.data_dir, settings.server.port) == (Path("/b"), 1)
+
+
+@pytest.mark.parametrize(
+    ("listen_host", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1:9"),
+        ("10.2.3.4", "10.2.3.4:9"),
+        ("::1", "[::1]:9"),
+        ("0.0.0.0", "127.0.0.1:9"),
+        ("::", "127.0.0.1:9"),
+        ("localhost", "127.0.0.1:9"),
+    ],
+)
+def test_store_host(listen_host: str, expected: str) -> None:
+    """Records get the address that the server listens on, and never a wildcard."""
+    assert str(store_host(listen_host, 9)) == expected

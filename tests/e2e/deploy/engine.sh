@@ -4,7 +4,8 @@
 # A private Docker engine for the container tests, on Debian 12 as root, for machines where none is running.
 #
 #   engine.sh start          fetch what is missing, start the engine, provide the base image (does nothing when an engine answers)
-#   engine.sh run CMD ...    run CMD where published ports are reachable and `docker` talks to this engine
+#   engine.sh run CMD ...    run CMD where published ports are reachable and `docker` talks to this engine; builds get the
+#                            machine's own certificate authorities as EXTRA_CA_CERTIFICATES, unless that is set
 #   engine.sh status         tell what is running; exit code 0 when an engine answers
 #   engine.sh stop           end the engine's processes, mounts, cgroups and network; downloads and images stay for the next start
 #   engine.sh clean          stop, then remove everything
@@ -191,6 +192,8 @@ run)
     shift
     if is_running "$dir/dockerd.pid" dockerd; then
         use_private_engine
+        EXTRA_CA_CERTIFICATES=${EXTRA_CA_CERTIFICATES-$(cat /usr/local/share/ca-certificates/*.crt 2>/dev/null || true)}
+        export EXTRA_CA_CERTIFICATES
         exec nsenter --net="/run/netns/$namespace" "$@"
     fi
     exec "$@"
@@ -208,5 +211,5 @@ clean)
     stop
     rm -rf "$dir"
     ;;
-*) sed -n '4,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '5,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

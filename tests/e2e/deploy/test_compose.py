@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compose file on a real engine: the demo's questions from outside, after kills, restarts and a new start.
+
+Needs an engine whose published ports can be reached; `tests/e2e/deploy/engine.sh run` gives one. The image is built
+from this tree; behind a proxy set EXTRA_CA_CERTIFICATES and PACKAGE_INDEX as the compose file takes them.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.deploy.commands import compose_command, run, tool
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+PROJECT = "reput-e2e"
+SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
+FLIGHT_COUNT = 60_000
+WAIT_S = 240
+
+Compose = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def compose() -> Iterator[Compose]:
+    """`docker compose` for a project of this test's own, which is up and healthy; all of it is removed in the end."""
+    command = compose_command()
+    if run(tool("docker"), "version", must_succeed=False).returncode != 0:
+        pytest.skip("no Docker engine answers: tests/e2e/deploy/engine.sh provides one")
+
+    def in_project(*arguments: str, must_succeed: bool = True) -> subprocess.CompletedProcess[str]:
+        return run(*command, "--project-name", PROJECT, *arguments, must_succeed=must_succeed)
+
+    in_project("down", "--volumes", "--remove-orphans")
+    try:
+        in_project("build")
+        in_project("up", "--detach", "--wait", "--wait-timeout", str(WAIT_S))
+        yield in_project
+    finally:
+        in_project("down", "--volumes", "--remove-orphans", "--timeout", "10")
+
+
+@pytest.fixture(scope="module")
+def record(compose: Compose, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of the demo's load, which went in from outside; its questions were answered as the source has them."""
+    file = tmp_path_factory.mktemp("compose") / "load.parquet"
+    ask(file, "--load")
+    return file
+
+
+def ask(record: Path, *options: str) -> None:
+    """Ask the demo's questions from outside the containers; every answer must be the source's."""
+    targets = [part for service, port in SERVICES.items() for part in (f"--{service}", f"127.0.0.1:{port}")]
+    size = ["--flights", str(FLIGHT_COUNT)]
+    finished = run(sys.executable, "-m", "demo.checks", *targets, *size, "--record", record, *options)
+    counts = re.search(r"(\d+) comparisons with the source table, (\d+) equal", finished.stdout)
+    assert counts is not None, finished.stdout
+    assert int(counts[1]) == int(counts[2]) > 20, finished.stdout
+
+
+def state(compose: Compose, service: str) -> Any:
+    """What the engine knows of a service's container."""
+    container = compose("ps", "--all", "--quiet", service).stdout.strip()
+    return json.loads(run(tool("docker"), "inspect", container).stdout)[0]
+
+
+def wait_up(compose: Compose) -> None:
+    """Start what is not running and wait until all are healthy."""
+    compose("up", "--detach", "--wait", "--no-build", "--wait-timeout", str(WAIT_S))
+
+
+def test_services_start_in_order_of_health(compose: Compose) -> None:
+    """Each service started after those that it calls, and all are healthy."""
+    started = {
+        service: datetime.fromisoformat(state(compose, service)["State"]["StartedAt"][:26]) for service in SERVICES
+    }
+    assert started["commitlog"] < started["indexer"] < started["janitor"]
+    assert {state(compose, service)["State"]["Health"]["Status"] for service in SERVICES} == {"healthy"}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_process_is_confined(compose: Compose, service: str) -> None:
+    """The process has no root, no capability and no way to more; its image cannot be written, and has no compiler."""
+    status = compose("exec", "-T", service, "cat", "/proc/1/status").stdout
+    found = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert found["Uid"].split() == ["10001"] * 4
+    assert int(found["CapEff"], 16) == 0
+    assert int(found["CapBnd"], 16) == 0
+    assert found["NoNewPrivs"] == "1"
+    assert compose("exec", "-T", service, "touch", "/opt/x", must_succeed=False).returncode != 0
+    assert compose("exec", "-T", service, "sh", "-c", "command -v gcc cc ld", must_succeed=False).returncode != 0
+
+
+def test_image_keeps_nothing_of_its_build(compose: Compose) -> None:
+    """Neither certificates nor the index of the build are in the image, its history or its variables."""
+    image = state(compose, "commitlog")["Image"]
+    history = run(tool("docker"), "history", "--no-trunc", "--format", "{{.CreatedBy}}", image).stdout
+    variables = "\n".join(state(compose, "commitlog")["Config"]["Env"])
+    for word in ("CERTIFICATE", "PACKAGE_INDEX", "PIP_", "UV_", "PYTHONOPTIMIZE"):
+        assert word not in history + variables
+    assert compose("exec", "-T", "commitlog", "ls", "/build", must_succeed=False).returncode != 0
+
+
+def test_kernel_is_compiled(compose: Compose) -> None:
+    """The image has the compiled kernel, and refuses to run another."""
+    program = "import libs.kernel, os; assert libs.kernel.IS_COMPILED; print(os.environ['REPUT_REQUIRE_EXTENSIONS'])"
+    assert compose("exec", "-T", "commitlog", "python", "-c", program).stdout.strip() == "1"
+
+
+def test_foreign_client_finds_its_way(compose: Compose) -> None:
+    """A generic gRPC client learns the services by reflection and their health by the standard call."""
+    for port in SERVICES.values():
+        names = run(tool("grpcurl"), "-plaintext", f"127.0.0.1:{port}", "list").stdout
+        assert "grpc.health.v1.Health" in names
+        assert "reput." in names
+        health = run(tool("grpcurl"), "-plaintext", f"127.0.0.1:{port}", "grpc.health.v1.Health/Check").stdout
+        assert json.loads(health) == {"status": "SERVING"}
+
+
+def test_questions_are_answered_from_outside(record: Path) -> None:
+    """The demo's load and all of its questions work over the published ports."""
+    ask(record)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_answers_survive_a_kill(compose: Compose, record: Path, service: str) -> None:
+    """After SIGKILL and a new start of one container every answer is what it was, with nobody's help."""
+    compose("kill", "--signal", "KILL", service)
+    assert state(compose, service)["State"]["ExitCode"] == 137
+    wait_up(compose)
+    ask(record)
+
+
+def test_answers_survive_a_kill_of_all(compose: Compose, record: Path) -> None:
+    """All three at once, as when the machine's engine dies."""
+    compose("kill", "--signal", "KILL")
+    wait_up(compose)
+    ask(record)
+
+
+def test_health_is_a_service_s_own(compose: Compose, record: Path) -> None:
+    """While the CommitLog hangs, the others stay healthy: a restart of theirs would help nobody."""
+    compose("pause", "commitlog")
+    try:
+        for service in ("indexer", "janitor"):
+            compose("exec", "-T", service, "reput", "health", "--target", f"127.0.0.1:{SERVICES[service]}")
+    finally:
+        compose("unpause", "commitlog")
+    ask(record)
+
+
+@pytest.mark.parametrize("service", reversed(SERVICES))
+def test_stop_is_orderly(compose: Compose, record: Path, service: str) -> None:
+    """SIGTERM ends a service with exit code 0, long before the engine would kill it."""
+    begun = time.monotonic()
+    compose("stop", service)
+    assert time.monotonic() - begun < 45
+    assert state(compose, service)["State"]["ExitCode"] == 0
+
+
+def test_data_survives_new_containers(compose: Compose, record: Path) -> None:
+    """The volumes hold everything: without the old containers the answers are the same."""
+    compose("down")
+    wait_up(compose)
+    ask(record)
+
+
+def test_indexer_is_rebuilt_from_the_log(compose: Compose, record: Path) -> None:
+    """An Indexer that lost its volume builds the same queues and indexes again."""
+    compose("rm", "--stop", "--force", "indexer")
+    run(tool("docker"), "volume", "rm", f"{PROJECT}_indexer-data")
+    wait_up(compose)
+    ask(record)
+
+
+def test_metrics_are_served(compose: Compose) -> None:
+    """Each service has a Prometheus endpoint on the loopback interface."""
+    for port in SERVICES.values():
+        text = run("curl", "--silent", "--fail", f"http://127.0.0.1:{port + 100}/metrics").stdout
+        assert "\nreput_" in text

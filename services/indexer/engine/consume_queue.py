@@ -126,30 +126,27 @@ class ConsumeQueue:
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
+    def check(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
+        """Raise QueueGap or QueueConflict for the first of these rows that can't be entered; changes nothing."""
+        first = check_consecutive(self.topic, self.queue_id, rows, columns)
+        end = self.max_queue_offset
+        if first > end and not self._is_spent(min_physical_offset):
+            raise _gap(self.topic, self.queue_id, end, rows[0], columns)
+        self._compare(first, rows[: max(0, min(end - first, len(rows)))], columns)
+
     def append(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
         """Enter the records of these rows. What is there already is compared and skipped, so a replay changes nothing.
 
         `min_physical_offset` is the first byte of the log that is kept: a queue all of whose records are gone may go
         on at a higher queue offset, and begins anew there. Makes nothing durable.
-        Raises QueueGap or QueueConflict, and then nothing of these rows was written; StoreFull, and then the first of
-        them may have been, which the next attempt skips.
+        Raises what `check` raises, and then nothing of these rows was written; StoreFull, and then the first of them
+        may have been, which the next attempt skips.
         """
-        queue_offsets = columns.queue_offsets[rows]
-        first = int(queue_offsets[0])
-        broken = np.flatnonzero(queue_offsets != np.arange(first, first + len(rows)))
-        if len(broken):
-            raise self._gap(first + int(broken[0]), rows[broken[0]], columns)
-        if first < 0:
-            raise Inapplicable(f"queue offset {first}", physical_offset=int(columns.physical_offsets[rows[0]]))
-        end = self.max_queue_offset
-        if first > end:
-            if not self._is_spent(min_physical_offset):
-                raise self._gap(end, rows[0], columns)
+        self.check(rows, columns, min_physical_offset=min_physical_offset)
+        first = int(columns.queue_offsets[rows[0]])
+        if first > self.max_queue_offset:
             self._restart(first)
-            end = first
-        present_count = min(end - first, len(rows))
-        self._compare(first, rows[:present_count], columns)
-        self._write(rows[present_count:], columns)
+        self._write(rows[self.max_queue_offset - first :], columns)
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Take note of the first byte of the log that is kept: units of older records no longer count."""
@@ -280,11 +277,24 @@ class ConsumeQueue:
             segment.advance(end)
             rows = rows[len(part) :]
 
-    def _gap(self, end: int, row: np.int32, columns: DispatchRows) -> QueueGap:
-        return QueueGap(
-            topic=self.topic,
-            queue_id=self.queue_id,
-            end=end,
-            queue_offset=int(columns.queue_offsets[row]),
-            physical_offset=int(columns.physical_offsets[row]),
-        )
+
+def check_consecutive(topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> int:
+    """Queue offset of the first of these rows; raises QueueGap if the others do not follow it one by one."""
+    queue_offsets = columns.queue_offsets[rows]
+    first = int(queue_offsets[0])
+    if first < 0:
+        raise Inapplicable(f"queue offset {first}", physical_offset=int(columns.physical_offsets[rows[0]]))
+    broken = np.flatnonzero(queue_offsets != np.arange(first, first + len(rows)))
+    if len(broken):
+        raise _gap(topic, queue_id, first + int(broken[0]), rows[broken[0]], columns)
+    return first
+
+
+def _gap(topic: str, queue_id: int, end: int, row: np.int32, columns: DispatchRows) -> QueueGap:
+    return QueueGap(
+        topic=topic,
+        queue_id=queue_id,
+        end=end,
+        queue_offset=int(columns.queue_offsets[row]),
+        physical_offset=int(columns.physical_offsets[row]),
+    )

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libs.formats.dispatch_columns import DispatchBatch
 from libs.machine.fs import Fs
 from libs.store.map_budget import MapBudget
-from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows, check_consecutive
 from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
 from services.indexer.errors import Inapplicable
 
@@ -72,22 +73,35 @@ class ConsumeQueueTable:
         """Number of files of all queues."""
         return sum(queue.file_count for queue in self._all())
 
-    def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
-        """Enter the records of a batch; return the queues that it touched. Makes nothing durable.
+    def check(self, batch: DispatchBatch) -> None:
+        """Raise Inapplicable for the first record that can't be entered; changes nothing."""
+        columns = _columns(batch)
+        errors: list[Inapplicable] = []
+        for topic, queue_id, rows in _groups(batch):
+            try:
+                queue = self._topics.get(topic, {}).get(queue_id)
+                if queue is not None:
+                    queue.check(rows, columns, min_physical_offset=self.min_physical_offset)
+                else:
+                    _check_name(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
+                    check_consecutive(topic, queue_id, rows, columns)
+            except Inapplicable as error:
+                errors.append(error)
+        if errors:
+            raise min(errors, key=lambda error: error.physical_offset)
 
-        May be repeated with the same batch after any error. Raises Inapplicable, and StoreFull.
+    def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
+        """Enter the records of a batch that `check` passed; return the queues that it touched.
+
+        Makes nothing durable. May be repeated with the same batch after any error. Raises StoreFull.
         """
-        columns = DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
-        order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
-        bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
+        columns = _columns(batch)
         touched: list[tuple[str, int]] = []
-        for index, (topic, queue_id) in enumerate(batch.queues):
-            rows = order[bounds[index] : bounds[index + 1]]
-            if len(rows):
-                queue = self._find_or_make(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
-                self._dirty.add(queue)
-                queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
-                touched.append((topic, queue_id))
+        for topic, queue_id, rows in _groups(batch):
+            queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
+            self._dirty.add(queue)
+            queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
+            touched.append((topic, queue_id))
         return touched
 
     def truncate(self, bound_physical_offset: int) -> None:
@@ -126,16 +140,6 @@ class ConsumeQueueTable:
         for queues in self._topics.values():
             yield from queues.values()
 
-    def _find_or_make(self, topic: str, queue_id: int, *, physical_offset: int) -> ConsumeQueue:
-        queue = self._topics.get(topic, {}).get(queue_id)
-        if queue is None:
-            if not is_topic(topic):
-                raise Inapplicable(f"{topic[:300]!r} can't be a topic", physical_offset=physical_offset)
-            if not 0 <= queue_id <= QUEUE_ID_MAX:
-                raise Inapplicable(f"{queue_id} can't be a queue", physical_offset=physical_offset)
-            queue = self._open(topic, queue_id, 0, is_clean=True)
-        return queue
-
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
         queue = ConsumeQueue(
             self._fs,
@@ -149,3 +153,24 @@ class ConsumeQueueTable:
         )
         self._topics.setdefault(topic, {})[queue_id] = queue
         return queue
+
+
+def _columns(batch: DispatchBatch) -> DispatchRows:
+    return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
+
+
+def _groups(batch: DispatchBatch) -> Iterator[tuple[str, int, NDArray[np.int32]]]:
+    """Topic, queue id and the numbers of its rows, for each queue that has any."""
+    order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
+    for index, (topic, queue_id) in enumerate(batch.queues):
+        rows = order[bounds[index] : bounds[index + 1]]
+        if len(rows):
+            yield topic, queue_id, rows
+
+
+def _check_name(topic: str, queue_id: int, *, physical_offset: int) -> None:
+    if not is_topic(topic):
+        raise Inapplicable(f"{topic[:300]!r} can't be a topic", physical_offset=physical_offset)
+    if not 0 <= queue_id <= QUEUE_ID_MAX:
+        raise Inapplicable(f"{queue_id} can't be a queue", physical_offset=physical_offset)

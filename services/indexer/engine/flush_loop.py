@@ -18,7 +18,7 @@ from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_file import IndexFile
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.log_source import LogSource, ProgressReport
-from services.indexer.engine.progress import IndexProgress, ProgressFile
+from services.indexer.engine.progress import IndexProgress, ProgressKeeper
 from services.indexer.engine.reput_loop import ReputLoop
 from services.indexer.errors import DependencyUnavailable
 
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 class FlushLoop:
-    """Rounds of flushing. `progress` is what the file says now."""
+    """Rounds of flushing."""
 
     def __init__(
         self,
         reput: ReputLoop,
         queues: ConsumeQueueTable,
         index: IndexTable,
-        file: ProgressFile,
+        progress: ProgressKeeper,
         source: LogSource,
         clock: Clock,
         *,
@@ -41,24 +41,18 @@ class FlushLoop:
         page_count_min: int,
         thorough_interval_ms: int,
     ) -> None:
-        self.progress = IndexProgress()
         self.sync_round_count = 0
         self._reput = reput
         self._queues = queues
         self._index = index
-        self._file = file
+        self._progress = progress
         self._source = source
         self._clock = clock
         self._page_count_min = page_count_min
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
         self._history_change_count = 0
-        self._turn = asyncio.Lock()
         self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
-
-    def recover(self, progress: IndexProgress) -> None:
-        """Tell what the progress file says."""
-        self.progress = progress
 
     def start(self) -> None:
         """Begin with the rounds."""
@@ -72,11 +66,11 @@ class FlushLoop:
     @property
     def flushed_physical_offset(self) -> int:
         """End of what is indexed and survives a power cut, exclusive."""
-        return min(self.progress.queue_physical_offset, self.progress.index_physical_offset)
+        return min(self._progress.value.queue_physical_offset, self._progress.value.index_physical_offset)
 
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
         """Do one round. After a thorough one everything entered before the call is durable and written down."""
-        async with self._turn:
+        async with self._progress.turn:
             history_change_count = self._reput.history_change_count
             is_thorough = is_thorough or history_change_count != self._history_change_count
             end, time_ms, epoch = (
@@ -94,7 +88,7 @@ class FlushLoop:
                 raise
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1
-            if is_thorough and history_change_count == self._reput.history_change_count:
+            if is_thorough:
                 self._history_change_count = history_change_count
                 await self._write_down(end, time_ms, epoch, is_clean=is_clean)
 
@@ -113,13 +107,13 @@ class FlushLoop:
         return ProgressReport(
             indexed_physical_offset=self._reput.indexed_physical_offset,
             flushed_physical_offset=self.flushed_physical_offset,
-            queue_flushed_time_ms=self.progress.queue_time_ms,
-            index_flushed_time_ms=self.progress.index_time_ms,
+            queue_flushed_time_ms=self._progress.value.queue_time_ms,
+            index_flushed_time_ms=self._progress.value.index_time_ms,
             epoch=self._reput.epoch,
         )
 
     async def _write_down(self, end: int, time_ms: int, epoch: int, *, is_clean: bool) -> None:
-        old = self.progress
+        old = self._progress.value
         progress = IndexProgress(
             epoch=epoch,
             is_clean=is_clean,
@@ -130,9 +124,7 @@ class FlushLoop:
             queue_time_ms=time_ms or old.queue_time_ms,
             index_time_ms=time_ms or old.index_time_ms,
         )
-        if progress != old:
-            await asyncio.to_thread(self._file.save, progress)
-            self.progress = progress
+        await self._progress.save(progress)
 
 
 def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:

@@ -52,17 +52,19 @@ class IndexTable:
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
         self._files: list[IndexFile] = []
+        self._last_name = ""
         self.next_physical_offset = 0
         """End of the records that are entered, exclusive."""
 
-    def load(self, *, next_physical_offset: int, finished_file: str | None) -> None:
-        """Open the files on disk. `finished_file` tells which to drop after an unclean stop: all later ones.
+    def load(self, *, next_physical_offset: int, finished_file: str, is_clean: bool) -> None:
+        """Open the files on disk. After an unclean stop all files after `finished_file` are dropped.
 
-        None keeps all of them (clean stop). Raises SegmentSizeWrong.
+        Raises SegmentSizeWrong.
         """
         self._fs.make_directory(self._directory)
         names = [name for name in self._fs.list(self._directory) if _is_index_name(name)]
-        kept = names if finished_file is None else [name for name in names if name <= finished_file]
+        kept = [name for name in names if is_clean or name <= finished_file]
+        self._last_name = max([finished_file, *kept])
         for name in reversed(names[len(kept) :]):
             self._remove(name)
         expected_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
@@ -70,8 +72,7 @@ class IndexTable:
             path = self._directory / name
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
-            is_finished = finished_file is not None or name != kept[-1]
-            self._files.append(self._open(name, is_finished=is_finished))
+            self._files.append(self._open(name, is_finished=name <= finished_file))
         self.next_physical_offset = next_physical_offset
 
     @property
@@ -102,16 +103,19 @@ class IndexTable:
                 return min(file.header.begin_physical_offset, self.next_physical_offset)
         return self.next_physical_offset
 
-    def put(self, batch: DispatchBatch) -> None:
-        """Enter the keys of the batch's records that are not entered yet. Makes nothing durable.
+    def check(self, batch: DispatchBatch) -> None:
+        """Raise Inapplicable for a record that has more keys than a file has places."""
+        too_many = np.flatnonzero(batch.key_counts >= self._entry_capacity)
+        if len(too_many):
+            reason = f"{int(batch.key_counts[too_many[0]])} keys do not fit into an index file"
+            raise Inapplicable(reason, physical_offset=int(batch.physical_offsets[too_many[0]]))
 
-        May be repeated with the same batch after any error: it goes on where it stopped. Raises StoreFull, and
-        Inapplicable for a record that has more keys than a file has places.
+    def put(self, batch: DispatchBatch) -> None:
+        """Enter the keys of the batch's records, as `check` passed them, that are not entered yet.
+
+        Makes nothing durable. May be repeated with the same batch after any error: it goes on where it stopped.
+        Raises StoreFull.
         """
-        if len(batch.key_counts) and int(batch.key_counts.max()) >= self._entry_capacity:
-            worst = int(batch.key_counts.argmax())
-            reason = f"{int(batch.key_counts[worst])} keys do not fit into an index file"
-            raise Inapplicable(reason, physical_offset=int(batch.physical_offsets[worst]))
         row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))
         key = int(batch.key_counts[:row].sum())
         while key < len(batch.key_hashes):
@@ -153,6 +157,17 @@ class IndexTable:
                     return Candidates(offsets, self._cursor_after(files, position, found.next_entry))
             entry = 0
         return Candidates(np.empty(0, np.int64), None)
+
+    def after_truncation(self, bound_physical_offset: int) -> tuple[str, int]:
+        """Tell what `finished_file` and `replay_physical_offset` would be after `truncate`."""
+        finished, replay = "", min(self.next_physical_offset, bound_physical_offset)
+        for file in self._files:
+            header = file.header
+            if file.is_finished and header.end_physical_offset < bound_physical_offset:
+                finished = file.name
+            else:
+                replay = min(replay, header.begin_physical_offset)
+        return finished, replay
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop every file with a record at or past this offset; what they held below it must be put again."""
@@ -208,10 +223,10 @@ class IndexTable:
         """Local time, as RocketMQ names them, and always after the newest file: the clock may stand or go back."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
         name = file_name(now)
-        if self._files and name <= self._files[-1].name:
-            latest = datetime.strptime(self._files[-1].name[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            latest += timedelta(milliseconds=int(self._files[-1].name[14:]) + 1)
-            name = file_name(latest)
+        if name <= self._last_name:
+            latest = datetime.strptime(self._last_name[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+            name = file_name(latest + timedelta(milliseconds=int(self._last_name[14:]) + 1))
+        self._last_name = name
         return name
 
     def _open(self, name: str, *, is_finished: bool) -> IndexFile:

@@ -9,8 +9,6 @@ Callers: the event loop's thread, except `open`, which blocks and may run in a w
 
 from dataclasses import dataclass
 
-import msgspec
-
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs, Lock
 from libs.machine.loop import SupervisedLoop
@@ -21,7 +19,7 @@ from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.log_source import LogSource, RecordSource
 from services.indexer.engine.long_poll import LongPolls
-from services.indexer.engine.progress import IndexProgress, ProgressFile
+from services.indexer.engine.progress import ProgressFile, ProgressKeeper
 from services.indexer.engine.pull import Puller
 from services.indexer.engine.query import QueryEngine
 from services.indexer.engine.reput_loop import ReputLoop, ReputState
@@ -97,13 +95,20 @@ class Indexer:
         self.scanner = Scanner(self.queues, records, self.queries, count_max=config.scan_count_max)
         self.planner = ScanPlanner(self.queues, records, partition_key_count=config.scan_partition_key_count)
         self.records = records
-        self.reput = ReputLoop(source, self.queues, self.index, self.polls, reconnect_ms_max=config.reconnect_ms_max)
-        self._progress_file = ProgressFile(fs, config.data_dir / "reput" / "index_progress")
+        self._progress = ProgressKeeper(ProgressFile(fs, config.data_dir / "reput" / "index_progress"))
+        self.reput = ReputLoop(
+            source,
+            self.queues,
+            self.index,
+            self.polls,
+            self._progress,
+            reconnect_ms_max=config.reconnect_ms_max,
+        )
         self.flush = FlushLoop(
             self.reput,
             self.queues,
             self.index,
-            self._progress_file,
+            self._progress,
             source,
             clock,
             interval_ms=config.flush_interval_ms,
@@ -121,21 +126,20 @@ class Indexer:
         self._fs.make_directory(directory)
         self._lock = self._fs.lock(directory / "indexer.lock")
         self.offsets.load()
-        progress = self._progress_file.load() or IndexProgress()
+        progress = self._progress.load()
         self.queues.load(bound_physical_offset=progress.queue_physical_offset, is_clean=progress.is_clean)
-        if progress.is_clean:
-            self.index.load(next_physical_offset=progress.index_physical_offset, finished_file=None)
-        else:
-            self.index.load(
-                next_physical_offset=progress.index_replay_physical_offset,
-                finished_file=progress.index_finished_file,
-            )
-        indexed_physical_offset = min(progress.queue_physical_offset, self.index.next_physical_offset)
-        if progress.is_clean:
-            progress = msgspec.structs.replace(progress, is_clean=False)
-            self._progress_file.save(progress)
-        self.reput.recover(indexed_physical_offset=indexed_physical_offset, epoch=progress.epoch)
-        self.flush.recover(progress)
+        self.index.load(
+            next_physical_offset=progress.index_physical_offset
+            if progress.is_clean
+            else progress.index_replay_physical_offset,
+            finished_file=progress.index_finished_file,
+            is_clean=progress.is_clean,
+        )
+        self._progress.mark_running()
+        self.reput.recover(
+            indexed_physical_offset=min(progress.queue_physical_offset, self.index.next_physical_offset),
+            epoch=progress.epoch,
+        )
         self._is_open = True
 
     def start(self) -> None:

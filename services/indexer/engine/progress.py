@@ -7,6 +7,7 @@ A file that is missing or damaged means that nothing is certain: everything is b
 Layout: docs/formats/reput_files.md; RocketMQ has no such file and goes by the checkpoint's times.
 """
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -70,3 +71,30 @@ class ProgressFile:
     def save(self, progress: IndexProgress) -> None:
         """Replace the file. Durable on return."""
         self._fs.write_atomic(self._path, checksummed.wrap(KIND, msgspec.json.encode(progress)))
+
+
+class ProgressKeeper:
+    """The progress as the file has it. Whoever writes it, or takes back what it speaks of, holds `turn` meanwhile."""
+
+    def __init__(self, file: ProgressFile) -> None:
+        self.value = IndexProgress()
+        self.turn = asyncio.Lock()
+        self._file = file
+
+    def load(self) -> IndexProgress:
+        """Read the file; without a believable one nothing is certain. Blocks."""
+        self.value = self._file.load() or IndexProgress()
+        return self.value
+
+    def mark_running(self) -> None:
+        """Take the mark of a clean stop away. Blocks. Raises OSError."""
+        if self.value.is_clean:
+            self.value = msgspec.structs.replace(self.value, is_clean=False)
+            self._file.save(self.value)
+
+    async def save(self, value: IndexProgress) -> None:
+        """Replace the file if the value is another. Durable on return. Raises OSError."""
+        assert self.turn.locked()
+        if value != self.value:
+            await asyncio.to_thread(self._file.save, value)
+            self.value = value

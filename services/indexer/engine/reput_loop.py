@@ -15,6 +15,9 @@ import enum
 import logging
 from dataclasses import dataclass
 
+import msgspec
+import numpy as np
+
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import StoreFull
@@ -22,6 +25,7 @@ from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.log_source import LogSource
 from services.indexer.engine.long_poll import LongPolls
+from services.indexer.engine.progress import ProgressKeeper
 from services.indexer.errors import DependencyUnavailable, Inapplicable
 
 _log = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class ReputLoop:
         queues: ConsumeQueueTable,
         index: IndexTable,
         polls: LongPolls,
+        progress: ProgressKeeper,
         *,
         reconnect_ms_max: int,
     ) -> None:
@@ -72,6 +77,7 @@ class ReputLoop:
         self._queues = queues
         self._index = index
         self._polls = polls
+        self._progress = progress
         self._loop = SupervisedLoop(
             "reput loop",
             self._follow,
@@ -108,25 +114,24 @@ class ReputLoop:
         try:
             async with contextlib.aclosing(self._source.follow(self.indexed_physical_offset, self.epoch)) as steps:
                 async for step in steps:
-                    if not self._take(step):
+                    if not await self._take(step):
                         break
         except Inapplicable as error:
             self.halt(error)
-        except DependencyUnavailable as error:
-            self.last_error = str(error)
-            raise
         except Exception as error:
-            self.last_error = f"{type(error).__name__}: {error}"
+            self.state = ReputState.CONNECTING
+            is_expected = isinstance(error, DependencyUnavailable | StoreFull)
+            self.last_error = str(error) if is_expected else f"{type(error).__name__}: {error}"
             raise
 
-    def _take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
+    async def _take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
         """Do one step; False if the stream must be asked for again from another offset."""
         if self.state == ReputState.STOPPED:
             return False
         if isinstance(step, DispatchBatch):
             self.apply(step)
         else:
-            if isinstance(step, Handshake) and not self._shake(step):
+            if isinstance(step, Handshake) and not await self._shake(step):
                 return False
             self.confirmed_physical_offset = step.confirmed_physical_offset
             self._queues.min_physical_offset = max(self._queues.min_physical_offset, step.min_physical_offset)
@@ -135,8 +140,18 @@ class ReputLoop:
         return True
 
     def apply(self, batch: DispatchBatch) -> None:
-        """Enter one batch. May be repeated after any error. Raises Inapplicable and StoreFull."""
+        """Enter one batch. May be repeated after any error. Raises Inapplicable and StoreFull.
+
+        With Inapplicable everything before the record that is at fault was entered, and nothing from there on.
+        """
         self._check(batch)
+        try:
+            self._queues.check(batch)
+            self._index.check(batch)
+        except Inapplicable as error:
+            if error.physical_offset > batch.start_physical_offset:
+                self.apply(_before(batch, error.physical_offset))
+            raise
         touched = self._queues.append(batch)
         self._index.put(batch)
         self.indexed_physical_offset = batch.end_physical_offset
@@ -162,22 +177,38 @@ class ReputLoop:
         if not is_sound:
             raise Inapplicable(f"the records up to {end} do not follow each other", physical_offset=start)
 
-    def _shake(self, handshake: Handshake) -> bool:
+    async def _shake(self, handshake: Handshake) -> bool:
         """Agree on where the histories part; False if the records to enter next lie before the stream's."""
         common_end = min(self.indexed_physical_offset, handshake.common_end_physical_offset)
-        if handshake.epoch != self.epoch or common_end < self.indexed_physical_offset:
-            self.history_change_count += 1
         if common_end < self.indexed_physical_offset:
             _log.warning("the log lost its tail: dropping what was indexed from %d on", common_end)
-            self._queues.truncate(common_end)
-            self._index.truncate(common_end)
-            self.indexed_physical_offset = self._index.next_physical_offset
+            await self._take_back(common_end)
+        if handshake.epoch != self.epoch:
+            self.history_change_count += 1
         self.epoch = handshake.epoch
         if self.indexed_physical_offset < handshake.min_physical_offset:
             self._skip_to(handshake.min_physical_offset)
         elif self.indexed_physical_offset < common_end:
             return False
         return True
+
+    async def _take_back(self, end_physical_offset: int) -> None:
+        """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing."""
+        async with self._progress.turn:
+            finished_file, replay_physical_offset = self._index.after_truncation(end_physical_offset)
+            known = self._progress.value
+            lowered = msgspec.structs.replace(
+                known,
+                queue_physical_offset=min(known.queue_physical_offset, end_physical_offset),
+                index_physical_offset=min(known.index_physical_offset, replay_physical_offset),
+                index_replay_physical_offset=min(known.index_replay_physical_offset, replay_physical_offset),
+                index_finished_file=min(known.index_finished_file, finished_file),
+            )
+            await self._progress.save(lowered)
+            self._queues.truncate(end_physical_offset)
+            self._index.truncate(end_physical_offset)
+            self.indexed_physical_offset = self._index.next_physical_offset
+            self.history_change_count += 1
 
     def _skip_to(self, min_physical_offset: int) -> None:
         """Go on at the log's first byte: what was before it is gone, so nobody can index it any more."""
@@ -191,3 +222,22 @@ class ReputLoop:
             )
         self.indexed_physical_offset = min_physical_offset
         self._index.next_physical_offset = max(self._index.next_physical_offset, min_physical_offset)
+
+
+def _before(batch: DispatchBatch, physical_offset: int) -> DispatchBatch:
+    """The part of a batch whose records lie below an offset."""
+    count = int(np.searchsorted(batch.physical_offsets, physical_offset))
+    key_count = int(batch.key_counts[:count].sum())
+    return DispatchBatch(
+        start_physical_offset=batch.start_physical_offset,
+        end_physical_offset=physical_offset,
+        queues=batch.queues,
+        physical_offsets=batch.physical_offsets[:count],
+        record_sizes=batch.record_sizes[:count],
+        queue_indexes=batch.queue_indexes[:count],
+        queue_offsets=batch.queue_offsets[:count],
+        tags_codes=batch.tags_codes[:count],
+        store_times_ms=batch.store_times_ms[:count],
+        key_counts=batch.key_counts[:count],
+        key_hashes=batch.key_hashes[:key_count],
+    )

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of the indexes after a stop, a kill and a power cut, and what is built again."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.store.errors import StoreLocked
+from services.indexer.engine.progress import ProgressFile
+from services.indexer.engine.query import KeyQuery
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running
+
+PROGRESS = DATA_DIR / "reput" / "index_progress"
+
+
+def filled(count: int, log: FakeLog | None = None) -> FakeLog:
+    log = log or FakeLog()
+    for index in range(count):
+        log.append("T", index % 3, tag="A", keys=f"all k{index % 5}")
+    return log
+
+
+def derived(fs: MemoryFs, room: str) -> dict[str, bytes]:
+    return {name: data for name, data in files(fs).items() if name.startswith(room)}
+
+
+async def assert_complete(fs: MemoryFs, log: FakeLog) -> None:
+    """The queues' files equal a clean build's, and every record is found by its key exactly once."""
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        found = await indexer.queries.by_key(KeyQuery("T", "all"), page_size=1000, page_token="")
+        assert [view.physical_offset for view in found.found.views()] == [
+            made.physical_offset for made in reversed(log.records)
+        ]
+    clean = MemoryFs()
+    feed(make_indexer(log, clean), log)
+    assert derived(fs, "consumequeue") == derived(clean, "consumequeue")
+
+
+async def test_a_clean_stop_needs_no_replay() -> None:
+    """After an orderly stop the next start asks for nothing that was indexed, and the index file is written on."""
+    log, fs = filled(20), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert progress.is_clean
+    assert progress.queue_physical_offset == progress.index_physical_offset == log.end_physical_offset
+    end, names = log.end_physical_offset, set(derived(fs, "index"))
+    fs.crash(nothing_survives)
+    filled(3, log)
+    log.follow_starts.clear()
+    await assert_complete(fs, log)
+    assert log.follow_starts == [end]
+    assert set(derived(fs, "index")) == names
+
+
+async def test_the_clean_mark_is_gone_while_it_runs() -> None:
+    """A kill right after the start is an unclean stop."""
+    log, fs = filled(20), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    make_indexer(log, fs)
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert not progress.is_clean
+
+
+@pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+@pytest.mark.parametrize("flushed_count", [None, 0, 7, 40, 63])
+async def test_an_unclean_stop_loses_nothing(survives: object, flushed_count: int | None) -> None:
+    """Whatever was synced when, queues and keys are complete after the replay (Q9), without duplicates (Q13)."""
+    log, fs = filled(63), MemoryFs()
+    indexer = make_indexer(log, fs)
+    if flushed_count is not None:
+        end = log.records[flushed_count].physical_offset if flushed_count < 63 else log.end_physical_offset
+        feed(indexer, log, end=end)
+        await indexer.flush.flush(is_thorough=True)
+    feed(indexer, log)
+    fs.crash(survives)  # type: ignore[arg-type]
+    filled(5, log)
+    await assert_complete(fs, log)
+
+
+async def test_some_pages_of_a_crash_may_survive(chance: object) -> None:
+    """Whichever unsynced pages and names happen to reach the disk, the indexes are complete after the replay."""
+    import random
+
+    assert isinstance(chance, random.Random)
+    for _ in range(12):
+        log, fs = filled(45), MemoryFs()
+        indexer = make_indexer(log, fs)
+        for made in chance.sample(log.records, 3):
+            if made.physical_offset > indexer.reput.indexed_physical_offset:
+                feed(indexer, log, end=made.physical_offset)
+                await indexer.flush.flush(is_thorough=chance.random() < 0.5)
+        feed(indexer, log)
+        fs.crash(lambda path, page: chance.random() < 0.5)
+        await assert_complete(fs, log)
+
+
+async def test_finished_index_files_survive_a_crash() -> None:
+    """Only the unfinished index file is built again: the replay begins where it began."""
+    log, fs = filled(63), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    names = sorted(derived(fs, "index"))
+    assert len(names) == 5
+    fs.crash(nothing_survives)
+    log.follow_starts.clear()
+    again = make_indexer(log, fs)
+    assert sorted(derived(fs, "index")) == names[:-1]
+    assert again.reput.indexed_physical_offset == log.records[60].physical_offset
+    assert again.flush.flushed_physical_offset == log.end_physical_offset
+
+
+async def test_a_crash_after_a_lost_tail_does_not_bring_it_back() -> None:
+    """Units of a history that the log lost stay away, also if the process dies before progress is written."""
+    log, fs = filled(30), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    log.lose_tail(log.records[10].physical_offset)
+    indexer = make_indexer(log, fs)
+    indexer.start()
+    await eventually(lambda: indexer.reput.epoch == 2)
+    await indexer.reput.stop()
+    fs.crash(nothing_survives)
+    for _ in range(8):
+        log.append("T", 2, keys="all")
+    await assert_complete(fs, log)
+
+
+@pytest.mark.parametrize("data", [b"", b"RPUT", b"x" * 100], ids=["empty", "cut", "foreign"])
+async def test_without_believable_progress_everything_is_built_anew(data: bytes) -> None:
+    """A damaged or missing progress file means that nothing on the disk is believed, stale units least of all."""
+    log, fs = filled(30), MemoryFs()
+    feed(make_indexer(log, fs), log)
+    other, other_fs = filled(50, FakeLog(step_ms=5)), fs
+    other_fs.crash(everything_survives)
+    if data:
+        fs.write_atomic(PROGRESS, data)
+    elif fs.exists(PROGRESS):
+        fs.remove(PROGRESS)
+    other.append("T", 0, keys="all")
+    await assert_complete(other_fs, other)
+
+
+def test_a_flipped_bit_in_the_progress_file_is_found() -> None:
+    """No byte of the file can change unnoticed."""
+    fs = MemoryFs()
+    file = ProgressFile(fs, Path("/p"))
+    from services.indexer.engine.progress import IndexProgress
+
+    file.save(IndexProgress(epoch=3, queue_physical_offset=77))
+    good = fs.read(Path("/p"))
+    assert file.load() == IndexProgress(epoch=3, queue_physical_offset=77)
+    for position in range(len(good)):
+        fs.write_atomic(Path("/p"), good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        assert file.load() is None
+
+
+def test_a_directory_has_one_indexer() -> None:
+    """A second process on the same directory is refused before it touches anything."""
+    log, fs = filled(1), MemoryFs()
+    make_indexer(log, fs)
+    with pytest.raises(StoreLocked):
+        make_indexer(log, fs)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReputLoop: follows the log, takes back what the log lost, stops at what it can't enter, outlives disconnections."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from libs.formats.dispatch_columns import DispatchBatch
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine.query import KeyQuery
+from services.indexer.engine.reput_loop import Gap, ReputState
+from services.indexer.errors import Inapplicable
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import eventually, feed, files, make_indexer, running
+
+
+def filled(count: int, log: FakeLog | None = None) -> FakeLog:
+    log = log or FakeLog()
+    for index in range(count):
+        log.append("T", index % 2, tag="A", keys=f"k{index % 3}")
+    return log
+
+
+async def test_it_catches_up_and_then_follows_the_live_end() -> None:
+    """Everything that was appended before and after the start is indexed, and the state says which of the two it is."""
+    log = filled(50)
+    async with running(log) as indexer:
+        await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+        assert indexer.reput.applied_record_count == 50
+        filled(7, log)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.reput.applied_record_count == 57
+        assert indexer.reput.last_store_time_ms == log.records[-1].store_time_ms
+        assert indexer.statistics().lag_bytes == 0
+
+
+async def test_it_waits_for_a_log_that_is_not_there_and_returns_to_it() -> None:
+    """Without the log the state is CONNECTING and says why; when the log is back, it goes on where it was."""
+    log = filled(5)
+    log.go_down()
+    async with running(log) as indexer:
+        await eventually(lambda: bool(indexer.reput.last_error))
+        assert indexer.reput.state is ReputState.CONNECTING
+        assert "commitlog" in indexer.reput.last_error
+        log.is_up = True
+        await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+        log.go_down()
+        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        log.is_up = True
+        filled(5, log)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.reput.applied_record_count == 10
+
+
+@pytest.mark.parametrize("record_count_max", [1, 3, 8192])
+def test_the_size_of_steps_leaves_no_trace(record_count_max: int) -> None:
+    """Small and large steps, and ends of segments between them, build the same files."""
+    log, expected = filled(40, FakeLog(segment_size_bytes=1500)), MemoryFs()
+    feed(make_indexer(log, expected), log)
+    fs = MemoryFs()
+    feed(make_indexer(log, fs), log, record_count_max=record_count_max)
+    assert files(fs) == files(expected)
+
+
+def test_a_batch_may_be_entered_again() -> None:
+    """Entering all batches twice builds the same files as once."""
+    log, fs = filled(40), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    once = files(fs)
+    indexer.reput.recover(indexed_physical_offset=0, epoch=1)
+    feed(indexer, log)
+    assert files(fs) == once
+
+
+@pytest.mark.parametrize("bound_index", [0, 1, 17, 39])
+async def test_what_the_log_lost_is_taken_back(bound_index: int) -> None:
+    """When the log restarts without its tail, the indexes are cut to the common history and equal a clean build."""
+    log, fs = filled(40), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        log.lose_tail(log.records[bound_index].physical_offset)
+        log.append("other", 0, keys="k0")
+        await eventually(
+            lambda: indexer.reput.epoch == 2 and indexer.reput.indexed_physical_offset == log.end_physical_offset
+        )
+        clean = make_indexer(log, expected := MemoryFs())
+        feed(clean, log)
+        for topic, queue_id in (("T", 0), ("T", 1), ("other", 0)):
+            mine, theirs = indexer.queues.find(topic, queue_id), clean.queues.find(topic, queue_id)
+            assert (mine.max_queue_offset if mine else 0) == (theirs.max_queue_offset if theirs else 0)
+        for topic in ("T", "other"):
+            page = await indexer.queries.by_key(KeyQuery(topic, "k0"), page_size=99, page_token="")
+            wanted = [r.physical_offset for r in reversed(log.records) if r.topic == topic and b"k0" in r.properties]
+            assert [view.physical_offset for view in page.found.views()] == wanted
+    queue_files = {name: data for name, data in files(fs).items() if name.startswith("consumequeue")}
+    assert queue_files == {name: data for name, data in files(expected).items() if name.startswith("consumequeue")}
+
+
+async def test_a_log_that_was_trimmed_meanwhile_leaves_a_recorded_gap(caplog: pytest.LogCaptureFixture) -> None:
+    """Records that were deleted before they were indexed are named in the log, counted, and indexing goes on."""
+    log, fs = filled(10), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    end = log.end_physical_offset
+    filled(20, log)
+    log.trim(log.records[25].physical_offset)
+    with caplog.at_level(logging.ERROR):
+        async with running(log, fs) as indexer:
+            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+            assert indexer.reput.last_gap == Gap(end, log.min_physical_offset)
+            assert indexer.statistics().gaps_total == 1
+            queue = indexer.queues.find("T", 0)
+            assert queue is not None
+            assert (queue.min_queue_offset, queue.max_queue_offset) == (13, 15)
+    assert "deleted before they were indexed" in caplog.text
+
+
+async def test_a_new_indexer_on_a_trimmed_log_has_no_gap() -> None:
+    """Nothing was missed by somebody who was not there: the first start begins at the log's first record."""
+    log = filled(20)
+    log.trim(log.records[15].physical_offset)
+    async with running(log) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.reput.gap_count == 0
+        queue = indexer.queues.find("T", 1)
+        assert queue is not None
+        assert (queue.min_queue_offset, queue.max_queue_offset) == (7, 10)
+
+
+def _moved(batch: DispatchBatch) -> DispatchBatch:
+    return dataclasses.replace(batch, start_physical_offset=batch.start_physical_offset + 1)
+
+
+def _overlapping(batch: DispatchBatch) -> DispatchBatch:
+    return dataclasses.replace(batch, record_sizes=batch.record_sizes + 1)
+
+
+def _sizeless(batch: DispatchBatch) -> DispatchBatch:
+    return dataclasses.replace(batch, record_sizes=batch.record_sizes * 0)
+
+
+def _backwards(batch: DispatchBatch) -> DispatchBatch:
+    return dataclasses.replace(batch, end_physical_offset=-1)
+
+
+def _beyond(batch: DispatchBatch) -> DispatchBatch:
+    return dataclasses.replace(batch, end_physical_offset=batch.end_physical_offset - 1)
+
+
+def _conflicting(batch: DispatchBatch) -> DispatchBatch:
+    return dataclasses.replace(batch, queue_offsets=batch.queue_offsets + 3)
+
+
+@pytest.mark.parametrize("spoil", [_moved, _overlapping, _sizeless, _backwards, _beyond, _conflicting])
+def test_a_batch_that_does_not_continue_the_log_is_refused(spoil: Callable[[DispatchBatch], DispatchBatch]) -> None:
+    """A step that does not follow the one before, or contradicts itself, changes nothing that is visible."""
+    log = filled(10)
+    indexer = make_indexer(log, MemoryFs())
+    feed(indexer, log, end=log.records[4].physical_offset)
+    (batch,) = log.batches(indexer.reput.indexed_physical_offset)
+    before = indexer.reput.indexed_physical_offset
+    with pytest.raises(Inapplicable):
+        indexer.reput.apply(spoil(batch))
+    assert indexer.reput.indexed_physical_offset == before
+    indexer.reput.apply(batch)
+    assert indexer.reput.indexed_physical_offset == log.end_physical_offset
+
+
+async def test_a_record_that_cannot_be_entered_stops_indexing(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is skipped: the loop stops, says where and why in status, metric and log, and queries go on working."""
+    log = filled(10)
+    log.set_next_queue_offset("T", 0, 99)
+    log.append("T", 0)
+    filled(2, log)
+    async with running(log) as indexer:
+        with caplog.at_level(logging.CRITICAL):
+            await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+        filled(3, log)
+        assert "T/0 ends at 5" in indexer.reput.last_error
+        assert indexer.statistics().stopped == 1
+        assert "operator" in caplog.text
+        page = await indexer.queries.by_key(KeyQuery("T", "k0"), page_size=99, page_token="")
+        assert len(page.found.sizes) == 4
+        assert indexer.reput.indexed_physical_offset == log.records[10].physical_offset
+        queue = indexer.queues.find("T", 1)
+        assert queue is not None
+        assert queue.max_queue_offset == 5
+        assert log.follow_starts == [0]
+        assert indexer.reput.state is ReputState.STOPPED
+
+
+async def test_a_malformed_step_does_not_stop_it_for_good() -> None:
+    """An error that is no verdict on a record (here: of the connection) is answered by asking again."""
+    log = filled(3)
+    log.steps = [b""]
+    async with running(log) as indexer:
+        await eventually(lambda: bool(indexer.reput.last_error))
+        assert indexer.reput.state is ReputState.CONNECTING
+        log.steps = []
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)

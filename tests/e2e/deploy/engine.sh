@@ -211,5 +211,5 @@ clean)
     stop
     rm -rf "$dir"
     ;;
-*) sed -n '5,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '5,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

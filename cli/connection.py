@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the services are: the options in front of every command, and the client that they make."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from reput_client import Client, Options, RetryPolicy, connect
+
+RETRIES = 4
+"""A person waits about a second for a service that is starting; scripts use `reput health --wait`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The options in front of the command; None means: environment, then default."""
+
+    commitlog: str | None = None
+    indexer: str | None = None
+    janitor: str | None = None
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    token: str | None = None
+    timeout_s: float | None = None
+
+    def options(self) -> Options:
+        """The effective options."""
+        return Options.load({name: getattr(self, name) for name in self.__slots__})
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client that is closed at the end of the block."""
+        arguments = {name: getattr(self, name) for name in self.__slots__}
+        with connect(**arguments, retry=RetryPolicy(retries=RETRIES)) as client:
+            yield client
+
+
+def connection_options(
+    context: typer.Context,
+    commitlog: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The CommitLog; also REPUT_CLIENT_COMMITLOG_TARGET.")
+    ] = None,
+    indexer: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The Indexer; also REPUT_CLIENT_INDEXER_TARGET.")
+    ] = None,
+    janitor: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")
+    ] = None,
+    ca_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE."),
+    ] = None,
+    certificate_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Certificate to show; REPUT_CLIENT_CERTIFICATE_FILE.")
+    ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Its private key; REPUT_CLIENT_KEY_FILE.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a bearer token; REPUT_CLIENT_TOKEN_FILE.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Longest time of one call. [default: 30]")
+    ] = None,
+) -> None:
+    """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
+    token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else None
+    context.obj = Connection(commitlog, indexer, janitor, ca_file, certificate_file, key_file, token, timeout)
+
+
+@contextmanager
+def client_of(context: typer.Context) -> Iterator[Client]:
+    """The client for a command."""
+    connection = context.find_object(Connection)
+    assert connection is not None
+    with connection.client() as client:
+        yield client

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exit codes of every command, for scripts, and which error gives which."""
+
+from enum import IntEnum
+
+from reput_client import (
+    DataLossError,
+    DeadlineExceededError,
+    NotFoundError,
+    ReputError,
+    ServerError,
+    UnavailableError,
+)
+
+
+class ExitCode(IntEnum):
+    """What a command tells whoever called it. `serve` and `up` have codes of their own for a failed start."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNAVAILABLE = 4
+    REFUSED = 5
+    DAMAGED = 6
+
+
+MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "failed in another way, for example a file that can't be read or a bug in a server",
+    ExitCode.USAGE: "the command line or the configuration is wrong",
+    ExitCode.NOT_FOUND: "what was asked for does not exist",
+    ExitCode.UNAVAILABLE: "a service can't be reached, is not ready, or did not answer in time",
+    ExitCode.REFUSED: "a service refused: bad argument, no permission, full, exists already",
+    ExitCode.DAMAGED: "stored bytes are damaged",
+}
+"""`reput --help` and docs/cli.md print these."""
+
+SERVE_MEANINGS = {
+    0: "stopped cleanly",
+    1: "failed",
+    2: "the command line or the configuration is wrong",
+    3: "a sync failed and the store sealed itself",
+    4: "the address is in use",
+    5: "the store is in use by another process",
+}
+"""The codes of `reput serve`; `reput up` passes on the code of the service that failed."""
+
+
+class CommandFailed(Exception):
+    """A command can't do what it was asked for. `reason` is one word, the text one line."""
+
+    def __init__(self, reason: str, text: str, *, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.code = code
+
+
+def code_of(error: ReputError) -> ExitCode:
+    """The exit code for a failed call."""
+    match error:
+        case NotFoundError():
+            return ExitCode.NOT_FOUND
+        case UnavailableError() | DeadlineExceededError():
+            return ExitCode.UNAVAILABLE
+        case DataLossError():
+            return ExitCode.DAMAGED
+        case ServerError():
+            return ExitCode.FAILED
+        case _:
+            return ExitCode.REFUSED

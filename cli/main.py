@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput`: the command tree and its one way to fail: a line on standard error and an exit code."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+
+import grpc
+import typer
+from reput_client import ReputError
+
+from cli import inspecting, operating, putting, reading, serving, topics, up
+from cli.connection import connection_options
+from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
+from cli.output import JsonOption, error_line, print_fields
+from libs.runtime.errors import StartError
+
+EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
+SERVE_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in SERVE_MEANINGS.items()) + "."
+
+app = typer.Typer(
+    name="reput", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False
+)
+app.callback(epilog=EPILOG)(connection_options)
+
+app.command(epilog=SERVE_EPILOG)(up.up)
+app.add_typer(serving.serve, name="serve", epilog=SERVE_EPILOG)
+app.command()(putting.put)
+app.command()(reading.pull)
+app.command()(reading.tail)
+app.add_typer(reading.query, name="query")
+app.add_typer(topics.topics, name="topics")
+app.add_typer(topics.groups, name="groups")
+app.command()(operating.status)
+app.command()(operating.segments)
+app.add_typer(operating.janitor, name="janitor")
+app.command()(operating.health)
+app.command()(inspecting.inspect)
+app.add_typer(serving.config, name="config")
+
+
+@app.command()
+def version(as_json: JsonOption = False) -> None:
+    """Print the versions of Reput and of what it runs on."""
+    versions: dict[str, object] = {
+        "reput": importlib.metadata.version("reput-server"),
+        "python": platform.python_version(),
+        "grpc": grpc.__version__,
+    }
+    print_fields(versions, as_json=as_json)
+
+
+def main() -> int:
+    """Run a command; never ends with a traceback for an error of the world."""
+    try:
+        app(prog_name="reput")
+    except ReputError as error:
+        error_line(error)
+        return code_of(error)
+    except CommandFailed as error:
+        error_line(error)
+        return error.code
+    except StartError as error:
+        error_line(f"CONFIG: {error}")
+        return ExitCode.USAGE
+    except BrokenPipeError:  # whoever read our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except (OSError, UnicodeDecodeError) as error:
+        error_line(f"{type(error).__name__}: {error}")
+        return ExitCode.FAILED
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput status`, `segments`, `health` and `janitor …`: the states of the services, for operators."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import grpc
+import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from reput.commitlog.v1.segment_service_pb2 import Segment
+from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
+from reput_client import Client, UnavailableError
+
+from cli.connection import Connection, client_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output import JsonOption, print_fields, print_json, print_rows, time_text
+
+janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
+
+POLL_INTERVAL_S = 0.2
+ONE_CHECK_TIMEOUT_S = 3.0
+M = TypeVar("M", bound=Message)
+
+
+def status(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the states of all three services. Exit code 4 if one can't be reached."""
+    calls: dict[str, Callable[[Client], Message]] = {
+        "commitlog": lambda client: client.admin.commitlog_status(),
+        "indexer": lambda client: client.admin.indexer_status(),
+        "janitor": lambda client: client.admin.janitor_status(),
+    }
+    found: dict[str, dict[str, object]] = {}
+    with client_of(context) as client:
+        for service, call in calls.items():
+            try:
+                found[service] = _plain(call(client))
+            except UnavailableError as error:
+                found[service] = {"unavailable": error.text}
+    if as_json:
+        print_json(found)
+    else:
+        for service, fields in found.items():
+            typer.secho(service, bold=True)
+            print_fields({f"  {name}": value for name, value in fields.items()}, as_json=False)
+    away = [service for service, fields in found.items() if "unavailable" in fields]
+    if away:
+        raise CommandFailed("UNAVAILABLE", f"no answer from {', '.join(away)}", code=ExitCode.UNAVAILABLE)
+
+
+def segments(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the segments of the log, oldest first."""
+    columns = (
+        "base_physical_offset", "size_bytes", "wrote_bytes", "first_store_time", "last_store_time",
+        "is_active", "is_indexed", "reader_count",
+    )  # fmt: skip
+    with client_of(context) as client:
+        print_rows(map(_segment_fields, client.admin.segments()), columns, as_json=as_json)
+
+
+def health(
+    context: typer.Context,
+    target: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Only this server. [default: all]")] = None,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for SERVING.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING."""
+    connection = context.find_object(Connection)
+    assert connection is not None
+    options = connection.options()
+    credentials = options.credentials()
+    targets = [target] if target else [options.commitlog, options.indexer, options.janitor]
+    end_s = time.monotonic() + wait
+    answers = {}
+    for one in targets:
+        channel = grpc.secure_channel(one, credentials) if credentials is not None else grpc.insecure_channel(one)
+        with channel:
+            answers[one] = _wait_serving(channel, end_s)
+    print_rows(
+        ({"target": one, "health": answer} for one, answer in answers.items()), ("target", "health"), as_json=as_json
+    )
+    bad = [one for one, answer in answers.items() if answer != "SERVING"]
+    if bad:
+        raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)
+
+
+@janitor.command("status")
+def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show what the Janitor does and when it will look next."""
+    with client_of(context) as client:
+        print_fields(_plain(client.admin.janitor_status()), as_json=as_json)
+
+
+@janitor.command("policy")
+def janitor_policy(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the retention policy in force."""
+    with client_of(context) as client:
+        print_fields(_plain(client.admin.retention_policy()), as_json=as_json)
+
+
+@janitor.command("run")
+def janitor_run(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and explain, delete nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide now which segments expire, and delete them. Exit code 5 if an owner refused."""
+    with client_of(context) as client:
+        run = client.admin.run_retention(dry_run=dry_run)
+    fields = _run_fields(run)
+    if as_json:
+        print_json(fields)
+    else:
+        decisions = fields.pop("decisions")
+        assert isinstance(decisions, list)
+        columns = ("base_physical_offset", "action", "reason", "last_store_time", "explanation")
+        print_rows(decisions, columns, as_json=False)
+        print_fields(fields, as_json=False)
+    if run.error:
+        raise CommandFailed("RUN_FAILED", run.error, code=ExitCode.REFUSED)
+
+
+@janitor.command("history")
+def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List past runs that deleted something or failed, newest first."""
+    with client_of(context) as client:
+        columns = ("time", "trigger", "deleted_segment_count", "freed_bytes", "error")
+        print_rows(map(_run_fields, client.admin.retention_history()), columns, as_json=as_json)
+
+
+def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
+    """The health of a server, once it is SERVING or the time is over; UNREACHABLE if there is no answer."""
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    while True:
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=ONE_CHECK_TIMEOUT_S)
+            name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        except grpc.RpcError:
+            name = "UNREACHABLE"
+        if name == "SERVING" or time.monotonic() >= end_s:
+            return name
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _segment_fields(segment: Segment) -> dict[str, object]:
+    return _plain(segment)
+
+
+def _run_fields(run: Run) -> dict[str, object]:
+    fields = _plain(run)
+    fields["decisions"] = [
+        {**_plain(decision), "action": "delete" if decision.action == ACTION_DELETE else "keep"}
+        for decision in run.decisions
+    ]
+    return fields
+
+
+def _plain(message: Message) -> dict[str, object]:
+    """A message's fields by name, with whole numbers as numbers, times as text and enums without their prefix."""
+    fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    for descriptor in message.DESCRIPTOR.fields:
+        if descriptor.name not in fields:
+            fields[descriptor.name] = None
+        elif descriptor.message_type is not None and descriptor.message_type.full_name == "google.protobuf.Timestamp":
+            fields[descriptor.name] = time_text(getattr(message, descriptor.name).ToMilliseconds())
+        elif descriptor.enum_type is not None:
+            prefix = descriptor.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+            fields[descriptor.name] = fields[descriptor.name].removeprefix(prefix)
+        elif descriptor.cpp_type in (descriptor.CPPTYPE_INT64, descriptor.CPPTYPE_INT32):
+            value = getattr(message, descriptor.name)
+            fields[descriptor.name] = list(value) if descriptor.is_repeated else value
+        elif descriptor.message_type is not None and not descriptor.is_repeated:
+            fields[descriptor.name] = _plain(getattr(message, descriptor.name))
+    return {descriptor.name: fields[descriptor.name] for descriptor in message.DESCRIPTOR.fields}

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands speak: results on standard output, for people or as JSON; everything else on standard error.
+
+With --json a list is one JSON object per line and a single thing is one object, so that every line parses by itself.
+"""
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+import typer
+from reput_client import Message
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object, or one object per line for lists.")]
+PROGRESS_DELAY_S = 1.0
+"""What takes less shows no progress bar."""
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    """One JSON value on one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
+    """A list: JSON lines with all keys, or a table of the named columns."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    console().print(table)
+
+
+def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
+    """One thing: a JSON object, or a line per field."""
+    if as_json:
+        print_json(fields)
+        return
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        sys.stdout.write(f"{name.replace('_', ' '):<{width}}  {_cell(value)}\n")
+
+
+def console() -> Console:
+    """Standard output as it is now; tables are not cut where it is no terminal."""
+    is_terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if is_terminal else 10_000)
+
+
+def error_line(text: object) -> None:
+    """`error: …` on standard error, in one line."""
+    sys.stderr.write(f"error: {' '.join(str(text).split())}\n")
+
+
+def time_text(time_ms: int) -> str:
+    """A moment in UTC, in milliseconds."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch: a whole number as it is, or ISO 8601; without a zone it is local time."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither ISO 8601 nor milliseconds since the epoch") from None
+    return round(moment.timestamp() * 1000)
+
+
+def message_fields(message: Message) -> dict[str, object]:
+    """All of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise."""
+    fields: dict[str, object] = {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "store_time": time_text(message.store_time_ms),
+        "store_time_ms": message.store_time_ms,
+        "born_time_ms": message.born_time_ms,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "unique_id": message.unique_id,
+        "offset_message_id": message.offset_message_id,
+        "properties": message.properties,
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "reconsume_times": message.reconsume_times,
+        "record_size_bytes": message.record_size_bytes,
+    }
+    text = body_text(message.body)
+    if text is None:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    else:
+        fields["body"] = text
+    if message.raw_properties:
+        fields["raw_properties_base64"] = base64.b64encode(message.raw_properties).decode()
+    return fields
+
+
+def body_text(body: bytes) -> str | None:
+    """The body as text, None if it is not UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None:
+    """A message: JSON, only its body as it is, or a line about it and its body (hexadecimal if it is not text)."""
+    if raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(message.body + b"\n")
+        sys.stdout.buffer.flush()
+    elif as_json:
+        print_json(message_fields(message))
+    else:
+        place = f"{message.topic} queue {message.queue_id} offset {message.queue_offset}"
+        notes = [f"tag {message.tag}"] if message.tag else []
+        notes += [f"keys {' '.join(message.keys)}"] if message.keys else []
+        about = ", ".join([place, time_text(message.store_time_ms), *notes, message.offset_message_id])
+        text = body_text(message.body)
+        body = _printable(text) if text is not None else f"0x{message.body.hex()}"
+        sys.stdout.write(f"{about}\n  {body}\n")
+
+
+@contextmanager
+def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, shown on a terminal after a second; call what it gives with each advance."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    remaining = (TimeRemainingColumn(),) if total is not None else ()
+    bar = Progress(*columns, *remaining, console=errors, transient=True, disable=not errors.is_terminal)
+    with _Delayed(bar) as delayed:
+        task = bar.add_task(description, total=total)
+
+        def advance(count: int) -> None:
+            delayed.show_if_due()
+            bar.advance(task, count)
+
+        yield advance
+
+
+class _Delayed:
+    """Starts a progress bar only when the work has taken a while."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._start_s = bar.get_time()
+        self._is_shown = False
+
+    def show_if_due(self) -> None:
+        """Show the bar if it is time."""
+        if not self._is_shown and self._bar.get_time() - self._start_s >= PROGRESS_DELAY_S:
+            self._bar.start()
+            self._is_shown = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            self._bar.stop()
+
+
+def _printable(text: str) -> str:
+    """Text that can't play tricks on a terminal: control characters are escaped, line ends are indented."""
+    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return shown.replace("\n", "\n  ")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)

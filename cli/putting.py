@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput put`: messages into the store, from arguments, from lines of standard input, or from a file of JSON lines."""
+
+import base64
+import json
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from reput_client import Durability, NewMessage, Producer, ProducerOptions, ReputError, SendResult
+
+from cli.connection import client_of
+from cli.exit_codes import CommandFailed, ExitCode, code_of
+from cli.output import JsonOption, error_line, print_fields, print_json, progress
+
+CHUNK_MESSAGE_COUNT = 1000
+CHUNKS_MAX = 8
+"""Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
+SHOWN_FAILURES_MAX = 10
+FILE_FIELDS = {
+    "topic": str,
+    "body": str,
+    "body_base64": str,
+    "tag": str,
+    "keys": (str, list),
+    "properties": dict,
+    "queue_id": int,
+    "sharding_key": str,
+    "unique_id": str,
+    "flag": int,
+    "born_time_ms": int,
+}
+"""Keys of a JSON line and what their values must be; docs/cli.md lists them."""
+
+
+class DurabilityName(StrEnum):
+    """Levels by the names that people type."""
+
+    DEFAULT = "default"
+    MEMORY = "memory"
+    LOCAL_DISK = "local-disk"
+    REPLICATED = "replicated"
+
+
+def put(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    bodies: Annotated[
+        list[str] | None, typer.Argument(metavar="[BODY]...", help="Bodies. [default: one per line of standard input]")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="JSON lines, one message each; '-' is standard input.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag.")] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
+    ] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue. [default: the store chooses]")] = None,
+    sharding_key: Annotated[str | None, typer.Option(help="Messages with equal ones share a queue.")] = None,
+    durability: Annotated[DurabilityName, typer.Option(help="What to wait for.")] = DurabilityName.DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Append messages. Options give what a message does not say itself; with --json one result per message is printed.
+
+    Exit code 5 (or that of the first failure) if a message was not stored; the others are stored all the same.
+    """
+    defaults: dict[str, Any] = {
+        "topic": topic,
+        "tag": tag,
+        "keys": key or [],
+        "properties": dict(map(_property, properties or [])),
+        "queue_id": queue,
+        "sharding_key": sharding_key,
+    }
+    if file is not None and bodies:
+        raise typer.BadParameter("give bodies or --file, not both")
+    if file is not None:
+        messages = _from_json_lines(_lines(file), defaults)
+    else:
+        texts = bodies or (line.rstrip("\r\n") for line in sys.stdin)
+        messages = (NewMessage(**{**defaults, "body": text.encode()}) for text in texts)
+    options = ProducerOptions(durability=Durability[durability.name])
+    total = len(bodies) if bodies else None
+    with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:
+        tally = _Tally(as_json=as_json)
+        for outcomes in _send(producer, messages):
+            tally.add(outcomes)
+            advance(len(outcomes))
+    tally.finish(topic)
+
+
+def _send(producer: Producer, messages: Iterable[NewMessage]) -> Iterator[list[SendResult | ReputError]]:
+    """The outcomes of all messages, in their order, while more are being sent."""
+    waiting: deque[Future[list[SendResult | ReputError]]] = deque()
+    source = iter(messages)
+    while chunk := list(islice(source, CHUNK_MESSAGE_COUNT)):
+        try:
+            waiting.append(producer.send_batch(chunk))
+        except (ValueError, TypeError) as error:
+            raise CommandFailed("BAD_MESSAGE", str(error), code=ExitCode.USAGE) from error
+        if len(waiting) >= CHUNKS_MAX:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+class _Tally:
+    """Counts outcomes and prints them."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._stored_count = self._failed_count = 0
+        self._last: SendResult | None = None
+        self._first_error: ReputError | None = None
+
+    def add(self, outcomes: list[SendResult | ReputError]) -> None:
+        for outcome in outcomes:
+            number = self._stored_count + self._failed_count
+            if isinstance(outcome, SendResult):
+                self._stored_count += 1
+                self._last = outcome
+                if self._as_json:
+                    print_json({"number": number, **_result_fields(outcome)})
+            else:
+                self._failed_count += 1
+                self._first_error = self._first_error or outcome
+                if self._failed_count <= SHOWN_FAILURES_MAX:
+                    error_line(f"message {number}: {outcome}")
+                if self._as_json:
+                    print_json({"number": number, "error": outcome.reason or outcome.code.name, "text": outcome.text})
+
+    def finish(self, topic: str) -> None:
+        """Print the sum. Raises CommandFailed if a message was not stored."""
+        if not self._as_json and self._stored_count == 1 and self._last is not None and not self._failed_count:
+            print_fields(_result_fields(self._last), as_json=False)
+        elif not self._as_json:
+            sys.stdout.write(f"{self._stored_count} messages stored in {topic}\n")
+        if self._first_error is not None:
+            text = f"{self._failed_count} of {self._stored_count + self._failed_count} messages were not stored"
+            raise CommandFailed("NOT_STORED", text, code=code_of(self._first_error))
+
+
+def _result_fields(result: SendResult) -> dict[str, object]:
+    return {
+        "queue_id": result.queue_id,
+        "queue_offset": result.queue_offset,
+        "physical_offset": result.physical_offset,
+        "store_time_ms": result.store_time_ms,
+        "durability": result.durability.name,
+        "offset_message_id": result.offset_message_id,
+        "unique_id": result.unique_id,
+    }
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _lines(file: Path) -> Iterator[str]:
+    if str(file) == "-":
+        yield from sys.stdin
+        return
+    with file.open(encoding="utf-8") as stream:
+        yield from stream
+
+
+def _from_json_lines(lines: Iterable[str], defaults: dict[str, Any]) -> Iterator[NewMessage]:
+    """Messages of a file; empty lines are skipped. Raises CommandFailed with the line's number."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield _from_json(json.loads(line), defaults)
+        except (ValueError, TypeError) as error:
+            raise CommandFailed("BAD_LINE", f"line {number}: {error}", code=ExitCode.USAGE) from error
+
+
+def _from_json(fields: Any, defaults: dict[str, Any]) -> NewMessage:
+    if not isinstance(fields, dict):
+        raise TypeError("not a JSON object")
+    for name, value in fields.items():
+        if name not in FILE_FIELDS:
+            raise ValueError(f"unknown key {name!r}; known are {', '.join(FILE_FIELDS)}")
+        if isinstance(value, bool) or not isinstance(value, FILE_FIELDS[name]):  # type: ignore[arg-type]
+            raise TypeError(f"{name!r} has a value of the wrong type")
+    merged = {**defaults, **fields}
+    text, encoded = merged.pop("body", None), merged.pop("body_base64", None)
+    if (text is None) == (encoded is None):
+        raise ValueError("exactly one of 'body' and 'body_base64' is needed")
+    merged["body"] = text.encode() if text is not None else base64.b64decode(encoded, validate=True)
+    return NewMessage(**merged)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput pull`, `reput tail` and `reput query …`: messages out of the store."""
+
+import itertools
+from typing import Annotated
+
+import typer
+from reput_client import Client, Message, PullStatus
+
+from cli.connection import client_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output import JsonOption, parse_time, print_message
+
+query = typer.Typer(no_args_is_help=True, help="Find messages by key, time or id.")
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+QueueOption = Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue. [default: all]")]
+TagsOption = Annotated[str, typer.Option("--tags", help="'*', or tags separated by '||'.")]
+RawOption = Annotated[bool, typer.Option("--raw", help="Print only the bodies, as they are, each with a line end.")]
+StartOption = Annotated[
+    str | None, typer.Option("--start", metavar="TIME", help="Earliest store time: ISO 8601, or milliseconds.")
+]
+EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Latest store time, exclusive.")]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Most messages. [default: all]")]
+
+
+def pull(
+    context: typer.Context,
+    topic: TopicArgument,
+    queue: QueueOption = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, help="First queue offset. [default: the oldest]", show_default=False)
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Most messages, over all queues.")] = 32,
+    tags: TagsOption = "*",
+    wait: Annotated[float, typer.Option(min=0, max=30, help="Seconds to wait for the first message of a queue.")] = 0,
+    as_json: JsonOption = False,
+    raw: RawOption = False,
+) -> None:
+    """Read messages of a topic by queue offset. Exit code 3 if the topic or queue has none."""
+    with client_of(context) as client:
+        queue_ids = [queue] if queue is not None else [found.queue_id for found in client.queues.list(topic)]
+        printed_count = 0
+        for queue_id in queue_ids:
+            for message in _pull_queue(client, topic, queue_id, offset, count - printed_count, tags, wait):
+                print_message(message, as_json=as_json, raw=raw)
+                printed_count += 1
+    if not printed_count:
+        raise CommandFailed("NO_MESSAGES", f"nothing to read in topic {topic}", code=ExitCode.NOT_FOUND)
+
+
+def tail(
+    context: typer.Context,
+    topic: TopicArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until interrupted.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Messages from the end to begin with.")] = 10,
+    queue: QueueOption = None,
+    tags: TagsOption = "*",
+    as_json: JsonOption = False,
+    raw: RawOption = False,
+) -> None:
+    """Print the newest messages of a topic, and follow its end with -f."""
+    with client_of(context) as client:
+        ends = {
+            found.queue_id: (found.min_queue_offset, found.max_queue_offset)
+            for found in client.queues.list(topic)
+            if queue in (None, found.queue_id)
+        }
+        newest: list[Message] = []
+        for queue_id, (first, end) in ends.items():
+            start = max(first, end - count)
+            newest += _pull_queue(client, topic, queue_id, start, end - start, tags, 0, end=end)
+        newest.sort(key=lambda message: message.physical_offset)
+        for message in newest[max(0, len(newest) - count) :]:
+            print_message(message, as_json=as_json, raw=raw)
+        if not follow:
+            return
+        queue_ids = None if queue is None else [queue]
+        with client.consumer(topic, queue_ids=queue_ids, tags=tags) as consumer:
+            for queue_id, position in consumer.positions().items():
+                _, end = ends.get(queue_id, (0, 0))
+                if position != end:
+                    consumer.seek(queue_id, end)
+            for message in consumer:
+                print_message(message, as_json=as_json, raw=raw)
+
+
+@query.command("key")
+def query_key(
+    context: typer.Context,
+    topic: TopicArgument,
+    key: Annotated[str, typer.Argument(help="One of the message's keys, or its unique id.")],
+    start: StartOption = None,
+    end: EndOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+    raw: RawOption = False,
+) -> None:
+    """Print the messages that have a key, newest first. Exit code 3 if there is none."""
+    with client_of(context) as client:
+        found = client.query.by_key(topic, key, start=_time(start), end=_time(end), page_size=min(limit or 0, 1024))
+        count = 0
+        for message in itertools.islice(found, limit):
+            print_message(message, as_json=as_json, raw=raw)
+            count += 1
+    if not count:
+        raise CommandFailed("NO_MESSAGES", f"no message of {topic} has the key {key!r}", code=ExitCode.NOT_FOUND)
+
+
+@query.command("time")
+def query_time(
+    context: typer.Context,
+    topic: TopicArgument,
+    start: StartOption = None,
+    end: EndOption = None,
+    queue: QueueOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+    raw: RawOption = False,
+) -> None:
+    """Print the messages of a time range by queue and offset. Exit code 3 if there is none."""
+    with client_of(context) as client:
+        found = client.query.by_time(
+            topic, start=_time(start), end=_time(end), queue_id=queue, page_size=min(limit or 0, 1024)
+        )
+        count = 0
+        for message in itertools.islice(found, limit):
+            print_message(message, as_json=as_json, raw=raw)
+            count += 1
+    if not count:
+        raise CommandFailed("NO_MESSAGES", f"no message of {topic} in this time range", code=ExitCode.NOT_FOUND)
+
+
+@query.command("id")
+def query_id(
+    context: typer.Context,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset message id, or unique id with --topic.")],
+    topic: Annotated[str, typer.Option(help="Topic, for a unique id.")] = "",
+    as_json: JsonOption = False,
+    raw: RawOption = False,
+) -> None:
+    """Print the message with an id. Exit code 3 if there is none."""
+    with client_of(context) as client:
+        print_message(client.query.by_id(message_id, topic=topic), as_json=as_json, raw=raw)
+
+
+def _pull_queue(
+    client: Client,
+    topic: str,
+    queue_id: int,
+    offset: int | None,
+    count: int,
+    tags: str,
+    wait_s: float,
+    *,
+    end: int | None = None,
+) -> list[Message]:
+    """Up to `count` messages of a queue from an offset (None: the oldest) on, below `end`."""
+    messages: list[Message] = []
+    position = offset if offset is not None else 0
+    while len(messages) < count and (end is None or position < end):
+        result = client.queues.pull(
+            topic, queue_id, position, count=min(count - len(messages), 4096), tags=tags, wait_s=wait_s
+        )
+        if offset is not None and position == offset and result.status is PullStatus.OFFSET_TOO_SMALL:
+            text = f"queue {queue_id} begins at {result.min_queue_offset}"
+            raise CommandFailed("OFFSET_TRIMMED", text, code=ExitCode.NOT_FOUND)
+        messages += result.messages
+        wait_s = 0
+        if result.next_queue_offset == position:
+            break
+        position = result.next_queue_offset
+        if position >= result.max_queue_offset:
+            break
+    return messages
+
+
+def _time(text: str | None) -> int | None:
+    return None if text is None else parse_time(text)

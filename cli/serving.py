@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput serve SERVICE` and `reput config show SERVICE`: one service in this process, and its effective settings.
+
+The flags of `serve` are made from the service's settings; `reput serve commitlog --help` lists them.
+"""
+
+import importlib
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.output import JsonOption, print_rows
+
+serve = typer.Typer(
+    no_args_is_help=True,
+    help="Run one service in this process until SIGTERM or Ctrl-C. All its settings are flags: "
+    "`reput serve commitlog --help` lists them.",
+)
+config = typer.Typer(no_args_is_help=True, help="Settings of the services.")
+
+
+class ServiceName(StrEnum):
+    """The services."""
+
+    COMMITLOG = "commitlog"
+    INDEXER = "indexer"
+    JANITOR = "janitor"
+
+
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+"""The service's own parser reads the flags; --help is one of them."""
+
+
+@serve.command("commitlog", context_settings=PASS_THROUGH, add_help_option=False)
+def serve_commitlog(context: typer.Context) -> None:
+    """Run the CommitLog."""
+    raise typer.Exit(run_service("commitlog", context.args))
+
+
+@serve.command("indexer", context_settings=PASS_THROUGH, add_help_option=False)
+def serve_indexer(context: typer.Context) -> None:
+    """Run the Indexer."""
+    raise typer.Exit(run_service("indexer", context.args))
+
+
+@serve.command("janitor", context_settings=PASS_THROUGH, add_help_option=False)
+def serve_janitor(context: typer.Context) -> None:
+    """Run the Janitor."""
+    raise typer.Exit(run_service("janitor", context.args))
+
+
+def run_service(service: str, arguments: list[str]) -> int:
+    """Run a service in this process and return its exit code."""
+    from libs.runtime import process
+
+    bootstrap: Any = importlib.import_module(f"services.{service}.bootstrap")
+    return process.main(arguments, section=service, settings_class=bootstrap.Settings, build=bootstrap.Service)
+
+
+@config.command("show")
+def show(
+    service: Annotated[ServiceName, typer.Argument(help="Which service.")],
+    file: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the settings in force and where each comes from: default, file, or environment. Secrets are masked."""
+    from libs.runtime.config import load
+
+    bootstrap: Any = importlib.import_module(f"services.{service.value}.bootstrap")
+    loaded = load(bootstrap.Settings, section=service.value, file=file, environment=os.environ, flags={})
+    rows = (
+        {
+            "setting": setting.field.name,
+            "value": setting.shown_value,
+            "source": setting.source,
+            "description": setting.field.description,
+        }
+        for setting in loaded.settings
+    )
+    print_rows(rows, ("setting", "value", "source"), as_json=as_json)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Supervisor: the three services as child processes, started in order, stopped in reverse order.
+
+Invariants: no child outlives `run`; the first child that ends by itself ends all others, and its exit code and its last
+line of its own are reported. Children are spawned in sessions of their own, so that a Ctrl-C of the terminal reaches
+only the parent, which then stops them one after the other.
+Callers: one event loop, its main thread (the kernel ties children to the thread that made them).
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+POLL_INTERVAL_S = 0.05
+CHECK_TIMEOUT_S = 2.0
+STOP_TIMEOUT_S = 80.0
+"""A service drains up to 10 s and closes up to 60 s by default; what takes longer is killed."""
+
+
+class ChildEnded(Exception):
+    """A service ended by itself, or could not start. `exit_code` is never 0."""
+
+    def __init__(self, name: str, return_code: int, last_line: str) -> None:
+        if return_code < 0:
+            reason = f"was killed by {signal.Signals(-return_code).name}"
+        else:
+            reason = last_line or f"ended with exit code {return_code}"
+        super().__init__(f"{name}: {reason}")
+        self.exit_code = return_code if return_code > 0 else 1
+
+
+@dataclass
+class Child:
+    """A service to run: its name, its flags, and where it will listen."""
+
+    name: str
+    flags: Sequence[str]
+    target: str
+    process: asyncio.subprocess.Process | None = None
+    last_line: str = ""
+    """What the service said last about itself, without its name."""
+    output: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Supervisor:
+    """Runs children. `on_line` gets every line that they log, without its end."""
+
+    def __init__(self, children: Sequence[Child], on_line: Callable[[str], None]) -> None:
+        self._children = children
+        self._on_line = on_line
+        self._stop = asyncio.Event()
+        self._stop_count = 0
+
+    def stop(self) -> None:
+        """End `run` in an orderly way; a second call kills what is left. From the event loop."""
+        self._stop_count += 1
+        self._stop.set()
+        if self._stop_count > 1:
+            for child in self._children:
+                if child.process is not None and child.process.returncode is None:
+                    child.process.kill()
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Start all, call `on_ready`, and return after `stop`. Raises ChildEnded, after all others were stopped."""
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            first, *others = self._children
+            for group in ([first], others):
+                for child in group:
+                    await self._spawn(child)
+                for child in group:
+                    await self._wait(stopped, asyncio.create_task(wait_serving(child.target)))
+            if not self._stop.is_set():
+                on_ready()
+                await self._wait(stopped)
+        finally:
+            stopped.cancel()
+            late = await self._stop_all()
+        if late is not None:
+            raise late
+
+    async def _spawn(self, child: Child) -> None:
+        """Start a child, unless all is to stop already."""
+        if self._stop.is_set():
+            return
+        child.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "cli.spawned",
+            str(os.getpid()),
+            child.name,
+            *child.flags,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        child.output = asyncio.create_task(self._read_output(child))
+
+    async def _read_output(self, child: Child) -> None:
+        """Pass on what a child logs; keep what it says as its last word instead."""
+        assert child.process is not None
+        assert child.process.stderr is not None
+        prefix = f"reput {child.name}: "
+        while line := await _line(child.process.stderr):
+            if line.startswith(prefix):
+                child.last_line = line.removeprefix(prefix)
+            else:
+                self._on_line(line)
+
+    async def _wait(self, stopped: asyncio.Future[Any], task: asyncio.Task[None] | None = None) -> None:
+        """Wait for `stop` or for the end of a task. Raises ChildEnded when a child ends first."""
+        ends = {
+            asyncio.ensure_future(child.process.wait()): child for child in self._children if child.process is not None
+        }
+        awaited: list[asyncio.Future[Any]] = [stopped, *ends, *([task] if task is not None else [])]
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            ended = next((child for end, child in ends.items() if end.done()), None)
+        finally:
+            for future in awaited[1:]:
+                future.cancel()
+        if ended is not None and not self._stop.is_set():
+            assert ended.process is not None
+            assert ended.process.returncode is not None
+            if ended.output is not None:
+                await asyncio.wait([ended.output])
+            raise ChildEnded(ended.name, ended.process.returncode, ended.last_line)
+
+    async def _stop_all(self) -> ChildEnded | None:
+        """Stop children, last one first. Returns the first one that did not end cleanly although it was asked to."""
+        late: ChildEnded | None = None
+        for child in reversed(self._children):
+            process = child.process
+            if process is None:
+                continue
+            was_running = process.returncode is None
+            if was_running:
+                process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+            if child.output is not None:
+                await asyncio.wait([child.output])
+            if was_running and process.returncode and late is None:
+                late = ChildEnded(child.name, process.returncode, child.last_line)
+        return late
+
+
+async def wait_serving(target: str) -> None:
+    """Return when a server says that it is SERVING."""
+    async with grpc.aio.insecure_channel(target, options=[("grpc.initial_reconnect_backoff_ms", 100)]) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while True:
+            try:
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=CHECK_TIMEOUT_S)  # type: ignore[attr-defined]
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+            except grpc.RpcError:
+                pass
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+
+async def _line(stream: asyncio.StreamReader) -> str:
+    """The next line without its end, "" at the end of the stream. Longer lines than the buffer come in pieces."""
+    while True:
+        try:
+            line = await stream.readuntil(b"\n")
+        except asyncio.IncompleteReadError as end:
+            line = end.partial
+        except asyncio.LimitOverrunError as overrun:
+            line = await stream.readexactly(overrun.consumed)
+        if not line:
+            return ""
+        if text := line.decode(errors="backslashreplace").rstrip():
+            return text

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput topics …` and `reput groups …`."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from reput_client import ConsumerOffset, Topic
+
+from cli.connection import client_of
+from cli.output import JsonOption, parse_time, print_fields, print_rows
+
+topics = typer.Typer(no_args_is_help=True, help="Topics: list, look, make, change, forget.")
+groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are, how far behind, move them.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+ReadQueues = Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")]
+WriteQueues = Annotated[int | None, typer.Option(min=1, help="Queues that producers write.")]
+Readable = Annotated[bool | None, typer.Option("--readable/--not-readable", help="Consumers may read.")]
+Writable = Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")]
+
+TOPIC_COLUMNS = ("name", "read_queue_count", "write_queue_count", "is_readable", "is_writable", "is_system")
+
+
+@topics.command("list")
+def list_topics(
+    context: typer.Context,
+    system: Annotated[bool, typer.Option("--system", help="Include those that the store itself needs.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List topics by name."""
+    with client_of(context) as client:
+        print_rows(map(asdict, client.topics.list(include_system=system)), TOPIC_COLUMNS, as_json=as_json)
+
+
+@topics.command("get")
+def get_topic(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Show a topic and its queues."""
+    with client_of(context) as client:
+        topic = client.topics.get(name)
+        queues = [
+            {"queue_id": queue.queue_id, "min": queue.min_queue_offset, "max": queue.max_queue_offset}
+            for queue in client.queues.list(name)
+        ]
+    if as_json:
+        print_fields({**asdict(topic), "queues": queues}, as_json=True)
+        return
+    print_fields(asdict(topic), as_json=False)
+    if queues:
+        print_rows(queues, ("queue_id", "min", "max"), as_json=False)
+
+
+@topics.command("create")
+def create_topic(
+    context: typer.Context,
+    name: NameArgument,
+    read_queues: ReadQueues = None,
+    write_queues: WriteQueues = None,
+    readable: Readable = None,
+    writable: Writable = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a topic."""
+    with client_of(context) as client:
+        topic = client.topics.create(
+            name,
+            read_queue_count=read_queues,
+            write_queue_count=write_queues,
+            is_readable=readable,
+            is_writable=writable,
+        )
+    _print_topic(topic, as_json=as_json)
+
+
+@topics.command("update")
+def update_topic(
+    context: typer.Context,
+    name: NameArgument,
+    read_queues: ReadQueues = None,
+    write_queues: WriteQueues = None,
+    readable: Readable = None,
+    writable: Writable = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a topic; what is not named stays."""
+    with client_of(context) as client:
+        topic = client.topics.update(
+            name,
+            read_queue_count=read_queues,
+            write_queue_count=write_queues,
+            is_readable=readable,
+            is_writable=writable,
+        )
+    _print_topic(topic, as_json=as_json)
+
+
+@topics.command("delete")
+def delete_topic(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Forget a topic; its messages stay until they expire."""
+    with client_of(context) as client:
+        client.topics.delete(name)
+    print_fields({"deleted": name}, as_json=as_json)
+
+
+@groups.command("list")
+def list_groups(
+    context: typer.Context,
+    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List groups with their offsets and lag, one row per queue."""
+    with client_of(context) as client:
+        rows = (
+            {"group": found.name, **asdict(offset)}
+            for found in client.groups.list()
+            if group in (None, found.name)
+            for offset in found.offsets
+        )
+        print_rows(rows, ("group", "topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
+
+
+@groups.command("commit")
+def commit_group(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(help="Name of the group.")],
+    topic: NameArgument,
+    queue: Annotated[int, typer.Option(help="Queue within the topic.")],
+    offset: Annotated[int, typer.Option(help="Next queue offset to read.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Store the next queue offset of a group."""
+    with client_of(context) as client:
+        client.groups.commit(group, [ConsumerOffset(topic, queue, offset)])
+    print_fields({"group": group, "topic": topic, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
+
+
+@groups.command("reset")
+def reset_group(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(help="Name of the group.")],
+    topic: NameArgument,
+    to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help="Where to; a time is ISO 8601 or ms.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Move all of a group's offsets of a topic."""
+    with client_of(context) as client:
+        place = to if to in ("earliest", "latest") else parse_time(to)
+        offsets = client.groups.reset(group, topic, place)  # type: ignore[arg-type]  # one of the two words, or a time
+    print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
+
+
+def _print_topic(topic: Topic, *, as_json: bool) -> None:
+    print_fields(asdict(topic), as_json=as_json)

@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from libs.formats.host import Host
@@ -100,6 +101,8 @@ class CommitLog:
         self._store: OpenStore | None = None
         self._dispatch_damage_count = 0
         self._snapshot_end: int | None = None
+        # One thread for the small files: a loop that was stopped may still be writing when the last save comes.
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="small files")
         self._disk = DiskGuard(fs, config, self.gate)
         self._checkpoint_loop = SupervisedLoop(
             "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms
@@ -160,8 +163,9 @@ class CommitLog:
             if not self.gate.is_sealed:
                 await self._save_snapshot()
                 await self._save_checkpoint()
-                await asyncio.to_thread(store.files.mark_clean)
+                await self._write(store.files.mark_clean)
         finally:
+            await asyncio.to_thread(self._writer.shutdown)
             await asyncio.to_thread(store.chain.close)
             store.files.release()
 
@@ -294,7 +298,7 @@ class CommitLog:
         if self.gate.is_sealed:
             return
         self.progress.note_confirmed(self.confirmed_physical_offset)
-        await asyncio.to_thread(self.progress.save)
+        await self._write(self.progress.save)
 
     async def _save_snapshot(self) -> None:
         """Write the counters as of now, once everything that they count is durable."""
@@ -310,5 +314,8 @@ class CommitLog:
             await self.flusher.flushed(end)
         except StoreSealed:
             return
-        await asyncio.to_thread(queue_snapshot.save, self._fs, self.config.data_dir, snapshot)
+        await self._write(lambda: queue_snapshot.save(self._fs, self.config.data_dir, snapshot))
         self._snapshot_end = end
+
+    async def _write(self, save: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, save)

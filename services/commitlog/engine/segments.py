@@ -18,6 +18,7 @@ from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine.epochs import EpochHistory
 from services.commitlog.engine.queue_snapshot import SegmentTimes
+from services.commitlog.engine.uninterrupted import uninterrupted
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000
@@ -87,6 +88,9 @@ class SegmentKeeper:
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
         """Delete segments at the old end, durably; one answer for each, in order. Raises BadArgument."""
         _check_bases(bases)
+        return await uninterrupted(self._delete_in_turn(list(bases), allow_unindexed=allow_unindexed))
+
+    async def _delete_in_turn(self, bases: list[int], *, allow_unindexed: bool) -> list[Deletion]:
         async with self._deletion:
             deletions = []
             for base in bases:

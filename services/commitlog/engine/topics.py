@@ -11,7 +11,7 @@ Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicC
 import asyncio
 import bisect
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.engine.topic_names import SYSTEM_TOPICS, check_topic_name, is_system_topic
+from services.commitlog.engine.uninterrupted import uninterrupted
 from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound
 
 TOPICS_FILE = Path("config") / "topics.json"
@@ -106,10 +107,7 @@ class TopicRegistry:
             write_queue_count=_check_count(write_queue_count or self._default_queue_count, "write_queue_count"),
             permission=permission_of(is_readable=is_readable, is_writable=is_writable),
         )
-        async with self._change:
-            if name in self._file.topics:
-                raise TopicExists(name)
-            await self._add([topic], field="name")
+        await uninterrupted(self._create(topic))
         return topic
 
     async def update(
@@ -122,11 +120,9 @@ class TopicRegistry:
         is_writable: bool | None,
     ) -> TopicConfig:
         """Change a topic, durably; None leaves a value as it is. Raises TopicNotFound, TopicForbidden, BadArgument."""
-        async with self._change:
-            old = self.get(name)
-            if is_system_topic(name):
-                raise TopicForbidden(name, permission="change", field="name")
-            topic = replace(
+
+        def change(old: TopicConfig) -> TopicConfig:
+            return replace(
                 old,
                 read_queue_count=old.read_queue_count
                 if read_queue_count is None
@@ -139,21 +135,12 @@ class TopicRegistry:
                     is_writable=old.is_writable if is_writable is None else is_writable,
                 ),
             )
-            if topic != old:
-                await self._save(self._with({name: topic}))
-                self._put(topic)
-        return topic
+
+        return await uninterrupted(self._update(name, change))
 
     async def delete(self, name: str) -> None:
         """Forget a topic, durably; its counters stay. Raises TopicNotFound and TopicForbidden."""
-        async with self._change:
-            self.get(name)
-            if is_system_topic(name):
-                raise TopicForbidden(name, permission="delete", field="name")
-            topics = {key: topic for key, topic in self._file.topics.items() if key != name}
-            await self._save(TopicsFile(topics, self._next_version()))
-            self._names.remove(name)
-            self.table.remove_topic(name.encode())
+        await uninterrupted(self._delete(name))
 
     def admit(self, names: Iterable[str]) -> list[TopicConfig]:
         """Let the kernel take messages for topics that do not exist yet; `keep` or `revoke` must follow at once."""
@@ -176,10 +163,40 @@ class TopicRegistry:
 
     async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
+        await uninterrupted(self._create_missing(list(topics), field=field))
+
+    async def _create(self, topic: TopicConfig) -> None:
+        async with self._change:
+            if topic.name in self._file.topics:
+                raise TopicExists(topic.name)
+            await self._add([topic], field="name")
+
+    async def _create_missing(self, topics: list[TopicConfig], *, field: str) -> None:
         async with self._change:
             missing = [topic for topic in topics if topic.name not in self._file.topics]
             if missing:
                 await self._add(missing, field=field)
+
+    async def _update(self, name: str, change: Callable[[TopicConfig], TopicConfig]) -> TopicConfig:
+        async with self._change:
+            old = self.get(name)
+            if is_system_topic(name):
+                raise TopicForbidden(name, permission="change", field="name")
+            topic = change(old)
+            if topic != old:
+                await self._save(self._with({name: topic}))
+                self._put(topic)
+        return topic
+
+    async def _delete(self, name: str) -> None:
+        async with self._change:
+            self.get(name)
+            if is_system_topic(name):
+                raise TopicForbidden(name, permission="delete", field="name")
+            topics = {key: topic for key, topic in self._file.topics.items() if key != name}
+            await self._save(TopicsFile(topics, self._next_version()))
+            self._names.remove(name)
+            self.table.remove_topic(name.encode())
 
     async def _add(self, topics: list[TopicConfig], *, field: str) -> None:
         count = self.topic_count + len(topics)

@@ -156,6 +156,8 @@ async def test_damage_in_an_older_segment_is_found_through_the_next_one() -> Non
     await fill(log, 2)
     last = records(log)[-2]
     await machine.kill(log)
+    if machine.exists("reput/queue_offsets"):  # the roll may have had the time to write one, which tells it sooner
+        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
     assert last.physical_offset < SEGMENT_SIZE
     machine.segment_bytes()[last.physical_offset + 200] ^= 1
     with pytest.raises(LogDamaged, match="whole record follows"):

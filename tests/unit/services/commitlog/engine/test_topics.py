@@ -2,11 +2,13 @@
 """Topics: names, the file, and what may be changed."""
 
 import asyncio
+import threading
 
 import pytest
 
 from libs.formats import topics_json
 from libs.formats.errors import FormatError
+from libs.machine.failpoints import armed
 from services.commitlog.engine.topic_names import check_topic_name, is_system_topic
 from services.commitlog.engine.topics import BACKUP_SUFFIX, TOPICS_FILE
 from services.commitlog.errors import BadArgument, BadTopicName, TopicExists, TopicForbidden, TopicNotFound
@@ -112,6 +114,28 @@ async def test_concurrent_creates() -> None:
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(result, TopicExists) for result in results] == [False, False, True, False]
         assert [topic.name for topic in log.topics.list_after("", 9, include_system=False)] == ["a", "b", "c"]
+
+
+async def test_a_caller_who_goes_away_leaves_nothing_half_done() -> None:
+    """A change whose caller is cancelled while the file is written is finished, and the next one comes after it."""
+    machine = Machine()
+    async with machine.running() as log:
+        entered, go_on = threading.Event(), threading.Event()
+
+        def slow() -> None:
+            entered.set()
+            assert go_on.wait(10)
+
+        with armed("write_atomic.before_sync", slow):
+            creating = asyncio.create_task(log.topics.create("orders", **PLAIN))
+            await asyncio.to_thread(entered.wait)
+            creating.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await creating
+            go_on.set()
+            with pytest.raises(TopicExists):
+                await log.topics.create("orders", **PLAIN)
+        assert "orders" in topics_json.loads(machine.fs.read(PATH).decode()).topics
 
 
 async def test_listing() -> None:

@@ -20,7 +20,7 @@ from types import FrameType
 from reput_client import ReputError, connect
 
 from demo import chart, spark_export
-from demo.checks import Asked, ask_all
+from demo.checks import Asked, ask_all, ask_other_queues
 from demo.cluster import SERVICES, Cluster, ServiceFailed
 from demo.comparisons import Comparisons
 from demo.load import LoadFailed, load, wait_indexed
@@ -108,6 +108,7 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
             asked = Asked(client, source, record, comparisons)
             report.step("4  Questions")
             ask_all(asked)
+            ask_other_queues(asked)
             exported_count = 0
             if with_spark:
                 report.step("5  Spark")

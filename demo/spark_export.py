@@ -6,6 +6,7 @@ start of a JVM costs seconds.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from reput_spark.jobs import export as job
 
 from demo.checks import Asked, window_of
+from demo.load import QUEUE_COUNT
 from demo.report import Report
 from demo.source import DELAYED_MINUTES, TOPIC, CarrierDelay
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUBMIT_TIMEOUT_S = 180
+LOG_SIZE_SHOWN = 2000
+"""Characters at the end of a log that a failure shows."""
+
 LOG4J = """rootLogger.level = error
 logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
 logger.repl.level = error
@@ -51,14 +56,18 @@ class Exports:
 
 
 def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
-    """All exports below `directory`, compared with the source. Raises SparkFailed and what Spark raises."""
+    """All exports below `directory`, compared with the source. Raises SparkFailed."""
     prepare(directory)
     options = {"endpoint": indexer, "subscribe": TOPIC}
     export_key(asked, indexer, directory, report)
-    with session(directory / "spark.log", report) as spark:
-        compare_bodies(asked, spark, asked.source.busiest_aircraft(), directory / "by_key")
-        export_window(asked, spark, options, directory / "by_time")
-        return export_everything(asked, spark, options, directory / "everything", report)
+    log = directory / "spark.log"
+    try:
+        with session(log, report) as spark:
+            compare_bodies(asked, spark, asked.source.busiest_aircraft(), directory / "by_key")
+            export_window(asked, spark, options, directory / "by_time")
+            return export_everything(asked, spark, options, directory / "everything", report)
+    except job.failures() as error:
+        raise SparkFailed(f"{job.first_cause(error)}\n{log.read_text(errors='replace')[-LOG_SIZE_SHOWN:]}") from error
 
 
 def prepare(directory: Path) -> None:
@@ -93,10 +102,13 @@ def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> N
         done = subprocess.run(command, capture_output=True, text=True, timeout=SUBMIT_TIMEOUT_S, check=False)
     last = (done.stdout.splitlines() or [""])[-1]
     if done.returncode != 0:
-        raise SparkFailed(f"spark-submit ended with exit code {done.returncode}: {last}\n{done.stderr[-2000:]}")
+        raise SparkFailed(
+            f"spark-submit ended with exit code {done.returncode}: {last}\n{done.stderr[-LOG_SIZE_SHOWN:]}"
+        )
     report.line(f"    {last}")
-    row_count = len(asked.source.rows_by_key[aircraft])
-    asked.comparisons.equal(f"rows exported by key {aircraft}", last.split()[1], f"rows={row_count}")
+    found = re.match(r"exported rows=(\d+) ", last)
+    row_count = int(found[1]) if found else None
+    asked.comparisons.equal(f"rows exported by key {aircraft}", row_count, len(asked.source.rows_by_key[aircraft]))
 
 
 @contextmanager
@@ -171,9 +183,13 @@ def export_everything(
     equal("rows exported without a filter", exported.row_count, len(source), shown)
     equal("bytes of their bodies", exported.body_size_bytes, sum(len(body) for body in source.bodies))
     frame = spark.read.parquet(str(path))
-    checksum = frame.selectExpr("sum(crc32(value))", "count(DISTINCT partition, offset)").collect()[0]
-    equal("sum of the CRC-32 of all bodies", checksum[0], sum(zlib.crc32(body) for body in source.bodies))
-    equal("different (queue, queue offset) pairs", checksum[1], len(source))
+    place = f"(CAST(offset AS DECIMAL(20)) * {QUEUE_COUNT} + partition)"
+    sums = frame.selectExpr("sum(crc32(value))", f"sum(crc32(value) * {place})").collect()[0]
+    checksums = [zlib.crc32(body) for body in source.bodies]
+    places = zip(asked.record.queue_offsets, asked.record.queue_ids, strict=True)
+    placed = (crc * (offset * QUEUE_COUNT + queue) for crc, (offset, queue) in zip(checksums, places, strict=True))
+    equal("sum of the CRC-32 of all bodies", sums[0], sum(checksums))
+    equal("the same, each times its place", int(sums[1]), sum(placed))
     delays = delays_by_carrier(spark, path)
     expected = list(source.delays_by_carrier().values())
     equal("delays by carrier, from the exported JSON", delays, expected, f"{len(delays)} carriers")

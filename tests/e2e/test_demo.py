@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from demo.cluster import SERVICES, Cluster
+from demo.load import LoadRecord
+
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHT_COUNT = 20_000
 
@@ -74,6 +77,34 @@ def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.
         demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert processes_of(keep) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_checks_run_alone_and_find_a_difference(tmp_path: Path) -> None:
+    """The checks load and ask services that run elsewhere, ask again later, and fail on one wrong place."""
+    record = tmp_path / "load.parquet"
+    with Cluster(tmp_path / "store", tmp_path / "logs") as cluster:
+        targets = [part for service in SERVICES for part in (f"--{service}", cluster.target(service))]
+
+        def check(*arguments: str) -> subprocess.CompletedProcess[str]:
+            line = [sys.executable, "-m", "demo.checks", *targets, "--record", str(record), "--flights", "5000"]
+            return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+        assert check().returncode == 2
+        loaded = check("--load")
+        assert loaded.returncode == 0, loaded.stdout + loaded.stderr
+        assert check().returncode == 0
+        again = check("--load")
+        assert (again.returncode, "already has messages" in again.stdout) == (1, True)
+        wrong = LoadRecord.read(record)
+        offsets = wrong.queue_offsets
+        offsets[10], offsets[14] = offsets[14], offsets[10]
+        wrong.save(record)
+        different = check()
+        assert different.returncode == 1
+        assert "DIFFERENT  pull all of queue 2" in different.stdout
 
 
 @pytest.mark.parametrize("is_file", [True, False])

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pull: every status with its next offset, limits, tags as text, and waiting for the first message."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.pull import PullQuery, PullResult, PullStatus
+from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.errors import BadArgument, DependencyUnavailable, Stopping, WindowFull
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running
+
+# Two texts with one hash: Java's String.hashCode of "Aa" and "BB" is 2112.
+TWINS = ("Aa", "BB")
+
+
+def query(offset: int = 0, *, count: int = 100, size: int = 1 << 20, tags: str = "*", topic: str = "T") -> PullQuery:
+    return PullQuery(topic, 0, offset, count, size, parse_tag_expression(tags, field="tag_expression"))
+
+
+def fed(log: FakeLog, **changes: int) -> Indexer:
+    indexer = make_indexer(log, MemoryFs(), dataclasses.replace(SMALL, **changes))  # type: ignore[arg-type]
+    feed(indexer, log)
+    return indexer
+
+
+def tagged(*tags: str) -> FakeLog:
+    log = FakeLog()
+    for tag in tags:
+        log.append(tag=tag)
+    return log
+
+
+def bodies(result: PullResult) -> list[int]:
+    return [view.queue_offset for view in result.found.views()]
+
+
+def nothing(log: FakeLog, indexer: Indexer) -> None:
+    """Leave the queue with its ten messages as it is."""
+
+
+def all_gone(log: FakeLog, indexer: Indexer) -> None:
+    """Delete all records, which the Indexer does not know yet."""
+    log.trim(log.end_physical_offset)
+
+
+def half_gone(log: FakeLog, indexer: Indexer) -> None:
+    """Delete the first five records, which the Indexer does not know yet."""
+    log.trim(log.records[5].physical_offset)
+
+
+def half_trimmed(log: FakeLog, indexer: Indexer) -> None:
+    """Delete the first five records, and tell the Indexer."""
+    log.trim(log.records[5].physical_offset)
+    indexer.trim(log.records[5].physical_offset)
+
+
+def all_trimmed(log: FakeLog, indexer: Indexer) -> None:
+    """Delete all records, and tell the Indexer."""
+    log.trim(log.end_physical_offset)
+    indexer.trim(log.end_physical_offset)
+
+
+def file_gone(log: FakeLog, indexer: Indexer) -> None:
+    """Lose the queue's bytes although the offsets say that they are there."""
+    queue = indexer.queues.find("T", 0)
+    assert queue is not None
+    queue.read = lambda *_: type(queue).read(queue, 10, 0)  # type: ignore[method-assign]
+
+
+STATUSES = [
+    # what happened, offset, tags, status, next, returned queue offsets
+    (nothing, 0, "*", PullStatus.FOUND, 10, range(10)),
+    (nothing, 7, "*", PullStatus.FOUND, 10, range(7, 10)),
+    (nothing, 10, "*", PullStatus.OFFSET_OVERFLOW_ONE, 10, ()),
+    (nothing, 11, "*", PullStatus.OFFSET_OVERFLOW_BADLY, 10, ()),
+    (nothing, 2**62, "*", PullStatus.OFFSET_OVERFLOW_BADLY, 10, ()),
+    (nothing, 0, "nobody", PullStatus.NO_MATCHED_MESSAGE, 10, ()),
+    (nothing, 0, "odd", PullStatus.FOUND, 10, range(1, 10, 2)),
+    (nothing, 0, "odd||even", PullStatus.FOUND, 10, range(10)),
+    (all_gone, 0, "*", PullStatus.MESSAGE_WAS_REMOVING, 10, ()),
+    (all_gone, 0, "odd", PullStatus.MESSAGE_WAS_REMOVING, 10, ()),
+    (all_gone, 0, "even", PullStatus.NO_MATCHED_MESSAGE, 10, ()),
+    (half_gone, 0, "*", PullStatus.FOUND, 10, range(5, 10)),
+    (half_gone, 0, "even", PullStatus.FOUND, 10, (6, 8)),
+    (half_trimmed, 0, "*", PullStatus.OFFSET_TOO_SMALL, 5, ()),
+    (half_trimmed, 4, "*", PullStatus.OFFSET_TOO_SMALL, 5, ()),
+    (half_trimmed, 5, "*", PullStatus.FOUND, 10, range(5, 10)),
+    (all_trimmed, 9, "*", PullStatus.OFFSET_TOO_SMALL, 10, ()),
+    (all_trimmed, 10, "*", PullStatus.OFFSET_OVERFLOW_ONE, 10, ()),
+    (file_gone, 3, "*", PullStatus.OFFSET_FOUND_NULL, 16, ()),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "offset", "tags", "status", "next_offset", "returned"),
+    STATUSES,
+    ids=[f"{row[0].__name__}-{row[1]}-{row[2]}" for row in STATUSES],
+)
+async def test_statuses(
+    change: Callable[[FakeLog, Indexer], None], offset: int, tags: str, status: PullStatus, next_offset: int,
+    returned: range,
+) -> None:  # fmt: skip
+    """Each situation has RocketMQ's status and next offset, and exactly the messages that pass."""
+    log = tagged(*["even", "odd"] * 5)
+    indexer = fed(log)
+    change(log, indexer)
+    result = await indexer.puller.pull(query(offset, tags=tags), wait_s=0)
+    assert (result.status, result.next_queue_offset, bodies(result)) == (status, next_offset, list(returned))
+    assert result.max_queue_offset == 10
+
+
+async def test_a_queue_that_is_not_there() -> None:
+    """An unknown queue, and one that never had a message, are told apart."""
+    log = tagged("A")
+    indexer = fed(log)
+    result = await indexer.puller.pull(query(3, topic="unknown"), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    indexer.queues.truncate(0)
+    result = await indexer.puller.pull(query(3), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.NO_MESSAGE_IN_QUEUE, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "returned"),
+    [(3, 1 << 20, 3), (100, 1, 1), (100, 350, 3), (100, 300, 3), (100, 299, 2), (4096, 8 << 20, 20)],
+)
+async def test_limits_of_an_answer(count: int, size: int, returned: int) -> None:
+    """An answer ends at its count or size, the first message always fits, and the next one begins where it ended."""
+    log = FakeLog()
+    for _ in range(20):
+        log.append(body=b"x" * 8)
+    assert log.records[0].size_bytes == 100
+    indexer = fed(log)
+    result = await indexer.puller.pull(query(0, count=count, size=size), wait_s=0)
+    assert bodies(result) == list(range(returned))
+    assert result.next_queue_offset == returned
+
+
+async def test_filtered_messages_before_the_limit_are_stepped_over() -> None:
+    """The next offset is past what was filtered, but not past the message that did not fit any more."""
+    indexer = fed(tagged("b", "a", "b", "a", "b", "b", "a"))
+    result = await indexer.puller.pull(query(0, count=2, tags="a"), wait_s=0)
+    assert (bodies(result), result.next_queue_offset) == ([1, 3], 6)
+    result = await indexer.puller.pull(query(6, count=2, tags="a"), wait_s=0)
+    assert (bodies(result), result.next_queue_offset) == ([6], 7)
+
+
+async def test_tags_are_compared_as_text() -> None:
+    """Two tags with one hash do not pass for each other, also where the first page is full of the wrong one."""
+    log = tagged(*[TWINS[1]] * 6, TWINS[0], TWINS[1])
+    indexer = fed(log)
+    result = await indexer.puller.pull(query(0, count=2, tags=TWINS[0]), wait_s=0)
+    assert (result.status, bodies(result), result.next_queue_offset) == (PullStatus.FOUND, [6], 8)
+    result = await indexer.puller.pull(query(7, count=2, tags=TWINS[0]), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8)
+
+
+async def test_a_scan_is_bounded() -> None:
+    """A pull looks at 800 entries at least, and not at many more, however few of them pass."""
+    indexer = fed(tagged(*["b"] * 1000, "a"), queue_file_size_bytes=20 * 300)
+    result = await indexer.puller.pull(query(0, tags="a"), wait_s=0)
+    assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 800)
+    result = await indexer.puller.pull(query(800, tags="a"), wait_s=0)
+    assert (bodies(result), result.next_queue_offset) == ([1000], 1001)
+
+
+async def test_an_answer_of_the_log_may_be_short() -> None:
+    """When the log returns fewer records than asked for, the pull ends there and goes on at the right offset."""
+    log = tagged(*["a"] * 10)
+    indexer = fed(log)
+    log.read_size_bytes_max = log.records[0].size_bytes * 4
+    result = await indexer.puller.pull(query(0), wait_s=0)
+    assert (bodies(result), result.next_queue_offset) == ([0, 1, 2, 3], 4)
+
+
+@pytest.mark.parametrize("expression", ["||", " || ", "||||"])
+def test_an_expression_without_tags_is_refused(expression: str) -> None:
+    """Separators alone would match nothing for ever."""
+    with pytest.raises(BadArgument):
+        parse_tag_expression(expression, field="f")
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"), [("", ()), ("*", ()), (" * ", ()), ("A", ("A",)), (" A || B ||", ("A", "B"))]
+)
+def test_expressions(expression: str, tags: tuple[str, ...]) -> None:
+    """`*` and empty pass everything; spaces around tags do not count."""
+    assert parse_tag_expression(expression, field="f").tags == {tag.encode() for tag in tags}
+
+
+async def test_a_waiting_pull_gets_the_first_message() -> None:
+    """A pull at the end waits, and returns as soon as there is a message, in an existing queue or a new one."""
+    log = tagged("a")
+    async with running(log) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        old = asyncio.create_task(indexer.puller.pull(query(1), wait_s=30))
+        new = asyncio.create_task(indexer.puller.pull(query(0, topic="N"), wait_s=30))
+        await eventually(lambda: indexer.polls.count == 2)
+        log.append(tag="a")
+        log.append("N")
+        assert (await old).status is PullStatus.FOUND
+        assert bodies(await new) == [0]
+        assert indexer.polls.count == 0
+
+
+async def test_a_waiting_pull_steps_over_what_does_not_pass() -> None:
+    """Messages that do not pass do not end the wait, and at its end the reader learns how far it is."""
+    log = tagged("b")
+    async with running(log) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        patient = asyncio.create_task(indexer.puller.pull(query(0, tags="a"), wait_s=30))
+        hasty = asyncio.create_task(indexer.puller.pull(query(0, tags="a"), wait_s=0.05))
+        await eventually(lambda: indexer.polls.count == 2)
+        log.append(tag="b")
+        result = await hasty
+        assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 2)
+        log.append(tag="a")
+        result = await patient
+        assert (bodies(result), result.next_queue_offset) == ([2], 3)
+
+
+@pytest.mark.parametrize("offset", [0, 2, 99])
+async def test_what_waiting_cannot_change_is_answered_at_once(offset: int) -> None:
+    """Only the end of a queue is worth a wait: other answers come at once."""
+    log = tagged("a", "a", "a")
+    indexer = fed(log)
+    if offset == 0:
+        indexer.trim(log.records[1].physical_offset)
+    async with asyncio.timeout(2):
+        result = await indexer.puller.pull(query(offset), wait_s=30)
+    assert result.status is not PullStatus.OFFSET_OVERFLOW_ONE
+
+
+async def test_waiting_is_bounded_and_ends_with_the_service() -> None:
+    """Beyond the limit a wait is refused; when the service stops, waits end; who gives up leaves no trace."""
+    indexer = fed(tagged("a"), long_poll_count_max=2)
+    waits = [asyncio.create_task(indexer.puller.pull(query(1), wait_s=30)) for _ in range(2)]
+    await eventually(lambda: indexer.polls.count == 2)
+    with pytest.raises(WindowFull):
+        await indexer.puller.pull(query(1), wait_s=30)
+    waits[0].cancel()
+    await eventually(lambda: indexer.polls.count == 1)
+    indexer.drain()
+    with pytest.raises(Stopping):
+        await waits[1]
+    with pytest.raises(Stopping):
+        await indexer.puller.pull(query(0), wait_s=0)
+    assert indexer.polls.count == 0
+
+
+async def test_without_the_log_a_pull_says_so() -> None:
+    """Records can't be read while the log is away; what needs no record is answered all the same."""
+    log = tagged("a")
+    indexer = fed(log)
+    log.go_down()
+    with pytest.raises(DependencyUnavailable):
+        await indexer.puller.pull(query(0), wait_s=0)
+    assert (await indexer.puller.pull(query(1), wait_s=0)).status is PullStatus.OFFSET_OVERFLOW_ONE

@@ -71,6 +71,7 @@ class Service:
                 metadata=metadata,
             ),
             records=LogRecords(self._channel, timeout_s=timeout_s, metadata=metadata),
+            on_sync_failure=shell.fail,
         )
         shell.telemetry.observe("index", self.indexer.statistics)
         self.server = GrpcServer(

@@ -45,6 +45,8 @@ class FakeLog:
         self.read_count = 0
         self.read_size_bytes_max = 8 << 20
         self.reports: list[ProgressReport] = []
+        self.failures: list[Exception] = []
+        """What the Indexer that uses this log gave up for."""
         self.follow_starts: list[int] = []
         self.steps: list[bytes] = []
         """Serialized steps that followers get before anything else; for what a broken log might send."""

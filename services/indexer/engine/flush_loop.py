@@ -3,12 +3,14 @@
 
 Invariants: progress is written after what it speaks of was synced; syncs run in worker threads, one round at a time.
 Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs everything and writes
-the progress file. Callers: the event loop's thread. A failed sync stops indexing: nobody knows what the disk holds.
+the progress file. Callers: the event loop's thread. A failed sync ends it all: nobody knows what the disk
+holds, so indexing stops and the owner is told, who ends the process; the next start goes by what is on the disk.
 Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced also before it is full.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
@@ -40,6 +42,7 @@ class FlushLoop:
         interval_ms: int,
         page_count_min: int,
         thorough_interval_ms: int,
+        on_sync_failure: Callable[[Exception], None],
     ) -> None:
         self.sync_round_count = 0
         self._reput = reput
@@ -48,6 +51,7 @@ class FlushLoop:
         self._progress = progress
         self._source = source
         self._clock = clock
+        self._on_sync_failure = on_sync_failure
         self._page_count_min = page_count_min
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
@@ -85,6 +89,7 @@ class FlushLoop:
             except (SyncFailed, OSError) as error:
                 self._queues.put_dirty(queues)
                 self._reput.halt(error)
+                self._on_sync_failure(error)
                 raise
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1

@@ -7,6 +7,7 @@ there already is recognised and not entered again. Without a progress file every
 Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
@@ -64,7 +65,14 @@ class Indexer:
     """The indexes of one store. Make it, `open` it, `start` it, `close` it; each once."""
 
     def __init__(
-        self, config: IndexerConfig, fs: Fs, clock: Clock, *, source: LogSource, records: RecordSource
+        self,
+        config: IndexerConfig,
+        fs: Fs,
+        clock: Clock,
+        *,
+        source: LogSource,
+        records: RecordSource,
+        on_sync_failure: Callable[[Exception], None],
     ) -> None:
         self._config = config
         self._fs = fs
@@ -114,6 +122,7 @@ class Indexer:
             interval_ms=config.flush_interval_ms,
             page_count_min=config.flush_pages_min,
             thorough_interval_ms=config.flush_thorough_interval_ms,
+            on_sync_failure=on_sync_failure,
         )
         self._offset_loop = SupervisedLoop(
             "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms

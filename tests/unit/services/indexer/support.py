@@ -27,7 +27,9 @@ def make_indexer(
     log: FakeLog, fs: MemoryFs | None = None, config: IndexerConfig = SMALL, clock: ManualClock | None = None
 ) -> Indexer:
     """An Indexer that is recovered and follows nothing yet."""
-    indexer = Indexer(config, fs or MemoryFs(), clock or ManualClock(), source=log, records=log)
+    indexer = Indexer(
+        config, fs or MemoryFs(), clock or ManualClock(), source=log, records=log, on_sync_failure=log.failures.append
+    )
     indexer.open()
     return indexer
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumerOffsets: kept in RocketMQ's file, bounded, never half written."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.formats import consumer_offsets_json
+from libs.formats.errors import FormatError
+from libs.machine.clock import ManualClock
+from libs.machine.failpoints import FailpointRaised
+from libs.machine.memory_fs import MemoryFs, nothing_survives
+from services.indexer.engine.consumer_offsets import ConsumerOffsets
+from services.indexer.errors import WindowFull
+
+PATH = Path("/data/config/consumerOffset.json")
+BACKUP = Path("/data/config/consumerOffset.json.bak")
+
+
+def load(fs: MemoryFs, *, count_max: int = 100) -> ConsumerOffsets:
+    offsets = ConsumerOffsets(fs, PATH, ManualClock(), count_max=count_max)
+    offsets.load()
+    return offsets
+
+
+async def test_offsets_come_back_after_a_crash() -> None:
+    """What was saved is durable, in RocketMQ's shape, with integer keys and a data version that counts up."""
+    fs = MemoryFs()
+    offsets = load(fs)
+    offsets.commit("g", {("T", 0): 5, ("T", 10): 7})
+    offsets.commit("%RETRY%g", {("U", 0): 1})
+    await offsets.save()
+    fs.crash(nothing_survives)
+    assert b'"T@g":{0:5,10:7}' in fs.read(PATH).replace(b"\n", b"").replace(b"\t", b"")
+    again = load(fs)
+    assert again.groups() == ["%RETRY%g", "g"]
+    assert again.offsets_of("g") == [("T", 0, 5), ("T", 10, 7)]
+    assert (again.find("g", "T", 10), again.find("g", "T", 1), again.find("h", "T", 0)) == (7, None, None)
+    again.commit("g", {("T", 0): 3})
+    await again.save()
+    version = consumer_offsets_json.loads(fs.read(PATH).decode()).data_version
+    assert version is not None
+    assert version.counter == 2
+    assert load(fs).find("g", "T", 0) == 3
+
+
+async def test_nothing_is_written_without_a_change() -> None:
+    """The same offsets again do not touch the file."""
+    fs = MemoryFs()
+    offsets = load(fs)
+    await offsets.save()
+    assert not fs.exists(PATH)
+    offsets.commit("g", {("T", 0): 5})
+    await offsets.save()
+    before = fs.read(PATH)
+    offsets.commit("g", {("T", 0): 5})
+    await offsets.save()
+    assert fs.read(PATH) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":{"T":{0:1}}}', b"\xff"])
+async def test_a_damaged_file_gives_way_to_the_one_before(damage: bytes) -> None:
+    """Main file damaged: the backup counts, and the next save does not overwrite it with the damage."""
+    fs = MemoryFs()
+    offsets = load(fs)
+    for value in (5, 6):
+        offsets.commit("g", {("T", 0): value})
+        await offsets.save()
+    fs.write_atomic(PATH, damage)
+    offsets = load(fs)
+    assert offsets.find("g", "T", 0) == 5
+    offsets.commit("g", {("T", 0): 9})
+    await offsets.save()
+    assert load(fs).find("g", "T", 0) == 9
+    assert consumer_offsets_json.loads(fs.read(BACKUP).decode()).offsets == {("T", "g"): {0: 5}}
+
+
+def test_two_damaged_files_stop_the_start() -> None:
+    """Offsets are no derived data: without a good file nobody guesses."""
+    fs = MemoryFs()
+    fs.make_directory(PATH.parent)
+    fs.write_atomic(PATH, b"{")
+    with pytest.raises(FormatError):
+        load(fs)
+    fs.write_atomic(BACKUP, b"[]")
+    with pytest.raises(FormatError):
+        load(fs)
+
+
+def test_the_number_of_offsets_is_bounded() -> None:
+    """A commit that would exceed the bound is refused as a whole; known queues may always move."""
+    offsets = load(MemoryFs(), count_max=3)
+    offsets.commit("g", {("T", 0): 1, ("T", 1): 1})
+    with pytest.raises(WindowFull):
+        offsets.commit("h", {("T", 0): 1, ("T", 1): 1})
+    assert offsets.groups() == ["g"]
+    offsets.commit("h", {("T", 0): 1})
+    offsets.commit("g", {("T", 0): 2})
+    assert offsets.count == 3
+
+
+async def test_a_failed_save_is_tried_again() -> None:
+    """After a failure the offsets still count as changed."""
+    fs = MemoryFs()
+    offsets = load(fs)
+    offsets.commit("g", {("T", 0): 5})
+    write = fs.write_atomic
+
+    def fail(path: Path, data: bytes) -> None:
+        raise FailpointRaised("test")
+
+    fs.write_atomic = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="failpoint"):
+        await offsets.save()
+    fs.write_atomic = write  # type: ignore[method-assign]
+    await offsets.save()
+    assert load(fs).find("g", "T", 0) == 5

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlushLoop: what is durable when, what is written down and reported, and what a broken disk does."""
+
+import dataclasses
+
+import pytest
+
+from libs.machine.clock import ManualClock
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import MemoryFs
+from libs.store.errors import SyncFailed
+from services.indexer.engine.reput_loop import ReputState
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running
+
+
+def filled(count: int) -> FakeLog:
+    log = FakeLog()
+    for index in range(count):
+        log.append("T", index % 2, keys="k")
+    return log
+
+
+async def test_a_thorough_round_makes_everything_durable_and_says_so() -> None:
+    """After a thorough round the flushed offset is what was indexed before it."""
+    log = filled(20)
+    indexer = make_indexer(log)
+    feed(indexer, log)
+    assert indexer.flush.flushed_physical_offset == 0
+    await indexer.flush.flush(is_thorough=True)
+    report = indexer.flush.report()
+    assert report.flushed_physical_offset == report.indexed_physical_offset == log.end_physical_offset
+    assert report.queue_flushed_time_ms == report.index_flushed_time_ms == log.records[-1].store_time_ms
+
+
+async def test_a_usual_round_leaves_small_changes_for_later() -> None:
+    """Queues with few dirty pages wait; those with enough are synced; progress is not written."""
+    log = filled(10)
+    for _ in range(900):
+        log.append("B")
+    indexer = make_indexer(log, config=dataclasses.replace(SMALL, queue_file_size_bytes=20 * 1000))
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=False)
+    big, small = indexer.queues.find("B", 0), indexer.queues.find("T", 0)
+    assert big is not None
+    assert small is not None
+    assert big.dirty_page_count == 0
+    assert indexer.flush.flushed_physical_offset == 0
+    assert indexer.queues.take_dirty(0) != []
+
+
+async def test_rounds_come_by_themselves_and_are_reported() -> None:
+    """The loop flushes thoroughly when it is time and tells the log how far the indexes are."""
+    log, clock = filled(20), ManualClock()
+    async with running(log, clock=clock) as indexer:
+        await eventually(lambda: any(r.indexed_physical_offset == log.end_physical_offset for r in log.reports))
+        clock.advance(60_001)
+        log.append("T", 0)
+        await eventually(lambda: indexer.flush.flushed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: log.reports[-1].flushed_physical_offset == log.end_physical_offset)
+        assert log.reports[-1].epoch == 1
+
+
+async def test_finished_index_files_are_synced_soon() -> None:
+    """A full index file does not wait for the thorough round."""
+    log = filled(100)
+    indexer = make_indexer(log)
+    feed(indexer, log)
+    assert len(indexer.index.unfinished()) == 4
+    await indexer.flush.flush(is_thorough=False)
+    assert len(indexer.index.unfinished()) == 1
+
+
+@pytest.mark.parametrize("point", ["segment.before_sync", "index_file.before_sync"])
+async def test_a_failed_sync_stops_indexing(point: str) -> None:
+    """Nobody knows what the disk holds then: indexing stops, the process ends, progress stays, the stop is unclean."""
+    log, fs = filled(20), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    with armed(point, "raise"), pytest.raises((SyncFailed, OSError)):
+        await indexer.flush.flush(is_thorough=True)
+    assert indexer.reput.state is ReputState.STOPPED
+    assert indexer.reput.last_error
+    assert len(log.failures) == 1
+    assert indexer.flush.flushed_physical_offset == 0
+    with armed(point, "raise"), pytest.raises((SyncFailed, OSError)):
+        await indexer.close()
+    again = make_indexer(log, fs)
+    assert again.reput.indexed_physical_offset == 0

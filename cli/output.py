@@ -49,8 +49,9 @@ def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
     if as_json:
         print_json(fields)
         return
-    width = max(map(len, fields), default=0)
-    for name, value in fields.items():
+    lines = dict(_flat("", fields))
+    width = max(map(len, lines), default=0)
+    for name, value in lines.items():
         sys.stdout.write(f"{name.replace('_', ' '):<{width}}  {_cell(value)}\n")
 
 
@@ -182,6 +183,15 @@ def _printable(text: str) -> str:
     """Text that can't play tricks on a terminal: control characters are escaped, line ends are indented."""
     shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
     return shown.replace("\n", "\n  ")
+
+
+def _flat(prefix: str, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Fields within fields, under both names."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{name} ", value)
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _cell(value: object) -> str:

@@ -74,7 +74,7 @@ def show(
     rows = (
         {
             "setting": setting.field.name,
-            "value": setting.shown_value,
+            "value": "" if setting.value is None else setting.shown_value,
             "source": setting.source,
             "description": setting.field.description,
         }

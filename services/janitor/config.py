@@ -15,7 +15,7 @@ from msgspec import Meta
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
-RetentionHours = Annotated[int, Meta(ge=1, le=24 * 365 * 100)]
+RetentionHours = Annotated[int, Meta(ge=0, le=24 * 365 * 100)]
 BatchCount = Annotated[int, Meta(ge=1, le=1000)]
 
 _HOURS = re.compile(r"(?:[01][0-9]|2[0-3])(?:;(?:[01][0-9]|2[0-3]))*")
@@ -65,7 +65,7 @@ class JanitorConfig:
     """Longest wait for one answer of the Indexer."""
 
     retention_hours: RetentionHours = 72
-    """Segments whose last record is older than this expire."""
+    """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""
 
     delete_when: str = "04"
     """Hours of the day in which expired segments are deleted: two digits each, separated by semicolons."""

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput up`: starts, stops, and says in one line why it can't."""
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.reput_up import FREE_PORTS, run, store
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+def is_alive(process_id: int) -> bool:
+    """True if a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_gone(*process_ids: int) -> None:
+    """Wait until processes have ended."""
+    end = time.monotonic() + 30
+    while any(map(is_alive, process_ids)):
+        assert time.monotonic() < end, "a child outlived its parent"
+        time.sleep(0.05)
+
+
+def test_starts_and_stops(tmp_path: Path) -> None:
+    """All three serve; Ctrl-C stops them in reverse order with exit code 0; a second start finds what was stored."""
+    with store(tmp_path) as first:
+        children = [first.child(service) for service in first.targets]
+        assert first.run("health").code == 0
+        first.json("put", "orders", "hello", "--key", "k1")
+        ended = first.stop()
+    assert (ended.code, "Traceback" in ended.errors) == (0, False)
+    stopped = [line for line in ended.errors.splitlines() if '"stopped"' in line]
+    assert [service for line in stopped for service in first.targets if f'"{service}"' in line] == [
+        "janitor",
+        "indexer",
+        "commitlog",
+    ]
+    wait_gone(*children)
+    with store(tmp_path) as second:
+        assert [row["body"] for row in second.json("query", "key", "orders", "k1")] == ["hello"]
+
+
+@pytest.mark.parametrize("service", ["commitlog", "indexer", "janitor"])
+def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> None:
+    """A service that dies is named with its reason; the others are stopped and the exit code is not 0."""
+    with store(tmp_path) as running:
+        children = [running.child(name) for name in running.targets]
+        os.kill(running.child(service), signal.SIGKILL)
+        _, errors = running.process.communicate(timeout=60)
+        assert running.process.returncode == 1
+        assert [line for line in errors.splitlines() if line.startswith("error: ")] == [
+            f"error: {service}: was killed by SIGKILL"
+        ]
+        wait_gone(*children)
+
+
+def test_children_die_with_their_parent(tmp_path: Path) -> None:
+    """When `reput up` itself is killed nothing is left running, and the store opens again."""
+    with store(tmp_path) as running:
+        children = [running.child(name) for name in running.targets]
+        running.process.kill()
+        running.process.wait()
+        wait_gone(*children)
+    with store(tmp_path):
+        pass
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Exit code and the only error line of a start that fails."""
+    result = run("up", *arguments)
+    assert "Traceback" not in result.errors
+    (line,) = [line for line in result.errors.splitlines() if not line.startswith("{")]
+    return result.code, line
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    """A port in use is named, and the exit code is 4."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        for option in ("--commitlog-port", "--indexer-port", "--janitor-port"):
+            code, line = refused("--data-dir", str(tmp_path / option), *FREE_PORTS, option, port)
+            service = option.removeprefix("--").removesuffix("-port")
+            assert (code, line) == (
+                4,
+                f"error: {service}: 127.0.0.1:{port} is in use by another process; choose another port",
+            )
+
+
+def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    """A directory below a file can't be made: one line names it."""
+    (tmp_path / "file").write_text("")
+    code, line = refused("--data-dir", str(tmp_path / "file" / "store"), *FREE_PORTS)
+    assert code == 1
+    assert line.startswith("error: commitlog: ")
+    assert "file/store" in line
+
+
+def test_read_only_directory(tmp_path: Path) -> None:
+    """A directory on a read-only file system: one line names it. Needs the right to mount."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    read_only, remount, bind = 1, 32, 4096
+    place = os.fsencode(tmp_path)
+    if libc.mount(place, place, None, bind, None) != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        assert libc.mount(None, place, None, bind | remount | read_only, None) == 0
+        code, line = refused("--data-dir", str(tmp_path / "store"), *FREE_PORTS)
+    finally:
+        libc.umount2(place, 2)
+    assert code == 1
+    assert line.startswith("error: commitlog: ")
+    assert "Read-only file system" in line
+
+
+def test_directory_in_use(tmp_path: Path) -> None:
+    """A directory that another store has open: one line, exit code 5, and the other store goes on."""
+    with store(tmp_path) as running:
+        code, line = refused("--data-dir", str(tmp_path), *FREE_PORTS)
+        assert code == 5
+        assert line.startswith("error: commitlog: ")
+        assert running.run("health").code == 0
+
+
+def test_wrong_segment_size(tmp_path: Path) -> None:
+    """A store made with another segment size: one line with both sizes."""
+    with store(tmp_path) as running:
+        running.json("put", "orders", "hello")
+    result = run(
+        "up", "--data-dir", str(tmp_path), *FREE_PORTS, extra={"REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": "2097152"}
+    )
+    (line,) = [line for line in result.errors.splitlines() if not line.startswith("{")]
+    assert result.code == 1
+    assert line.startswith("error: commitlog: ")
+    assert "1048576" in line
+    assert "2097152" in line
+
+
+def test_wrong_setting(tmp_path: Path) -> None:
+    """A setting that is wrong is named with what it must be, exit code 2."""
+    result = run("up", "--data-dir", str(tmp_path), *FREE_PORTS, extra={"REPUT_INDEXER_FLUSH_INTERVAL_MS": "soon"})
+    (line,) = [line for line in result.errors.splitlines() if not line.startswith("{")]
+    assert result.code == 2
+    assert "flush_interval_ms is 'soon'" in line
+
+
+def test_command_is_installed() -> None:
+    """The command tree answers --help with the exit codes."""
+    assert "Exit codes:" in run("--help").output

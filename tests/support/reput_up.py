@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole store as processes for end-to-end tests: `reput up` on free ports, and commands against it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPUT = (sys.executable, "-m", "cli.main")
+SEGMENT_SIZE_BYTES = 1 << 20
+START_TIMEOUT_S = 60
+FREE_PORTS = ("--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0", "--no-metrics")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without settings of Reput, with small segments, and with what is given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    return {**kept, "REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": str(SEGMENT_SIZE_BYTES), **(extra or {})}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def rows(self) -> list[Any]:
+        """Its standard output as JSON lines."""
+        return [json.loads(line) for line in self.output.splitlines()]
+
+
+@dataclass
+class Store:
+    """A running store. `targets` maps a service to host:port."""
+
+    process: subprocess.Popen[str]
+    data_dir: Path
+    targets: dict[str, str]
+
+    def run(self, *arguments: str, standard_input: str | None = None) -> Result:
+        """Run a command against the store."""
+        targets = {f"REPUT_CLIENT_{name.upper()}_TARGET": target for name, target in self.targets.items()}
+        return run(*arguments, standard_input=standard_input, extra=targets)
+
+    def json(self, *arguments: str, standard_input: str | None = None) -> list[Any]:
+        """Run a command with --json, expect success, and return what it printed."""
+        result = self.run(*arguments, "--json", standard_input=standard_input)
+        assert result.code == 0, result
+        return result.rows
+
+    def child(self, service: str) -> int:
+        """The process id of a service."""
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid), "-f", f"cli.spawned {self.process.pid} {service} "],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return int(found.stdout)
+
+    def stop(self) -> Result:
+        """Stop it as Ctrl-C does, and tell how it ended."""
+        self.process.send_signal(signal.SIGINT)
+        output, errors = self.process.communicate(timeout=START_TIMEOUT_S)
+        return Result(self.process.returncode, output, errors)
+
+
+def run(*arguments: str, standard_input: str | None = None, extra: Mapping[str, str] | None = None) -> Result:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [*REPUT, *arguments],
+        input=standard_input,
+        stdin=subprocess.DEVNULL if standard_input is None else None,
+        capture_output=True,
+        text=True,
+        env=environment(extra),
+        timeout=START_TIMEOUT_S,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> Iterator[Store]:
+    """A store that is ready within the block and gone after it."""
+    command: Sequence[str] = [*REPUT, "up", "--data-dir", str(data_dir), *FREE_PORTS, "--json", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(extra)
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, process.communicate()
+            ready = json.loads(line)
+            targets = {name: ready[name] for name in ("commitlog", "indexer", "janitor")}
+            yield Store(process, data_dir, targets)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.communicate(timeout=START_TIMEOUT_S)

@@ -157,7 +157,7 @@ def test_health_is_a_service_s_own(compose: Compose, record: Path) -> None:
     ask(record)
 
 
-@pytest.mark.parametrize("service", reversed(SERVICES))
+@pytest.mark.parametrize("service", list(reversed(SERVICES)))
 def test_stop_is_orderly(compose: Compose, record: Path, service: str) -> None:
     """SIGTERM ends a service with exit code 0, long before the engine would kill it."""
     begun = time.monotonic()

@@ -24,12 +24,13 @@ def extensions() -> list[Extension]:
         Extension(
             ".".join(path.with_suffix("").parts),
             [str(path)],
-            extra_compile_args=["-O3"],
+            extra_compile_args=["-O2", "-g0"],
             optional=optional,
         )
         for path in KERNEL
     ]
-    return cythonize(modules, language_level=3, annotate=False)
+    # one source for two builds has branches that only the uncompiled one takes
+    return cythonize(modules, language_level=3, quiet=True, compiler_directives={"warn.unreachable": False})
 
 
 setup(ext_modules=extensions())

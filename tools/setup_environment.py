@@ -2,7 +2,7 @@
 """`make setup`: check what the machine must have, make .venv from uv.lock, compile the kernel.
 
 Needs nothing but the standard library: it runs before anything is installed. uv itself is installed into .cache/uv, so
-that a machine without it is fine. Whatever is missing is named together with the way to get it, before any work is done.
+that a machine without it is fine. Whatever is missing is named, with the way to get it, before any work is done.
 """
 
 import os
@@ -83,7 +83,8 @@ def main() -> None:
     )
     print("compiling the kernel", flush=True)
     python = str(ROOT / ".venv" / "bin" / "python")
-    run([python, "setup.py", "--quiet", "build_ext", "--inplace"], REPUT_REQUIRE_EXTENSIONS="1")
+    parallel = str(os.cpu_count() or 1)
+    run([python, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", parallel], REPUT_REQUIRE_EXTENSIONS="1")
     (ROOT / ".venv" / ".ready").touch()
     print("ready: `make demo`, `make test`, or .venv/bin/reput --help", flush=True)
 

@@ -153,20 +153,33 @@ def _identity(data: bytes) -> bytes:
 
 def _parser(method: MethodDescriptor) -> Callable[[bytes], Message]:
     message_class = GetMessageClass(method.input_type)
-    known = set(method.input_type.fields_by_number)
 
     def parse(data: bytes) -> Message:
         try:
             message = message_class.FromString(data)
         except DecodeError as error:
             raise MalformedRequest(method.input_type.full_name) from error
-        # The parser keeps a field of a wrong wire type as an unknown one, and the caller would never learn of it.
-        unknown = UnknownFieldSet(message)
-        if any(unknown[index].field_number in known for index in range(len(unknown))):
+        if _has_misfit(message):
             raise MalformedRequest(method.input_type.full_name)
         return message
 
     return parse
+
+
+def _has_misfit(message: Message) -> bool:
+    """Whether a field came with a wrong wire type, here or in a message within.
+
+    The parser keeps such a field as an unknown one, and the caller would never learn of it.
+    """
+    unknown, known = UnknownFieldSet(message), message.DESCRIPTOR.fields_by_number
+    if any(unknown[index].field_number in known for index in range(len(unknown))):
+        return True
+    return any(
+        _has_misfit(part)
+        for field, value in message.ListFields()
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry
+        for part in (value if field.is_repeated else [value])
+    )
 
 
 def _serialized(reply: bytes | Message) -> bytes:

@@ -44,6 +44,10 @@ RESPONSE_SIZE_BYTES_MAX = 64 * MIB
 """Bound of what the CommitLog may answer at once; it answers far less."""
 
 
+RECONNECT_MS_MIN = 100
+"""First wait before another attempt to reach the CommitLog; gRPC's own is a second, and grows to two minutes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """All settings of the Indexer process."""
@@ -71,7 +75,7 @@ class Service:
                 metadata=metadata,
             ),
             records=LogRecords(self._channel, timeout_s=timeout_s, metadata=metadata),
-            on_sync_failure=shell.fail,
+            on_failure=shell.fail,
         )
         shell.telemetry.observe("index", self.indexer.statistics)
         self.server = GrpcServer(
@@ -112,7 +116,11 @@ def _commitlog(config: IndexerConfig, shell: Shell) -> tuple[grpc.aio.Channel, t
     authorities = _read(config.commitlog_tls_ca_file)
     token = _read(config.commitlog_token_file)
     metadata = (("authorization", f"Bearer {token.decode().strip()}"),) if token is not None else ()
-    options = [("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX)]
+    options = [
+        ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
+        ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, config.reconnect_ms_max)),
+        ("grpc.max_reconnect_backoff_ms", config.reconnect_ms_max),
+    ]
     interceptors = shell.telemetry.client_interceptors()
     target = config.commitlog_target
     if authorities is None:

@@ -42,7 +42,7 @@ class FlushLoop:
         interval_ms: int,
         page_count_min: int,
         thorough_interval_ms: int,
-        on_sync_failure: Callable[[Exception], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self.sync_round_count = 0
         self._reput = reput
@@ -51,7 +51,7 @@ class FlushLoop:
         self._progress = progress
         self._source = source
         self._clock = clock
-        self._on_sync_failure = on_sync_failure
+        self._on_failure = on_failure
         self._page_count_min = page_count_min
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
@@ -89,7 +89,7 @@ class FlushLoop:
             except (SyncFailed, OSError) as error:
                 self._queues.put_dirty(queues)
                 self._reput.halt(error)
-                self._on_sync_failure(error)
+                self._on_failure(error)
                 raise
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1

@@ -72,7 +72,7 @@ class Indexer:
         *,
         source: LogSource,
         records: RecordSource,
-        on_sync_failure: Callable[[Exception], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._config = config
         self._fs = fs
@@ -122,7 +122,7 @@ class Indexer:
             interval_ms=config.flush_interval_ms,
             page_count_min=config.flush_pages_min,
             thorough_interval_ms=config.flush_thorough_interval_ms,
-            on_sync_failure=on_sync_failure,
+            on_failure=on_failure,
         )
         self._offset_loop = SupervisedLoop(
             "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms

@@ -53,19 +53,19 @@ def clamped(value: int, field: str, *, default: int, most: int) -> int:
     return min(not_negative(value, field) or default, most)
 
 
-def time_ms(request: Message, field: str) -> int | None:
-    """A Timestamp in milliseconds, finer parts cut off; None if it is absent."""
+def time_ms(request: Message, field: str, prefix: str = "") -> int | None:
+    """A Timestamp in milliseconds, finer parts cut off; None if it is absent. `prefix` is the path to the field."""
     if not request.HasField(field):
         return None
     value: Timestamp = getattr(request, field)
     if not (SECONDS_MIN <= value.seconds <= SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
-        raise BadArgument("is no valid time", field=field, value=f"{value.seconds} s {value.nanos} ns")
+        raise BadArgument("is no valid time", field=prefix + field, value=f"{value.seconds} s {value.nanos} ns")
     return value.seconds * 1000 + value.nanos // 1_000_000
 
 
 def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
     """start_time and end_time; absent ones are the ends of all time."""
-    start_ms, end_ms = time_ms(request, "start_time"), time_ms(request, "end_time")
+    start_ms, end_ms = time_ms(request, "start_time", prefix), time_ms(request, "end_time", prefix)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise BadArgument("is before start_time", field=f"{prefix}end_time", value=end_ms, limit=start_ms)
     return (

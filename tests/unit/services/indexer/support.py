@@ -28,7 +28,7 @@ def make_indexer(
 ) -> Indexer:
     """An Indexer that is recovered and follows nothing yet."""
     indexer = Indexer(
-        config, fs or MemoryFs(), clock or ManualClock(), source=log, records=log, on_sync_failure=log.failures.append
+        config, fs or MemoryFs(), clock or ManualClock(), source=log, records=log, on_failure=log.failures.append
     )
     indexer.open()
     return indexer

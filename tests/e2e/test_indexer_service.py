@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Indexer's API over gRPC with a real CommitLog behind it: what each RPC answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
+from reput.indexer.v1 import index_service_pb2 as index_pb
+from reput.indexer.v1 import query_service_pb2 as query_pb
+from reput.indexer.v1 import queue_service_pb2 as queue_pb
+from reput.indexer.v1 import scan_service_pb2 as scan_pb
+
+from services.indexer.engine.pull import PullStatus
+from services.indexer.engine.reput_loop import ReputState
+from tests.unit.services.commitlog.served import Client as LogClient
+from tests.unit.services.commitlog.served import Refusal
+from tests.unit.services.commitlog.served import served as served_log
+from tests.unit.services.commitlog.support import message
+from tests.unit.services.indexer.served import Client, served
+
+T = "orders"
+
+
+@contextlib.asynccontextmanager
+async def store(tmp_path: Path, **config: Any) -> AsyncIterator[tuple[LogClient, Client]]:
+    """A CommitLog and an Indexer over one directory, as they may share one."""
+    async with served_log(tmp_path) as (log_service, log):
+        target = f"127.0.0.1:{log_service.server.port}"
+        async with served(tmp_path, target, **config) as (_, client):
+            yield log, client
+
+
+async def put(log: LogClient, client: Client, *batch: append_pb.AppendMessage) -> append_pb.AppendResult:
+    """Append messages and wait until they are indexed; the result has the offsets of all of them."""
+    total = append_pb.AppendResult()
+    for start in range(0, len(batch), 100):
+        total.MergeFrom((await log.append.Append(append_pb.AppendRequest(messages=batch[start : start + 100]))).result)
+    await client.wait_indexed(total.physical_offsets[-1] + 1)
+    return total
+
+
+def new(index: int, queue_id: int = 0, topic: str = T, **properties: str) -> append_pb.AppendMessage:
+    """Message number `index`."""
+    names = {"KEYS": f"k{index} all", "TAGS": "ab"[index % 2], "UNIQ_KEY": f"U{index}", **properties}
+    return message(b"body %d" % index, topic=topic, queue_id=queue_id, properties=names)
+
+
+async def test_pull_returns_what_was_appended(tmp_path: Path) -> None:
+    """Every field of a pulled message is that of the appended one."""
+    async with store(tmp_path) as (log, client):
+        result = await put(log, client, *[new(index) for index in range(10)])
+        answer = await client.queues.Pull(queue_pb.PullRequest(topic=T, queue_offset=3, message_count_max=4))
+        assert answer.status == queue_pb.PULL_STATUS_FOUND
+        assert (answer.next_queue_offset, answer.min_queue_offset, answer.max_queue_offset) == (7, 0, 10)
+        assert [found.body for found in answer.messages] == [b"body %d" % index for index in range(3, 7)]
+        first = answer.messages[0]
+        assert (first.topic, first.queue_id, first.queue_offset) == (T, 0, 3)
+        assert first.physical_offset == result.physical_offsets[3]
+        assert {"KEYS": "k3 all", "TAGS": "b", "UNIQ_KEY": "U3"}.items() <= dict(first.properties).items()
+        answer = await client.queues.Pull(queue_pb.PullRequest(topic=T, tag_expression="b", message_count_max=2))
+        assert [found.queue_offset for found in answer.messages] == [1, 3]
+
+
+async def test_statuses_have_the_protocol_s_numbers() -> None:
+    """The engine's enums and the protocol's are one and the same."""
+    for mine, theirs, prefix in (
+        (PullStatus, queue_pb.PullStatus, "PULL_STATUS_"),
+        (ReputState, index_pb.ReputState, "REPUT_STATE_"),
+    ):
+        assert {prefix + item.name: item.value for item in mine} == {
+            name: value for name, value in theirs.items() if value
+        }
+
+
+async def test_a_long_poll_ends_with_the_first_message(tmp_path: Path) -> None:
+    """A pull that waits is answered by an append, long before its time is over."""
+    async with store(tmp_path) as (log, client):
+        request = queue_pb.PullRequest(topic=T, wait=Duration(seconds=30))
+        waiting = asyncio.ensure_future(client.queues.Pull(request))
+        await asyncio.sleep(0.05)
+        await put(log, client, new(0))
+        async with asyncio.timeout(5):
+            answer = await waiting
+        assert [found.body for found in answer.messages] == [b"body 0"]
+
+
+async def test_subscribe_follows_a_queue(tmp_path: Path) -> None:
+    """A stream on a queue that does not exist yet gets everything that comes, in order, and resumes where it was."""
+    async with store(tmp_path) as (log, client):
+        call = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T, message_count_max=7))
+        found: list[int] = []
+
+        async def read() -> None:
+            async for step in call:
+                found.extend(entry.queue_offset for entry in step.messages)
+                if len(found) == 60:
+                    assert (step.next_queue_offset, step.max_queue_offset) == (60, 60)
+                    return
+
+        reader = asyncio.ensure_future(read())
+        for start in range(0, 60, 20):
+            await put(log, client, *[new(index) for index in range(start, start + 20)])
+        async with asyncio.timeout(10):
+            await reader
+        call.cancel()
+        assert found == list(range(60))
+        again = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T, queue_offset=58))
+        step = await again.read()
+        assert [entry.queue_offset for entry in step.messages] == [58, 59]
+        again.cancel()
+
+
+@pytest.mark.parametrize(
+    ("start", "status", "next_offset"),
+    [(99, queue_pb.PULL_STATUS_OFFSET_OVERFLOW_BADLY, 4), (0, queue_pb.PULL_STATUS_FOUND, 4)],
+)
+async def test_subscribe_outside_of_the_queue(tmp_path: Path, start: int, status: int, next_offset: int) -> None:
+    """The first answer says that the offset lies outside, and the stream goes on from the queue."""
+    async with store(tmp_path) as (log, client):
+        await put(log, client, *[new(index) for index in range(4)])
+        call = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T, queue_offset=start))
+        step = await call.read()
+        assert (step.status, step.next_queue_offset) == (status, next_offset)
+        await put(log, client, new(4))
+        step = await call.read()
+        assert [entry.queue_offset for entry in step.messages] == [4]
+        call.cancel()
+        far = client.queues.Subscribe(queue_pb.SubscribeRequest(topic="none", queue_offset=9))
+        step = await far.read()
+        assert (step.status, step.next_queue_offset) == (queue_pb.PULL_STATUS_OFFSET_OVERFLOW_BADLY, 0)
+        far.cancel()
+
+
+async def test_subscriptions_are_bounded(tmp_path: Path) -> None:
+    """One subscription too many is refused; when one ends, there is room again."""
+    async with store(tmp_path, stream_count_max=1) as (log, client):
+        await put(log, client, new(0))
+        first = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T))
+        await first.read()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T)).read()
+        assert Refusal(caught.value).reason == "WINDOW_FULL"
+        first.cancel()
+        async with asyncio.timeout(5):
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    call = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T))
+                    await call.read()
+                    call.cancel()
+                    break
+
+
+async def test_queues_and_offsets_by_time(tmp_path: Path) -> None:
+    """Ranges, lists and times agree with what was appended."""
+    async with store(tmp_path) as (log, client):
+        stamps = []
+        for index in range(6):
+            stamps.append((await put(log, client, new(index, index % 2))).store_time_ms)
+            await asyncio.sleep(0.003)
+        await put(log, client, new(0, 3, "other"))
+        listed = await client.queues.ListQueues(queue_pb.ListQueuesRequest(page_size=2))
+        assert [(queue.topic, queue.queue_id, queue.max_queue_offset) for queue in listed.queues] == [
+            (T, 0, 3), (T, 1, 3),
+        ]  # fmt: skip
+        rest = await client.queues.ListQueues(
+            queue_pb.ListQueuesRequest(page_size=2, page_token=listed.next_page_token)
+        )
+        assert ([(queue.topic, queue.queue_id) for queue in rest.queues], rest.next_page_token) == ([("other", 3)], "")
+        one = (await client.queues.GetQueueRange(queue_pb.GetQueueRangeRequest(topic=T, queue_id=1))).queue
+        assert (one.min_queue_offset, one.max_queue_offset) == (0, 3)
+        assert one.first_store_time.ToMilliseconds() == stamps[1]
+        assert one.last_store_time.ToMilliseconds() == stamps[5]
+
+        async def at(time_ms: int, boundary: int) -> int:
+            time = Timestamp()
+            time.FromMilliseconds(time_ms)
+            request = queue_pb.GetOffsetByTimeRequest(topic=T, queue_id=1, time=time, boundary=boundary)  # type: ignore[arg-type]
+            return (await client.queues.GetOffsetByTime(request)).queue_offset
+
+        assert [await at(stamps[3] + nudge, queue_pb.BOUNDARY_LOWER) for nudge in (-1, 0, 1)] == [1, 1, 2]
+        assert [await at(stamps[3] + nudge, queue_pb.BOUNDARY_UPPER) for nudge in (-1, 0, 1)] == [0, 1, 1]
+        assert [await at(0, 0), await at(stamps[5] + 1, 0), await at(0, 2), await at(stamps[5] + 1, 2)] == [0, 3, 0, 2]
+
+
+async def test_queries(tmp_path: Path) -> None:
+    """Messages are found by key, by time, by offset id and by unique id."""
+    async with store(tmp_path) as (log, client):
+        result = await put(log, client, *[new(index) for index in range(300)])
+        page = await client.queries.QueryByKey(query_pb.QueryByKeyRequest(topic=T, key="k7"))
+        assert [found.body for found in page.messages] == [b"body 7"]
+        found: list[bytes] = []
+        request = query_pb.QueryByKeyRequest(topic=T, key="all", page_size=64)
+        while True:
+            page = await client.queries.QueryByKey(request)
+            found += [entry.body for entry in page.messages]
+            assert page.indexed_physical_offset > result.physical_offsets[-1]
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        assert found == [b"body %d" % index for index in reversed(range(300))]
+        timed = await client.queries.QueryByTime(query_pb.QueryByTimeRequest(topic=T, queue_id=0, page_size=1024))
+        assert [entry.queue_offset for entry in timed.messages] == list(range(300))
+        offset_id = timed.messages[9].offset_message_id
+        for request_by_id in (
+            query_pb.QueryByIdRequest(message_id=offset_id),
+            query_pb.QueryByIdRequest(topic=T, message_id="U9"),
+        ):
+            assert (await client.queries.QueryById(request_by_id)).message.body == b"body 9"
+
+
+async def test_scans(tmp_path: Path) -> None:
+    """A plan's partitions read all rows as Arrow, by range and by key."""
+    async with store(tmp_path) as (log, client):
+        await put(log, client, *[new(index, index % 4) for index in range(400)])
+        for keys, expected in (([], 400), (["k5", "k399", "none"], 2), (["all"], 400)):
+            scan_filter = scan_pb.ScanFilter(keys=keys)
+            plan = await client.scans.PlanScan(
+                scan_pb.PlanScanRequest(topics=[T], filter=scan_filter, partition_count_min=3)
+            )
+            bodies: list[bytes] = []
+            for partition in plan.partitions:
+                call = client.scans.Scan(
+                    scan_pb.ScanRequest(
+                        partition=partition, filter=scan_filter, frame_size_bytes=5_000, compression="lz4"
+                    )
+                )
+                async for step in call:
+                    table = pa.ipc.open_stream(step.arrow_ipc).read_all()
+                    assert table.num_rows == step.row_count
+                    assert step.HasField("range") != bool(keys)
+                    bodies += table["value"].to_pylist()
+            assert len(bodies) == len(set(bodies)) == expected
+
+
+async def test_consumer_offsets(tmp_path: Path) -> None:
+    """Groups commit, read, list and reset their offsets, with their lag, and find them again after a restart."""
+    offset = offset_pb.ConsumerOffset
+    async with store(tmp_path) as (log, client):
+        await put(log, client, *[new(index, index % 2) for index in range(10)])
+        commit = offset_pb.CommitConsumerOffsetRequest(
+            group="g",
+            offsets=[offset(topic=T, queue_id=0, queue_offset=3), offset(topic=T, queue_id=1, queue_offset=5)],
+        )
+        await client.offsets.CommitConsumerOffset(commit)
+        got = await client.offsets.GetConsumerOffset(offset_pb.GetConsumerOffsetRequest(group="g", topic=T))
+        assert (got.offset.queue_offset, got.offset.lag) == (3, 2)
+        reset = offset_pb.ResetConsumerOffsetRequest(group="h", topic=T, latest=True)
+        moved = await client.offsets.ResetConsumerOffset(reset)
+        assert [(o.queue_id, o.queue_offset, o.lag) for o in moved.offsets] == [(0, 5, 0), (1, 5, 0)]
+        assert b'"orders@h"' in (tmp_path / "config" / "consumerOffset.json").read_bytes()
+        reset = offset_pb.ResetConsumerOffsetRequest(group="h", topic=T, time=Timestamp(seconds=1))
+        moved = await client.offsets.ResetConsumerOffset(reset)
+        assert [o.queue_offset for o in moved.offsets] == [0, 0]
+    async with store(tmp_path) as (_, client):
+        page = await client.offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest(page_size=1))
+        assert [(g.group, [o.queue_offset for o in g.offsets]) for g in page.groups] == [("g", [3, 5])]
+        request = offset_pb.ListConsumerGroupsRequest(page_size=1, page_token=page.next_page_token)
+        page = await client.offsets.ListConsumerGroups(request)
+        assert ([g.group for g in page.groups], page.next_page_token) == (["h"], "")
+
+
+async def test_trim_and_status(tmp_path: Path) -> None:
+    """After a trim readers see nothing older, the status says so, and the log heard how far the indexes are."""
+    async with store(tmp_path, flush_interval_ms=20, flush_thorough_interval_ms=20) as (log, client):
+        result = await put(log, client, *[new(index) for index in range(500)])
+        async with asyncio.timeout(10):
+            while (await client.status()).flushed_physical_offset <= result.physical_offsets[-1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            while (await log.log.GetStatus(log_pb.GetStatusRequest())).indexed_physical_offset == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        trimmed = await client.index.TrimTo(index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450]))
+        assert (trimmed.deleted_queue_file_count, trimmed.deleted_index_file_count) == (4, 6)
+        assert trimmed.freed_bytes > 0
+        answer = await client.queues.Pull(queue_pb.PullRequest(topic=T))
+        assert (answer.status, answer.next_queue_offset) == (queue_pb.PULL_STATUS_OFFSET_TOO_SMALL, 450)
+        status = await client.status()
+        assert status.state == index_pb.REPUT_STATE_LIVE
+        assert status.min_physical_offset == result.physical_offsets[450]
+        assert (status.queue_count, status.epoch, status.applied_record_count) == (1, 1, 500)
+        assert status.indexed_physical_offset == status.confirmed_physical_offset
+        again = await client.index.TrimTo(index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450]))
+        assert again.deleted_queue_file_count == again.deleted_index_file_count == again.freed_bytes == 0
+
+
+async def test_without_the_log(tmp_path: Path) -> None:
+    """The Indexer serves what needs no log and names the missing service for the rest."""
+    async with store(tmp_path) as (log, client):
+        await put(log, client, *[new(index) for index in range(3)])
+    async with served(tmp_path, "127.0.0.1:1") as (_, client):
+        assert (await client.status()).state == index_pb.REPUT_STATE_CONNECTING
+        answer = await client.queues.Pull(queue_pb.PullRequest(topic=T, queue_offset=3))
+        assert answer.status == queue_pb.PULL_STATUS_OFFSET_OVERFLOW_ONE
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.queues.Pull(queue_pb.PullRequest(topic=T))
+        refusal = Refusal(caught.value)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE")
+        assert refusal.metadata == {"service": "commitlog"}

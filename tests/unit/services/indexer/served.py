@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Indexer behind a real gRPC server, inside the test's process or as a process of its own."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from reput.indexer.v1 import (
+    consumer_offset_service_pb2_grpc,
+    index_service_pb2,
+    index_service_pb2_grpc,
+    query_service_pb2_grpc,
+    queue_service_pb2_grpc,
+    scan_service_pb2_grpc,
+)
+
+from libs.runtime.process import running
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from services.indexer.bootstrap import Service, Settings
+from services.indexer.config import IndexerConfig
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+SMALL = {
+    "index_slot_count": 64,
+    "index_entry_capacity": 200,
+    "queue_file_size_bytes": 20 * 100,
+    "reconnect_ms_max": 100,
+}
+
+
+class Client:
+    """Stubs of all services of one Indexer."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+        self.queues = queue_service_pb2_grpc.QueueServiceStub(channel)
+        self.queries = query_service_pb2_grpc.QueryServiceStub(channel)
+        self.scans = scan_service_pb2_grpc.ScanServiceStub(channel)
+        self.offsets = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(channel)
+        self.index = index_service_pb2_grpc.IndexServiceStub(channel)
+
+    async def status(self) -> index_service_pb2.GetStatusResponse:
+        """How far the indexes are."""
+        return await self.index.GetStatus(index_service_pb2.GetStatusRequest())
+
+    async def wait_indexed(self, physical_offset: int) -> None:
+        """Wait until everything below this offset is indexed."""
+        async with asyncio.timeout(20):
+            while (await self.status()).indexed_physical_offset < physical_offset:  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def served(data_dir: Path, commitlog_target: str, **config: Any) -> AsyncIterator[tuple[Service, Client]]:
+    """An Indexer in this process on a real directory."""
+    settings = Settings(
+        engine=IndexerConfig(data_dir=data_dir, commitlog_target=commitlog_target, **{**SMALL, **config}),
+        server=ServerConfig(port=0, drain_timeout_ms=2_000),
+        telemetry=TelemetryConfig(metrics_port=0),
+    )
+    async with (
+        running(Service, settings) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
+    ):
+        yield service, Client(channel)
+
+
+class Process:
+    """`python -m services.indexer` as a child."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self.child = child
+        self.lines: list[str] = []
+        self.port = 0
+
+    @classmethod
+    async def start(cls, data_dir: Path, *flags: str, failpoints: str = "") -> "Process":
+        """Start it; it may still be recovering, or fail to start."""
+        environment = {**os.environ, "REPUT_FAILPOINTS": failpoints, "REPUT_INDEXER_LOG_FORMAT": "json"}
+        small = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+        command = [sys.executable, "-m", "services.indexer", "--data-dir", str(data_dir), "--metrics-port", "0", *small]
+        port = [] if "--port" in flags else ["--port", "0"]
+        child = await asyncio.create_subprocess_exec(
+            *command, *port, *flags, cwd=REPOSITORY, env=environment, stderr=asyncio.subprocess.PIPE
+        )
+        return cls(child)
+
+    async def wait_serving(self) -> "Process":
+        """Read its log until it serves."""
+        assert self.child.stderr is not None
+        while True:
+            line = (await self.child.stderr.readline()).decode()
+            assert line, f"it ended: {self.lines}"
+            self.lines.append(line)
+            if '"serving"' in line:
+                match = re.search(r'"port": (\d+)', line)
+                assert match
+                self.port = int(match[1])
+                return self
+
+    async def wait_ended(self) -> int:
+        """Read its log to the end; the exit code."""
+        _, rest = await self.child.communicate()
+        self.lines += rest.decode().splitlines(keepends=True)
+        assert self.child.returncode is not None
+        return self.child.returncode
+
+    async def end(self, signal_number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait."""
+        self.child.send_signal(signal_number)
+        return await self.wait_ended()
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """Stubs for it."""
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            yield Client(channel)
+
+
+@contextlib.asynccontextmanager
+async def process(data_dir: Path, commitlog_target: str, *flags: str, failpoints: str = "") -> AsyncIterator[Process]:
+    """A child that serves; killed at the end of the block if it still runs."""
+    child = await Process.start(data_dir, "--commitlog-target", commitlog_target, *flags, failpoints=failpoints)
+    try:
+        yield await child.wait_serving()
+    finally:
+        if child.child.returncode is None:
+            await child.end(signal.SIGKILL)

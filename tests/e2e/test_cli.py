@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of `reput` against a running store: what it prints, in both forms, and how it ends."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run, store
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for all tests; each uses topics of its own."""
+    with store(tmp_path_factory.mktemp("store")) as running:
+        yield running
+
+
+def until_indexed(running: Store, topic: str, count: int) -> None:
+    """Wait until the topic has so many indexed messages."""
+    end = time.monotonic() + 30
+    while True:
+        result = running.run("topics", "get", topic, "--json")
+        if result.code == 0 and sum(queue["max"] - queue["min"] for queue in result.rows[0]["queues"]) >= count:
+            return
+        assert time.monotonic() < end, result
+
+
+def test_put_and_find(running: Store) -> None:
+    """A message that was put is found by queue, key, time, both ids and tail, with all that was given."""
+    (stored,) = running.json(
+        "put", "orders", "grüße", "--key", "k1", "--key", "k2", "--tag", "created", "--property", "a=b", "--queue", "2"
+    )
+    assert (stored["queue_id"], stored["queue_offset"], stored["durability"]) == (2, 0, "MEMORY")
+    until_indexed(running, "orders", 1)
+    (message,) = running.json("pull", "orders", "--queue", "2")
+    assert (message["body"], message["tag"], message["keys"]) == ("grüße", "created", ["k1", "k2"])
+    assert message["properties"]["a"] == "b"
+    for name in ("offset_message_id", "unique_id", "physical_offset", "store_time_ms"):
+        assert message[name] == stored[name]
+    start, end = str(stored["store_time_ms"]), str(stored["store_time_ms"] + 1)
+    for question in (
+        ("query", "key", "orders", "k2"),
+        ("query", "time", "orders", "--start", start, "--end", end),
+        ("query", "time", "orders", "--start", message["store_time"], "--queue", "2", "--limit", "1"),
+        ("query", "id", stored["offset_message_id"]),
+        ("query", "id", stored["unique_id"], "--topic", "orders"),
+        ("tail", "orders"),
+    ):
+        assert running.json(*question) == [message], question
+    text = running.run("query", "key", "orders", "k1").output
+    assert text.startswith("orders queue 2 offset 0, ")
+    assert text.endswith("\n  grüße\n")
+    assert running.run("query", "key", "orders", "k1", "--raw").output == "grüße\n"
+
+
+def test_put_lines(running: Store) -> None:
+    """Each line of standard input is a message; the order within a queue is the order of the lines."""
+    lines = [f"line {number}" for number in range(2500)]
+    text = "\n".join(lines)
+    result = running.run("put", "lines", "--queue", "1", standard_input=text)
+    assert (result.code, result.output) == (0, "2500 messages stored in lines\n")
+    until_indexed(running, "lines", 2500)
+    found = running.run("pull", "lines", "--count", "2500", "--raw").output
+    assert found.splitlines() == lines
+    assert running.run("tail", "lines", "-n", "2", "--raw").output.splitlines() == lines[-2:]
+
+
+def test_put_file(running: Store, tmp_path: Path) -> None:
+    """A file of JSON lines says everything about each message; options fill what it leaves out."""
+    body = bytes(range(256))
+    rows = [
+        {"body": "a", "tag": "x", "keys": ["k"], "born_time_ms": 1_000},
+        {"body_base64": base64.b64encode(body).decode(), "topic": "files2", "properties": {"p": "q"}, "flag": 3},
+    ]
+    (tmp_path / "messages.jsonl").write_text("\n\n".join(json.dumps(row) for row in rows))
+    results = running.json("put", "files", "--tag", "y", "--file", str(tmp_path / "messages.jsonl"))
+    assert [row["number"] for row in results] == [0, 1]
+    until_indexed(running, "files", 1)
+    until_indexed(running, "files2", 1)
+    (first,), (second,) = running.json("pull", "files"), running.json("pull", "files2")
+    assert (first["tag"], first["keys"], first["born_time_ms"]) == ("x", ["k"], 1000)
+    assert (second["tag"], second["flag"], base64.b64decode(second["body_base64"])) == ("y", 3, body)
+    assert f"0x{body.hex()}" in running.run("pull", "files2").output
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("{", "line 1: "),
+        ("[]", "line 1: not a JSON object"),
+        ('{"body": "a", "colour": 1}', "unknown key 'colour'"),
+        ('{"body": 1}', "'body' has a value of the wrong type"),
+        ('{"body": "a", "queue_id": true}', "'queue_id' has a value of the wrong type"),
+        ('{"tag": "a"}', "exactly one of 'body' and 'body_base64'"),
+        ('{"body": "a", "body_base64": "YQ=="}', "exactly one of 'body' and 'body_base64'"),
+        ('{"body_base64": "!"}', "line 1: "),
+        ('{"body": "a", "keys": ["two words"]}', "a key is not empty and has no space"),
+    ],
+)
+def test_put_bad_lines(running: Store, line: str, text: str) -> None:
+    """A bad line is named by its number, and the exit code is 2."""
+    result = running.run("put", "bad", "--file", "-", standard_input=line)
+    assert result.code == 2
+    assert result.errors.startswith("error: BAD_")
+    assert text in result.errors
+    assert len(result.errors.splitlines()) == 1
+
+
+def test_one_refused_message(running: Store) -> None:
+    """A message that the store refuses fails alone; the others are stored, and the exit code is 5."""
+    result = running.run("put", "mixed", "good", "x" * 100, "good", "--queue", "0", "--property", "a=b", "--json")
+    assert result.code == 0
+    rows = "\n".join(json.dumps({"body": "b", "queue_id": queue_id}) for queue_id in (0, 99, 1))
+    result = running.run("put", "mixed", "--file", "-", "--json", standard_input=rows)
+    assert result.code == 5
+    assert [row.get("error", "stored") for row in result.rows] == ["stored", "QUEUE_OUT_OF_RANGE", "stored"]
+    assert "1 of 3 messages were not stored" in result.errors
+
+
+def test_tail_follows(running: Store) -> None:
+    """`tail -f` prints what comes later, until it is interrupted."""
+    running.json("put", "live", "before")
+    until_indexed(running, "live", 1)
+    extra = {f"REPUT_CLIENT_{name.upper()}_TARGET": target for name, target in running.targets.items()}
+    command = [*REPUT, "tail", "live", "-f", "--raw"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(extra)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "before\n"
+        running.json("put", "live", "after")
+        assert process.stdout.readline() == "after\n"
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
+def test_topics(running: Store) -> None:
+    """Topics are made, shown, listed, changed and forgotten."""
+    (made,) = running.json("topics", "create", "made", "--read-queues", "3", "--write-queues", "2")
+    assert (made["read_queue_count"], made["write_queue_count"], made["is_writable"]) == (3, 2, True)
+    assert running.run("topics", "create", "made").code == 5
+    (changed,) = running.json("topics", "update", "made", "--not-writable")
+    assert (changed["write_queue_count"], changed["is_writable"]) == (2, False)
+    refused = running.run("put", "made", "x")
+    assert (refused.code, "TOPIC_FORBIDDEN" in refused.errors) == (5, True)
+    assert changed in running.json("topics", "list")
+    assert "made" in running.run("topics", "list").output
+    assert running.json("topics", "delete", "made") == [{"deleted": "made"}]
+    assert running.run("topics", "get", "made").code == 3
+    assert any(topic["is_system"] for topic in running.json("topics", "list", "--system"))
+
+
+def test_groups(running: Store) -> None:
+    """Groups are committed, listed with their lag, and moved."""
+    running.run("put", "grouped", "--queue", "0", standard_input="a\nb\nc\n")
+    until_indexed(running, "grouped", 3)
+    running.json("groups", "commit", "readers", "grouped", "--queue", "0", "--offset", "1")
+    (row,) = running.json("groups", "list", "--group", "readers")
+    assert (row["topic"], row["queue_id"], row["queue_offset"], row["lag"]) == ("grouped", 0, 1, 2)
+    moved = running.json("groups", "reset", "readers", "grouped", "--to", "latest")
+    assert next(row["queue_offset"] for row in moved if row["queue_id"] == 0) == 3
+    assert running.run("groups", "reset", "readers", "grouped", "--to", "soon").code == 2
+
+
+def test_states(running: Store) -> None:
+    """Status, segments, health and the Janitor answer in both forms."""
+    (status,) = running.json("status")
+    assert set(status) == {"commitlog", "indexer", "janitor"}
+    assert status["commitlog"]["segment_size_bytes"] == SEGMENT_SIZE_BYTES
+    assert status["indexer"]["state"] in ("LIVE", "CATCHING_UP")
+    assert "was clean stop" in running.run("status").output
+    assert running.json("segments")[-1]["is_active"] is True
+    assert {row["health"] for row in running.json("health")} == {"SERVING"}
+    assert running.json("janitor", "policy")[0]["retention_hours"] == 72
+    (run_,) = running.json("janitor", "run", "--dry-run")
+    assert (run_["is_dry_run"], run_["decisions"][-1]["reason"]) == (True, "ACTIVE")
+    assert running.json("janitor", "status")[0]["deleted_segment_count"] == 0
+    assert running.json("janitor", "history") == []
+
+
+def test_inspect(running: Store, tmp_path: Path) -> None:
+    """A segment is printed record by record; a flipped byte is named by record and field, exit code 6."""
+    running.json("put", "inspected", "body")
+    segment = next(iter(sorted((running.data_dir / "commitlog").iterdir())))
+    result = running.run("inspect", str(segment), "--limit", "1", "--json")
+    assert (result.code, result.rows[0]["item"]["number"], result.rows[-1]["summary"]["kind"]) == (0, 0, "segment")
+    damaged = tmp_path / "commitlog" / segment.name
+    damaged.parent.mkdir()
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1
+    damaged.write_bytes(data)
+    result = running.run("inspect", str(damaged), "--check")
+    assert result.code == 6
+    assert "record 0" in result.output
+    (tmp_path / "unknown").write_bytes(b"?")
+    assert running.run("inspect", str(tmp_path / "unknown")).code == 2
+    assert running.run("inspect", str(tmp_path / "missing")).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("query", "key", "orders", "missing"), 3, "error: NO_MESSAGES: "),
+        (("query", "time", "orders", "--end", "1"), 3, "error: NO_MESSAGES: "),
+        (("query", "id", "0" * 32), 3, "error: MESSAGE_NOT_FOUND: "),
+        (("query", "id", "nonsense"), 5, "error: BAD_ARGUMENT: "),
+        (("pull", "missing"), 3, "error: NO_MESSAGES: "),
+        (("topics", "get", "missing"), 3, "error: TOPIC_NOT_FOUND: "),
+        (("topics", "create", "../x"), 5, "error: BAD_TOPIC_NAME: "),
+        (("put", "../x", "y"), 5, "BAD_TOPIC_NAME"),
+        (("query", "time", "orders", "--start", "soon"), 2, "ISO 8601"),
+        (("put", "t", "x", "--property", "a"), 2, "NAME=VALUE"),
+        (("nonsense",), 2, "nonsense"),
+        (("serve", "commitlog", "--nonsense"), 2, "nonsense"),
+        (("config", "show", "janitor", "--config", "/missing.toml"), 2, "error: CONFIG: /missing.toml"),
+    ],
+)
+def test_failures(running: Store, arguments: tuple[str, ...], code: int, text: str) -> None:
+    """Each way to fail has its exit code and a line on standard error, and never a traceback."""
+    result = running.run(*arguments)
+    assert (result.code, result.output) == (code, "")
+    assert text in result.errors
+    assert "Traceback" not in result.errors
+
+
+def test_nobody_there() -> None:
+    """Without a store every command ends soon with exit code 4."""
+    away = {f"REPUT_CLIENT_{name}_TARGET": "127.0.0.1:1" for name in ("COMMITLOG", "INDEXER", "JANITOR")}
+    for arguments in (("topics", "list"), ("put", "t", "x"), ("pull", "t"), ("status",), ("health",)):
+        result = run(*arguments, extra=away)
+        assert result.code == 4, (arguments, result)
+        assert result.errors.splitlines()[-1].startswith("error: ")
+
+
+def test_config_show(tmp_path: Path) -> None:
+    """Effective settings come with their sources: default, file, environment."""
+    (tmp_path / "reput.toml").write_text("[janitor]\nretention_hours = 5\n")
+    extra = {"REPUT_JANITOR_DELETE_WHEN": "05;06"}
+    result = run("config", "show", "janitor", "--config", str(tmp_path / "reput.toml"), "--json", extra=extra)
+    settings = {row["setting"]: (row["value"], row["source"]) for row in result.rows}
+    assert settings["retention_hours"][0] == "5"
+    assert settings["retention_hours"][1].endswith("reput.toml: [janitor] retention_hours")
+    assert settings["delete_when"] == ("05;06", "environment REPUT_JANITOR_DELETE_WHEN")
+    assert settings["port"] == ("7103", "default")
+
+
+def test_output_that_nobody_reads(running: Store) -> None:
+    """A reader that leaves early, as `head` does, is no failure."""
+    command = f"{' '.join(REPUT)} pull lines --count 2500 --json | head -1"
+    extra = {f"REPUT_CLIENT_{name.upper()}_TARGET": target for name, target in running.targets.items()}
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, env=environment(extra), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert os.linesep in done.stdout

@@ -139,8 +139,9 @@ class Flusher:
             if not future.done():
                 future.set_result(None)
 
-    def _seal(self, error: Exception) -> None:
-        _log.error("the store is sealed: %s", error)
+    def _seal(self, cause: Exception) -> None:
+        error = cause if isinstance(cause, SyncFailed) else self._sync_failed(cause)
+        _log.error("%s", error)
         self._is_sealed = True
         waiters, self._waiters = self._waiters, deque()
         for _, future in waiters:
@@ -148,3 +149,9 @@ class Flusher:
                 future.set_exception(StoreSealed())
                 future.exception()  # whoever gave up waiting does not ask for it
         self._on_sealed(error)
+
+    def _sync_failed(self, cause: Exception) -> SyncFailed:
+        """What could not even begin, such as mapping a file, has failed as well."""
+        error = SyncFailed(path=self._chain.directory, position=self.flushed_physical_offset, reason=str(cause))
+        error.__cause__ = cause
+        return error

@@ -29,6 +29,7 @@ from tests.unit.services.commitlog.support import make_config
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 STATUS_KEY = "grpc-status-details-bin"
+END_TIMEOUT_S = 25
 
 
 class Client:
@@ -121,8 +122,10 @@ class Process:
                 return self
 
     async def wait_ended(self) -> int:
-        """Read its log to the end; the exit code."""
+        """Read its log to the end; the exit code. One that does not end is killed, and its code tells."""
+        watchdog = asyncio.get_running_loop().call_later(END_TIMEOUT_S, self.child.kill)
         _, rest = await self.child.communicate()
+        watchdog.cancel()
         self.lines += rest.decode().splitlines(keepends=True)
         assert self.child.returncode is not None
         return self.child.returncode

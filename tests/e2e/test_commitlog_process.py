@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CommitLog as a process on a real disk: stops, kills, failing disks, and starts that can't be."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+
+from libs.formats.store_checkpoint import FILE_SIZE_BYTES
+from tests.unit.services.commitlog.served import Client, Process, Refusal, process
+from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--segment-size-bytes", str(SEGMENT_SIZE))
+LAZY = (*SMALL, "--flush-interval-ms", "3600000", "--snapshot-interval-ms", "3600000")
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A directory that only root may write."""
+    tmp_path.chmod(0o500)
+    yield tmp_path
+    tmp_path.chmod(0o700)
+
+
+def batch(*bodies: bytes, durability: int = 0) -> append_pb.AppendRequest:
+    """A request of plain messages."""
+    return append_pb.AppendRequest(messages=[message(body) for body in bodies], durability=durability)
+
+
+async def stored(client: Client) -> list[bytes]:
+    """The bodies of all records."""
+    call = client.log.StreamRecords(log_pb.StreamRecordsRequest())
+    return [found.body for response in [step async for step in call] for found in response.messages]
+
+
+def flip(path: Path, position: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path, start: int, kept: int) -> bytes:
+    """Zero a record but for its first bytes, and return what is left of it."""
+    data = bytearray(path.read_bytes())
+    data[start + kept :] = bytes(len(data) - start - kept)
+    path.write_bytes(data)
+    return bytes(data[start:]).rstrip(b"\0")
+
+
+def content(path: str) -> bytes:
+    """The bytes of a file."""
+    return Path(path).read_bytes()
+
+
+async def status(client: Client) -> log_pb.GetStatusResponse:
+    """The state of the log."""
+    return await client.log.GetStatus(log_pb.GetStatusRequest())
+
+
+async def test_clean_stop(tmp_path: Path) -> None:
+    """SIGTERM ends it with 0 and a store that says so; everything is there at the next start."""
+    async with process(tmp_path, *SMALL) as child:
+        async with child.client() as client:
+            for index in range(150):
+                await client.append.Append(batch(b"%04d" % index + bytes(1000)))
+        assert (tmp_path / "abort").read_text() == str(child.child.pid)
+        assert await child.end(signal.SIGTERM) == 0
+    assert not (tmp_path / "abort").exists()
+    assert (tmp_path / "checkpoint").stat().st_size == FILE_SIZE_BYTES
+    async with process(tmp_path, *SMALL) as child, child.client() as client:
+        assert (await status(client)).recovery.was_clean_stop
+        assert [body[:4] for body in await stored(client)] == [b"%04d" % index for index in range(150)]
+        assert list((await client.append.Append(batch(b"x"))).result.queue_offsets) == [150]
+
+
+async def test_kill_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    """After SIGKILL every message whose outcome was MEMORY is there, in order, and none is there twice."""
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        call = client.append.AppendStream()
+        acknowledged = 0
+
+        async def send() -> None:
+            number = 0
+            while True:
+                requests = [b"%08d" % (number + index) for index in range(20)]
+                await call.write(append_pb.AppendStreamRequest(messages=[message(body) for body in requests]))
+                number += 20
+
+        async def count() -> None:
+            nonlocal acknowledged
+            while (response := await call.read()) is not grpc.aio.EOF:
+                for outcome in response.outcomes:
+                    acknowledged += len(outcome.result.physical_offsets)
+                if acknowledged > 3_000:
+                    child.child.send_signal(signal.SIGKILL)
+
+        await asyncio.gather(send(), count(), return_exceptions=True)
+        assert await child.wait_ended() == -signal.SIGKILL
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        found = await stored(client)
+        assert len(found) >= acknowledged > 3_000
+        assert found == [b"%08d" % index for index in range(len(found))]
+        assert not (await status(client)).recovery.was_clean_stop
+        assert (await status(client)).epoch == 2
+        result = (await client.append.Append(batch(b"x"))).result
+        assert list(result.queue_offsets) == [len(found)]
+
+
+async def test_torn_tail(tmp_path: Path) -> None:
+    """A record that was cut short by a kill goes, with a copy; the rest stays."""
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        for index in range(5):
+            result = (await client.append.Append(batch(b"%d" % index + bytes(500)))).result
+        await child.end(signal.SIGKILL)
+    segment = tmp_path / "commitlog" / f"{0:020d}"
+    torn = cut(segment, result.start_physical_offset, 300)
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        recovery = (await status(client)).recovery
+        assert (recovery.scan_end, recovery.truncated_bytes) == ("torn tail", len(torn))
+        assert content(recovery.truncated_copy_path) == torn
+        assert [body[:1] for body in await stored(client)] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "append.before_write=kill@5",
+        "append.after_write=kill@5",
+        "segment.before_sync=kill@3",
+        "segment.after_sync=kill@3",
+        "write_atomic.before_rename=kill@4",
+        "write_atomic.after_rename=kill@6",
+        "create.before_rename=kill@2",
+        "create.after_rename=kill@2",
+    ],
+)
+async def test_kill_where_durability_changes_hands(tmp_path: Path, failpoint: str) -> None:
+    """Wherever it dies, what was acknowledged is there afterwards, and what was not is whole or absent."""
+    acknowledged = 0
+    async with process(tmp_path, *SMALL, failpoints=failpoint) as child, child.client() as client:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            for index in range(300):
+                await client.append.Append(batch(b"%04d" % index + bytes(1000), durability=1 + index % 2))
+                acknowledged += 1
+        assert await child.wait_ended() == -signal.SIGKILL
+    async with process(tmp_path, *SMALL) as child, child.client() as client:
+        found = [body[:4] for body in await stored(client)]
+        assert acknowledged <= len(found) <= acknowledged + 1
+        assert found == [b"%04d" % index for index in range(len(found))]
+        assert list((await client.append.Append(batch(b"x"))).result.queue_offsets) == [len(found)]
+
+
+async def test_failed_sync_seals_the_store_and_ends_the_process(tmp_path: Path) -> None:
+    """The append that waits for the sync is told STORE_SEALED, the exit code is 3, and what was synced stays."""
+    async with process(tmp_path, *LAZY, failpoints="segment.before_sync=raise@3") as child, child.client() as client:
+        kept = [b"0", b"1"]
+        for body in kept:
+            await client.append.Append(batch(body, durability=2))
+        with pytest.raises(grpc.aio.AioRpcError) as sealed:
+            await client.append.Append(batch(b"2", durability=2))
+        assert sealed.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert Refusal(sealed.value).reason == "STORE_SEALED"
+        assert await child.wait_ended() == 3
+        assert child.lines[-1].startswith("reput commitlog: ")
+    assert (tmp_path / "abort").exists()
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        assert (await stored(client))[: len(kept)] == kept
+
+
+async def refused(data_dir: Path, *flags: str) -> tuple[int, str]:
+    """Start a process that can't start: exit code and the line that it leaves."""
+    child = await Process.start(data_dir, *flags)
+    code = await child.wait_ended()
+    plain = [line for line in child.lines if not line.startswith("{")]
+    assert len(plain) == 1, child.lines
+    return code, plain[0]
+
+
+async def test_starts_that_cannot_be(tmp_path: Path) -> None:
+    """Each gives one line that says what is wrong, a non-zero exit code, and leaves the store as it was."""
+    store = tmp_path / "store"
+    segment = store / "commitlog" / f"{0:020d}"
+    async with process(store, *SMALL) as child:
+        async with child.client() as client:
+            await client.append.Append(batch(b"x"))
+        code, line = await refused(store, *SMALL)
+        assert (code, "another process uses this directory" in line) == (5, True)
+        code, line = await refused(tmp_path / "other", *SMALL, "--port", str(child.port))
+        assert (code, f"127.0.0.1:{child.port} is in use" in line) == (4, True)
+        await child.end(signal.SIGTERM)
+    code, line = await refused(store)
+    assert (code, "configured segment size is 1073741824 bytes" in line) == (1, True)
+    code, line = await refused(store, "--segment-size-bytes", "5")
+    assert (code, "segment_size_bytes" in line) == (2, True)
+    code, line = await refused(segment / "store", *SMALL)
+    assert (code, "Not a directory" in line) == (1, True)
+    flip(segment, 88)
+    code, line = await refused(store, *SMALL)
+    assert (code, "damaged at byte 0" in line) == (1, True)
+    assert not (store / "abort").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every directory")
+async def test_read_only_directory(read_only: Path) -> None:
+    """A directory that can't be written gives one line."""
+    code, line = await refused(read_only / "store", *SMALL)
+    assert (code, "Permission denied" in line) == (1, True)
+
+
+async def test_directory_that_nobody_may_write(tmp_path: Path) -> None:
+    """A file system that takes no files gives one line, also for root."""
+    del tmp_path
+    code, line = await refused(Path("/proc/reput-store"), *SMALL)
+    assert (code, "/proc/reput-store" in line) == (1, True)
+
+
+async def test_port_is_free_again_after_a_kill(tmp_path: Path) -> None:
+    """A restart on the same port needs no waiting."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    for _ in range(2):
+        async with process(tmp_path, *SMALL, "--port", port) as child, child.client() as client:
+            await client.append.Append(batch(b"x"))
+            await child.end(signal.SIGKILL)

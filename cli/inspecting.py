@@ -8,15 +8,17 @@ from typing import Annotated
 import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.inspect import KINDS, inspect_file
 from cli.inspection import Finding, Item, UnknownKind
-from cli.output import JsonOption, print_json, progress
+from cli.output import JsonOption, print_json, progress, write
 
 
 def inspect(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file of the store.")],
     kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help=f"One of {', '.join(KINDS)}. [default: by name and content]")
+        str | None,
+        typer.Option(
+            metavar="KIND", help="segment, consume_queue, index_file, checkpoint, … [default: by name and content]"
+        ),
     ] = None,
     start: Annotated[int, typer.Option(min=0, help="First item to show.")] = 0,
     limit: Annotated[int | None, typer.Option(min=0, help="Most items to show. [default: all]")] = None,
@@ -24,6 +26,8 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Print a store file and all that is wrong in it. Exit code 6 if anything is. Nothing is changed."""
+    from cli.inspect import inspect_file  # brings numpy along, which other commands need not wait for
+
     try:
         with progress("inspect", file.stat().st_size) as advance:
             last = 0
@@ -47,7 +51,7 @@ def inspect(
     if as_json:
         print_json({"summary": summary})
     else:
-        typer.echo(f"{file}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in summary.items()))
+        write(f"{file}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in summary.items()) + "\n")
     if not inspection.is_sound:
         raise CommandFailed("DAMAGED", f"{inspection.finding_count} findings in {file}", code=ExitCode.DAMAGED)
 
@@ -59,4 +63,4 @@ def _print_step(step: Item | Finding, *, as_json: bool) -> None:
         typer.secho(f"WRONG at byte {step.position}: {step.item}, {step.field}: {step.message}", fg="red")
     else:
         fields = " ".join(f"{name}={value!r}" for name, value in step.fields.items())
-        typer.echo(f"{step.kind} {step.number} at {step.position}: {fields}")
+        write(f"{step.kind} {step.number} at {step.position}: {fields}\n")

@@ -2,7 +2,6 @@
 """`reput`: the command tree and its one way to fail: a line on standard error and an exit code."""
 
 import importlib.metadata
-import os
 import platform
 import sys
 
@@ -13,7 +12,7 @@ from reput_client import ReputError
 from cli import inspecting, operating, putting, reading, serving, topics, up
 from cli.connection import connection_options
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
-from cli.output import JsonOption, error_line, print_fields
+from cli.output import JsonOption, error_line, forget_output, print_fields
 from libs.runtime.errors import StartError
 
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
@@ -54,7 +53,10 @@ def version(as_json: JsonOption = False) -> None:
 def main() -> int:
     """Run a command; never ends with a traceback for an error of the world."""
     try:
-        app(prog_name="reput")
+        try:
+            app(prog_name="reput")
+        finally:
+            sys.stdout.flush()
     except ReputError as error:
         error_line(error)
         return code_of(error)
@@ -64,8 +66,8 @@ def main() -> int:
     except StartError as error:
         error_line(f"CONFIG: {error}")
         return ExitCode.USAGE
-    except BrokenPipeError:  # whoever read our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        forget_output()
         return ExitCode.OK
     except (OSError, UnicodeDecodeError) as error:
         error_line(f"{type(error).__name__}: {error}")

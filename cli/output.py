@@ -6,6 +6,7 @@ With --json a list is one JSON object per line and a single thing is one object,
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,9 +26,28 @@ PROGRESS_DELAY_S = 1.0
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+def write(data: str | bytes) -> None:
+    """Write to standard output; ends the command if whoever reads it has gone, as `head` does."""
+    try:
+        if isinstance(data, bytes):
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        else:
+            sys.stdout.write(data)
+    except BrokenPipeError:
+        forget_output()
+        raise typer.Exit from None
+
+
+def forget_output() -> None:
+    """Send what is still buffered for standard output nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_json(value: object) -> None:
     """One JSON value on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
 def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
@@ -52,7 +72,7 @@ def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
     lines = dict(_flat("", fields))
     width = max(map(len, lines), default=0)
     for name, value in lines.items():
-        sys.stdout.write(f"{name.replace('_', ' '):<{width}}  {_cell(value)}\n")
+        write(f"{name.replace('_', ' '):<{width}}  {_cell(value)}\n")
 
 
 def console() -> Console:
@@ -126,9 +146,7 @@ def body_text(body: bytes) -> str | None:
 def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None:
     """A message: JSON, only its body as it is, or a line about it and its body (hexadecimal if it is not text)."""
     if raw:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(message.body + b"\n")
-        sys.stdout.buffer.flush()
+        write(message.body + b"\n")
     elif as_json:
         print_json(message_fields(message))
     else:
@@ -138,7 +156,7 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
         about = ", ".join([place, time_text(message.store_time_ms), *notes, message.offset_message_id])
         text = body_text(message.body)
         body = _printable(text) if text is not None else f"0x{message.body.hex()}"
-        sys.stdout.write(f"{about}\n  {body}\n")
+        write(f"{about}\n  {body}\n")
 
 
 @contextmanager

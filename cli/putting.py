@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from reput_client import Durability, NewMessage, Producer, ProducerOptions, ReputError, SendResult
+from reput_client import Durability, NewMessage, Producer, ProducerOptions, ReputError, RetryPolicy, SendResult
 
 from cli.connection import client_of
 from cli.exit_codes import CommandFailed, ExitCode, code_of
-from cli.output import JsonOption, error_line, print_fields, print_json, progress
+from cli.output import JsonOption, error_line, print_fields, print_json, progress, write
 
 CHUNK_MESSAGE_COUNT = 1000
 CHUNKS_MAX = 8
 """Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
+RETRIES = 6
+"""A store that restarts within about three seconds is waited for."""
 SHOWN_FAILURES_MAX = 10
 FILE_FIELDS = {
     "topic": str,
@@ -86,7 +88,7 @@ def put(
     else:
         texts = bodies or (line.rstrip("\r\n") for line in sys.stdin)
         messages = (NewMessage(**{**defaults, "body": text.encode()}) for text in texts)
-    options = ProducerOptions(durability=Durability[durability.name])
+    options = ProducerOptions(durability=Durability[durability.name], retry=RetryPolicy(retries=RETRIES))
     total = len(bodies) if bodies else None
     with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:
         tally = _Tally(as_json=as_json)
@@ -140,8 +142,8 @@ class _Tally:
         """Print the sum. Raises CommandFailed if a message was not stored."""
         if not self._as_json and self._stored_count == 1 and self._last is not None and not self._failed_count:
             print_fields(_result_fields(self._last), as_json=False)
-        elif not self._as_json:
-            sys.stdout.write(f"{self._stored_count} messages stored in {topic}\n")
+        elif not self._as_json and (self._stored_count or not self._failed_count):
+            write(f"{self._stored_count} messages stored in {topic}\n")
         if self._first_error is not None:
             text = f"{self._failed_count} of {self._stored_count + self._failed_count} messages were not stored"
             raise CommandFailed("NOT_STORED", text, code=code_of(self._first_error))

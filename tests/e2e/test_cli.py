@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run, store
+from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run_here, store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -130,7 +130,7 @@ def test_tail_follows(running: Store) -> None:
     """`tail -f` prints what comes later, until it is interrupted."""
     running.json("put", "live", "before")
     until_indexed(running, "live", 1)
-    extra = {f"REPUT_CLIENT_{name.upper()}_TARGET": target for name, target in running.targets.items()}
+    extra = running.client_environment()
     command = [*REPUT, "tail", "live", "-f", "--raw"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(extra)) as process:
         assert process.stdout is not None
@@ -234,7 +234,7 @@ def test_nobody_there() -> None:
     """Without a store every command ends soon with exit code 4."""
     away = {f"REPUT_CLIENT_{name}_TARGET": "127.0.0.1:1" for name in ("COMMITLOG", "INDEXER", "JANITOR")}
     for arguments in (("topics", "list"), ("put", "t", "x"), ("pull", "t"), ("status",), ("health",)):
-        result = run(*arguments, extra=away)
+        result = run_here(*arguments, extra=away)
         assert result.code == 4, (arguments, result)
         assert result.errors.splitlines()[-1].startswith("error: ")
 
@@ -243,7 +243,7 @@ def test_config_show(tmp_path: Path) -> None:
     """Effective settings come with their sources: default, file, environment."""
     (tmp_path / "reput.toml").write_text("[janitor]\nretention_hours = 5\n")
     extra = {"REPUT_JANITOR_DELETE_WHEN": "05;06"}
-    result = run("config", "show", "janitor", "--config", str(tmp_path / "reput.toml"), "--json", extra=extra)
+    result = run_here("config", "show", "janitor", "--config", str(tmp_path / "reput.toml"), "--json", extra=extra)
     settings = {row["setting"]: (row["value"], row["source"]) for row in result.rows}
     assert settings["retention_hours"][0] == "5"
     assert settings["retention_hours"][1].endswith("reput.toml: [janitor] retention_hours")
@@ -254,7 +254,7 @@ def test_config_show(tmp_path: Path) -> None:
 def test_output_that_nobody_reads(running: Store) -> None:
     """A reader that leaves early, as `head` does, is no failure."""
     command = f"{' '.join(REPUT)} pull lines --count 2500 --json | head -1"
-    extra = {f"REPUT_CLIENT_{name.upper()}_TARGET": target for name, target in running.targets.items()}
+    extra = running.client_environment()
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, env=environment(extra), check=False
     )

@@ -25,7 +25,7 @@ def fill(running: Store, count: int) -> None:
 
 
 def test_retention(tmp_path: Path) -> None:
-    """A dry run tells what the run then does; old messages are gone everywhere, new ones are found; a restart agrees."""
+    """A dry run tells what a run does; old messages are gone everywhere, new ones are found, also after a restart."""
     with store(tmp_path, extra=EXPIRE_AT_ONCE) as running:
         fill(running, 1200)
         before = running.json("segments")

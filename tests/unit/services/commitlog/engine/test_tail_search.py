@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies behind the end of a scan."""
+
+import pytest
+
+from services.commitlog.engine import tail_search
+from services.commitlog.engine.tail_search import content_end, find_record, first_store_time_ms
+from tests.support.records import STORE_TIME_MS, encoded
+
+WINDOW = 256
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that a record does not fit into, so that every border is met."""
+    monkeypatch.setattr(tail_search, "WINDOW_BYTES", WINDOW)
+
+
+@pytest.mark.parametrize("last", [None, 0, 1, WINDOW - 1, WINDOW, 3 * WINDOW - 1, 1000])
+@pytest.mark.parametrize("start", [0, 1, 700])
+def test_content_end(last: int | None, start: int) -> None:
+    """The end is behind the last byte that is not zero, or the start if there is none."""
+    buffer = bytearray(1001)
+    if last is not None:
+        buffer[last] = 1
+    expected = start if last is None or last < start else last + 1
+    assert content_end(memoryview(buffer), start) == expected
+
+
+@pytest.mark.parametrize("position", range(2 * WINDOW - 8, 2 * WINDOW + 4))
+def test_a_record_is_found_wherever_it_begins(position: int) -> None:
+    """Also when its magic lies across the border of two windows."""
+    record = encoded(7_000 + position)
+    buffer = memoryview(bytearray(position) + record + bytes(50))
+    found = find_record(buffer, 3, len(buffer), base_physical_offset=7_000, store_time_ms_min=0)
+    assert found == position
+
+
+@pytest.mark.parametrize(
+    ("base", "flip", "time_min"),
+    [
+        pytest.param(1, None, 0, id="of another place"),
+        pytest.param(0, 100, 0, id="damaged"),
+        pytest.param(0, None, STORE_TIME_MS + 1, id="older than the log"),
+    ],
+)
+def test_what_is_no_record_of_this_log(base: int, flip: int | None, time_min: int) -> None:
+    """A record counts only if it is whole, belongs to the place, and is not left over."""
+    record = bytearray(encoded(600, crc_property=True))
+    if flip is not None:
+        record[flip] ^= 1
+    buffer = memoryview(bytearray(600) + record)
+    assert find_record(buffer, 0, len(buffer), base_physical_offset=base, store_time_ms_min=time_min) is None
+
+
+def test_a_record_before_the_start_does_not_count() -> None:
+    """Only what follows the place where the scan stopped is evidence."""
+    buffer = memoryview(encoded(0) + bytes(300))
+    assert find_record(buffer, 1, len(buffer), base_physical_offset=0, store_time_ms_min=0) is None
+
+
+def test_first_store_time() -> None:
+    """A segment's first record tells when it began; an empty or damaged one does not."""
+    assert first_store_time_ms(memoryview(encoded(5_000)), 5_000) == STORE_TIME_MS
+    assert first_store_time_ms(memoryview(encoded(5_000)), 6_000) is None
+    assert first_store_time_ms(memoryview(bytes(100)), 0) is None

@@ -50,7 +50,7 @@ class IndexerConfig:
     queue_file_size_bytes: Annotated[int, Meta(ge=UNIT_SIZE_BYTES, le=limits.INT32_MAX)] = FILE_SIZE_BYTES
     """Size of one consume queue file, a multiple of 20. Can't be changed on existing data."""
 
-    queue_mapped_file_count_max: Positive = 4_096
+    queue_mapped_file_count_max: Positive = 1_024
     """Consume queue files that are mapped at once; each takes two file descriptors."""
 
     index_slot_count: Slots = limits.INDEX_SLOT_COUNT

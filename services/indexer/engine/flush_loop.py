@@ -63,9 +63,13 @@ class FlushLoop:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError."""
+        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError.
+
+        The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
+        """
         await self._loop.stop()
         await self.flush(is_thorough=True, is_clean=True)
+        await self._report()
 
     @property
     def flushed_physical_offset(self) -> int:
@@ -102,6 +106,9 @@ class FlushLoop:
         if is_thorough:
             self._thorough_at_s = self._clock.monotonic_s()
         await self.flush(is_thorough=is_thorough)
+        await self._report()
+
+    async def _report(self) -> None:
         try:
             await self._source.report(self.report())
         except DependencyUnavailable as error:

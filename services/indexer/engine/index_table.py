@@ -56,13 +56,20 @@ class IndexTable:
         self.next_physical_offset = 0
         """End of the records that are entered, exclusive."""
 
-    def load(self, *, next_physical_offset: int, finished_file: str, is_clean: bool) -> None:
-        """Open the files on disk. After an unclean stop all files after `finished_file` are dropped.
+    def load(
+        self, *, next_physical_offset: int, replay_physical_offset: int, finished_file: str, is_clean: bool
+    ) -> None:
+        """Open the files as the last stop left them, with all records below `next_physical_offset` entered.
 
-        Raises SegmentSizeWrong.
+        After an unclean stop all files after `finished_file` are dropped, to be made again from
+        `replay_physical_offset` on; so they are if RocketMQ has worked on the same directory since a clean stop.
+        If even `finished_file` is gone everything is made again. Raises SegmentSizeWrong.
         """
         self._fs.make_directory(self._directory)
         names = [name for name in self._fs.list(self._directory) if _is_index_name(name)]
+        if finished_file and finished_file not in names:
+            finished_file, replay_physical_offset, is_clean = "", 0, False
+        self.next_physical_offset = next_physical_offset if is_clean else replay_physical_offset
         kept = [name for name in names if is_clean or name <= finished_file]
         self._last_name = max([finished_file, *kept])
         for name in reversed(names[len(kept) :]):
@@ -73,7 +80,8 @@ class IndexTable:
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
             self._files.append(self._open(name, is_finished=name <= finished_file))
-        self.next_physical_offset = next_physical_offset
+        if not self._is_as_left(replay_physical_offset):
+            self._drop_unfinished(replay_physical_offset)
 
     @property
     def file_size_bytes(self) -> int:
@@ -201,6 +209,18 @@ class IndexTable:
         """Let go of all files. Makes nothing durable."""
         for file in self._files:
             file.close()
+
+    def _is_as_left(self, replay_physical_offset: int) -> bool:
+        """Whether the unfinished files begin where they did, and nothing was entered past the end."""
+        newest = self._files[-1].header.end_physical_offset if self._files else -1
+        return self.replay_physical_offset == replay_physical_offset and newest < self.next_physical_offset
+
+    def _drop_unfinished(self, replay_physical_offset: int) -> None:
+        while self._files and not self._files[-1].is_finished:
+            file = self._files.pop()
+            file.close()
+            self._remove(file.name)
+        self.next_physical_offset = replay_physical_offset
 
     def _cursor_after(self, files: list[IndexFile], position: int, next_entry: int) -> IndexCursor | None:
         if next_entry >= FIRST_ENTRY:

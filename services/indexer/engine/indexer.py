@@ -3,7 +3,8 @@
 
 Recovery: after a clean stop everything is as the progress file says. Otherwise queues are cut to what was synced for
 certain, index files after the last finished one are dropped, and the log is asked for everything from there on; what is
-there already is recognised and not entered again. Without a progress file everything is built anew.
+there already is recognised and not entered again. Without a progress file everything is built anew. Index files that
+RocketMQ has changed since a clean stop are dropped as after an unclean one.
 Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
 """
 
@@ -138,9 +139,8 @@ class Indexer:
         progress = self._progress.load()
         self.queues.load(bound_physical_offset=progress.queue_physical_offset, is_clean=progress.is_clean)
         self.index.load(
-            next_physical_offset=progress.index_physical_offset
-            if progress.is_clean
-            else progress.index_replay_physical_offset,
+            next_physical_offset=progress.index_physical_offset,
+            replay_physical_offset=progress.index_replay_physical_offset,
             finished_file=progress.index_finished_file,
             is_clean=progress.is_clean,
         )

@@ -20,7 +20,7 @@ from services.indexer.engine.log_source import RecordSource
 from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
 from services.indexer.engine.record_reader import READ_COUNT_MAX, FoundRecords, join, select
 from services.indexer.engine.record_view import RecordView
-from services.indexer.engine.scan_plan import ScanPartition, ScanRange
+from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ranges_by_queue
 from services.indexer.engine.tag_filter import TagFilter
 from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
 
@@ -171,12 +171,12 @@ class Scanner:
 
 
 def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
-    """Whether a record lies in one of the ranges; in none at all means that there is no such bound."""
+    """Whether a record lies in one of the ranges of one topic; without ranges there is no such bound."""
+    queues = {queue_id: found for (_, queue_id), found in ranges_by_queue(ranges).items()}
 
     def is_inside(view: RecordView) -> bool:
         return not ranges or any(
-            one.queue_id == view.queue_id and one.start_queue_offset <= view.queue_offset < one.end_queue_offset
-            for one in ranges
+            one.start_queue_offset <= view.queue_offset < one.end_queue_offset for one in queues.get(view.queue_id, ())
         )
 
     return is_inside

@@ -9,8 +9,10 @@ Callers: the event loop's thread.
 
 import heapq
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 
@@ -40,6 +42,17 @@ class ScanRange:
     def row_count(self) -> int:
         """Entries in it."""
         return self.end_queue_offset - self.start_queue_offset
+
+
+Cuts: TypeAlias = dict[tuple[str, int], list[ScanRange]]
+
+
+def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
+    """Ranges by topic and queue id, each queue's in the given order."""
+    found: Cuts = {}
+    for one in ranges:
+        found.setdefault((one.topic, one.queue_id), []).append(one)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +124,18 @@ class ScanPlanner:
         """Return the partitions; none if nothing matches. Raises what RecordSource raises."""
         if scope.keys:
             return self._plan_keys(scope)
-        ranges = [found for topic in scope.topics for found in await self._resolve(topic, scope)]
+        cuts = ranges_by_queue(scope.ranges)
+        ranges = [found for topic in scope.topics for found in await self._resolve(topic, scope, cuts)]
         sized = [_Sized(found, self._record_size_bytes(found)) for found in ranges]
         return [made.partition() for made in _pack(_cut(sized, scope), scope)]
 
     def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
         keys = tuple(dict.fromkeys(scope.keys))
         step = self._partition_key_count
-        is_bounded = bool(scope.queue_ids or scope.ranges)
+        is_bounded, cuts = bool(scope.queue_ids or scope.ranges), ranges_by_queue(scope.ranges)
         partitions = []
         for topic in scope.topics:
-            ranges = tuple(self._ranges(topic, scope)) if is_bounded else ()
+            ranges = tuple(self._ranges(topic, scope, cuts)) if is_bounded else ()
             if is_bounded and not ranges:
                 continue
             partitions += [
@@ -130,7 +144,7 @@ class ScanPlanner:
             ]
         return partitions
 
-    def _ranges(self, topic: str, scope: ScanScope) -> list[ScanRange]:
+    def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
         """The asked parts of a topic's queues, cut to what is there, without empty ones."""
         found = []
         for queue_id in self._queues.queue_ids(topic):
@@ -139,18 +153,17 @@ class ScanPlanner:
             queue = self._queues.find(topic, queue_id)
             assert queue is not None
             low, high = queue.min_queue_offset, queue.max_queue_offset
-            asked = [r for r in scope.ranges if (r.topic, r.queue_id) == (topic, queue_id)]
-            for one in asked or [ScanRange(topic, queue_id, low, high)]:
+            for one in cuts.get((topic, queue_id)) or [ScanRange(topic, queue_id, low, high)]:
                 start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
                 if start < end:
                     found.append(ScanRange(topic, queue_id, start, end))
         return found
 
-    async def _resolve(self, topic: str, scope: ScanScope) -> list[ScanRange]:
+    async def _resolve(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
         """The asked ranges of a topic, cut to the time bounds."""
         bounds: dict[int, tuple[int, int]] = {}
         resolved = []
-        for one in self._ranges(topic, scope):
+        for one in self._ranges(topic, scope, cuts):
             if one.queue_id not in bounds:
                 queue = self._queues.find(topic, one.queue_id)
                 assert queue is not None

@@ -58,8 +58,9 @@ class ScanServicer:
                 request.partition_size_bytes_max, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX
             ),
         )
+        known = set(topics)
         for index, one in enumerate(scope.ranges):
-            if one.topic not in scope.topics:
+            if one.topic not in known:
                 raise BadArgument("is not among the topics", field=f"ranges[{index}].topic", value=one.topic)
         indexed = self._indexer.reput.indexed_physical_offset
         partitions = await self._indexer.planner.plan(scope)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogTail and LogRecords against a server that answers as a CommitLog may, or as none should."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+from reput.commitlog.v1 import log_service_pb2 as pb
+
+from libs.formats.dispatch_columns import Handshake, Heartbeat
+from libs.runtime.grpc_errors import STATUS_METADATA_KEY
+from services.indexer.engine.log_source import ProgressReport
+from services.indexer.errors import DependencyUnavailable, Inapplicable, LogEndsEarlier, NotARecord, RecordDamaged
+from services.indexer.rpc.log_tail import LogTail
+from services.indexer.rpc.record_source import LogRecords
+
+TOKEN = ("authorization", "Bearer secret")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class FakeService:
+    """A LogService whose answers a test sets. Keeps the requests and their metadata."""
+
+    def __init__(self) -> None:
+        self.steps: list[bytes] = []
+        self.hangs = False
+        self.answer: Callable[[pb.ReadRecordsRequest], pb.ReadRecordsResponse] = lambda _: pb.ReadRecordsResponse()
+        self.reason = ""
+        self.metadata: dict[str, str] = {}
+        self.requests: list[Any] = []
+        self.seen_metadata: list[dict[str, Any]] = []
+
+    async def _note(self, request: Any, context: Context) -> None:
+        self.requests.append(request)
+        self.seen_metadata.append(dict(context.invocation_metadata() or ()))
+        if self.reason:
+            status = Status(code=9, message="refused")
+            status.details.add().Pack(ErrorInfo(reason=self.reason, domain="reput", metadata=self.metadata))
+            details = ((STATUS_METADATA_KEY, status.SerializeToString()),)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "refused", details)
+
+    async def dispatch(self, request: pb.DispatchRequest, context: Context) -> AsyncIterator[bytes]:
+        await self._note(request, context)
+        for step in self.steps:
+            yield step
+        if self.hangs:
+            await asyncio.sleep(30)
+
+    async def read(self, request: pb.ReadRecordsRequest, context: Context) -> pb.ReadRecordsResponse:
+        await self._note(request, context)
+        return self.answer(request)
+
+    async def report(self, request: pb.ReportProgressRequest, context: Context) -> pb.ReportProgressResponse:
+        await self._note(request, context)
+        return pb.ReportProgressResponse()
+
+
+@contextlib.asynccontextmanager
+async def clients(service: FakeService) -> AsyncIterator[tuple[LogTail, LogRecords]]:
+    """Both clients of a server on a free port."""
+    server = grpc.aio.server()
+    handlers = {
+        "Dispatch": grpc.unary_stream_rpc_method_handler(
+            service.dispatch, request_deserializer=pb.DispatchRequest.FromString
+        ),
+        "ReadRecords": grpc.unary_unary_rpc_method_handler(
+            service.read,
+            request_deserializer=pb.ReadRecordsRequest.FromString,
+            response_serializer=pb.ReadRecordsResponse.SerializeToString,
+        ),
+        "ReportProgress": grpc.unary_unary_rpc_method_handler(
+            service.report,
+            request_deserializer=pb.ReportProgressRequest.FromString,
+            response_serializer=pb.ReportProgressResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("reput.commitlog.v1.LogService", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield (
+            LogTail(channel, record_count_max=77, timeout_s=0.3, metadata=[TOKEN]),
+            LogRecords(channel, timeout_s=0.3, metadata=[TOKEN]),
+        )
+    await server.stop(0)
+
+
+def offsets(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+async def test_the_tail_passes_steps_on() -> None:
+    """Steps come as they were sent; the request has the offset, the epoch and the token."""
+    service = FakeService()
+    handshake = pb.DispatchHandshake(
+        common_end_physical_offset=5, epoch=3, min_physical_offset=1, confirmed_physical_offset=9
+    )
+    heartbeat = pb.DispatchHeartbeat(confirmed_physical_offset=9, min_physical_offset=2)
+    service.steps = [
+        pb.DispatchResponse(handshake=handshake).SerializeToString(),
+        pb.DispatchResponse(heartbeat=heartbeat).SerializeToString(),
+    ]
+    async with clients(service) as (tail, _):
+        steps = tail.follow(5, 2)
+        found = [await anext(steps), await anext(steps)]
+        with pytest.raises(DependencyUnavailable, match="ended"):
+            await anext(steps)
+        assert found == [Handshake(5, 3, 1, 9), Heartbeat(9, 2)]
+    (request,) = service.requests
+    assert (request.start_physical_offset, request.epoch, request.record_count_max) == (5, 2, 77)
+    assert service.seen_metadata[0]["authorization"] == "Bearer secret"
+
+
+async def test_a_silent_log_is_a_lost_one() -> None:
+    """Heartbeats come every second; without them the stream is given up."""
+    service = FakeService()
+    service.hangs = True
+    async with clients(service) as (tail, _):
+        with pytest.raises(DependencyUnavailable, match="silent"):
+            await anext(tail.follow(0, 0))
+
+
+@pytest.mark.parametrize("step", [b"", b"\xff", b"\x12\x05", b"\x12\x02\x22\x00\x01"])
+async def test_a_malformed_step_is_inapplicable(step: bytes) -> None:
+    """Bytes that are no step are never guessed at."""
+    service = FakeService()
+    service.steps = [step]
+    async with clients(service) as (tail, _):
+        with pytest.raises(Inapplicable):
+            await anext(tail.follow(0, 0))
+
+
+async def test_records_come_with_positions() -> None:
+    """Records that are gone have size 0; a short answer is passed on as it is."""
+    service = FakeService()
+    service.answer = lambda _: pb.ReadRecordsResponse(
+        record_sizes_bytes=[3, 0, 2], records=b"abcde", min_physical_offset=40
+    )
+    async with clients(service) as (_, records):
+        block = await records.read(offsets(50, 10, 90, 95), np.array([3, 4, 2, 5], np.int32))
+        assert (block.records, block.positions.tolist(), block.sizes.tolist()) == (b"abcde", [0, 3, 3], [3, 0, 2])
+        assert block.min_physical_offset == 40
+        await records.read(offsets(7, 8, 9))
+    first, second = service.requests
+    assert (list(first.physical_offsets), list(first.record_sizes_bytes)) == ([50, 10, 90, 95], [3, 4, 2, 5])
+    assert (list(second.physical_offsets), list(second.record_sizes_bytes)) == ([7, 8, 9], [])
+    assert first.view == pb.RECORD_VIEW_RAW
+    assert service.seen_metadata[0]["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pb.ReadRecordsResponse(),
+        pb.ReadRecordsResponse(record_sizes_bytes=[5], records=b"abc"),
+        pb.ReadRecordsResponse(record_sizes_bytes=[-1, 4], records=b"abc"),
+        pb.ReadRecordsResponse(record_sizes_bytes=[1, 1, 1], records=b"abc"),
+    ],
+    ids=["nothing", "too few bytes", "negative", "too many records"],
+)
+async def test_answers_that_contradict_themselves_are_refused(answer: pb.ReadRecordsResponse) -> None:
+    """Sizes that do not add up would give bytes of other records."""
+    service = FakeService()
+    service.answer = lambda _: answer
+    async with clients(service) as (_, records):
+        with pytest.raises(DependencyUnavailable, match="contradicts"):
+            await records.read(offsets(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("reason", "metadata", "error"),
+    [
+        ("NOT_A_RECORD", {"value": "55"}, NotARecord),
+        ("NOT_A_RECORD", {"value": "nonsense"}, NotARecord),
+        ("RECORD_DAMAGED", {"segment": "0", "position": "5", "reason": "CRC"}, RecordDamaged),
+        ("OFFSET_BEYOND_END", {}, LogEndsEarlier),
+        ("STOPPING", {}, DependencyUnavailable),
+        ("UNAUTHENTICATED", {}, DependencyUnavailable),
+        ("SOMETHING_NEW", {}, DependencyUnavailable),
+    ],
+)
+async def test_refusals_keep_their_meaning(reason: str, metadata: dict[str, str], error: type[Exception]) -> None:
+    """What the log says of a record becomes the engine's error; everything else means that the log is not available."""
+    service = FakeService()
+    service.reason, service.metadata = reason, metadata
+    async with clients(service) as (tail, records):
+        with pytest.raises(error):
+            await records.read(offsets(1))
+        with pytest.raises(error):
+            await anext(tail.follow(0, 0))
+
+
+async def test_progress_is_reported() -> None:
+    """A report carries every number, and a refusal is an error that the flush loop knows."""
+    service = FakeService()
+    async with clients(service) as (tail, _):
+        await tail.report(ProgressReport(9, 8, 7, 6, 5))
+        service.reason = "STALE_EPOCH"
+        with pytest.raises(DependencyUnavailable):
+            await tail.report(ProgressReport(9, 8, 7, 6, 5))
+    sent = service.requests[0]
+    assert (sent.indexed_physical_offset, sent.flushed_physical_offset) == (9, 8)
+    assert (sent.queue_flushed_time_ms, sent.index_flushed_time_ms, sent.epoch) == (7, 6, 5)
+
+
+async def test_a_log_that_is_not_there() -> None:
+    """No server at all is DependencyUnavailable as well."""
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+        with pytest.raises(DependencyUnavailable):
+            await LogRecords(channel, timeout_s=2).read(offsets(1))

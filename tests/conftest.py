@@ -3,7 +3,6 @@
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -38,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest) -> Iterator[random.Random]:
+def chance(request: pytest.FixtureRequest) -> random.Random:
     """A generator whose seed is printed when the test fails; REPUT_SEED=… repeats it."""
     seed = int(os.environ.get("REPUT_SEED", random.SystemRandom().getrandbits(32)))
     print(f"{request.node.nodeid}: repeat with REPUT_SEED={seed}")
-    yield random.Random(seed)
+    return random.Random(seed)

@@ -259,7 +259,8 @@ class CommitLog:
 
     def statistics(self) -> CommitLogStatistics:
         """A snapshot; zeros before `open`. Quick, and safe from any thread."""
-        if self._store is None:
+        store = self._store
+        if store is None:
             return CommitLogStatistics(**dict.fromkeys((f.name for f in dataclasses.fields(CommitLogStatistics)), 0))
         return CommitLogStatistics(
             appended_messages_total=self.pipeline.message_count,
@@ -275,7 +276,7 @@ class CommitLog:
             indexed_physical_offset=self.progress.indexed_physical_offset,
             segment_count=len(self.chain.segments),
             topic_count=self.topics.topic_count,
-            epoch=self.epoch,
+            epoch=store.epochs.number,
             disk_total_bytes=self.disk_usage.total_bytes,
             disk_free_bytes=self.disk_usage.free_bytes,
             is_writable=int(self.gate.is_open),

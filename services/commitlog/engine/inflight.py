@@ -22,8 +22,8 @@ class InflightBudget:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, amount: int) -> None:
-        """Take at once. Raises WindowFull."""
-        if self.taken + amount > self._limit:
+        """Take at once. Raises WindowFull. An amount above the limit is let through alone."""
+        if not self._fits(amount):
             raise WindowFull(self._what, limit=self._limit)
         self.taken += amount
 

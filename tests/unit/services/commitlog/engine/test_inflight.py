@@ -20,6 +20,9 @@ def test_taking_at_once() -> None:
     with pytest.raises(RuntimeError), budget.held(3):
         raise RuntimeError
     assert budget.taken == 7
+    budget.give_back(7)
+    budget.take(11)
+    assert budget.taken == 11
 
 
 async def test_waiting_in_turn() -> None:

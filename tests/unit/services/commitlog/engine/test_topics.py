@@ -173,6 +173,7 @@ async def test_two_damaged_files_stop_the_start() -> None:
     machine.fs.write_atomic(BACKUP, b"[]")
     with pytest.raises(FormatError):
         await machine.start()
+    assert not machine.exists("abort")
 
 
 async def test_a_file_of_rocketmq() -> None:

@@ -61,6 +61,15 @@ async def test_rounds_come_by_themselves_and_are_reported() -> None:
         assert log.reports[-1].epoch == 1
 
 
+async def test_a_clean_stop_is_reported() -> None:
+    """The log's checkpoint learns of everything that an orderly stop made durable."""
+    log = filled(20)
+    async with running(log) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    assert log.reports[-1].flushed_physical_offset == log.end_physical_offset
+    assert log.reports[-1].index_flushed_time_ms == log.records[-1].store_time_ms
+
+
 async def test_finished_index_files_are_synced_soon() -> None:
     """A full index file does not wait for the thorough round."""
     log = filled(100)

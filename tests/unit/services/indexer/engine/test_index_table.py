@@ -21,10 +21,12 @@ ALL = 2**62
 
 def make_table(
     fs: MemoryFs, clock: ManualClock | None = None, *, slots: int = 8, capacity: int = 10, next_offset: int = 0,
-    finished: str = "", is_clean: bool = False,
+    replay: int = 0, finished: str = "", is_clean: bool = False,
 ) -> IndexTable:  # fmt: skip
     table = IndexTable(fs, DIRECTORY, clock or ManualClock(), slot_count=slots, entry_capacity=capacity)
-    table.load(next_physical_offset=next_offset, finished_file=finished, is_clean=is_clean)
+    table.load(
+        next_physical_offset=next_offset, replay_physical_offset=replay, finished_file=finished, is_clean=is_clean
+    )
     return table
 
 
@@ -231,7 +233,7 @@ def test_an_unclean_start_keeps_finished_files_only() -> None:
     finished, replay = table.finished_file, table.replay_physical_offset
     assert finished == unfinished[-2].name
     assert replay == log.records[18].physical_offset
-    again = make_table(fs, finished=finished, next_offset=replay)
+    again = make_table(fs, finished=finished, next_offset=log.end_physical_offset, replay=replay)
     assert again.file_count == 2
     feed(again, log, again.next_physical_offset)
     assert search(again, "K") == [made.physical_offset for made in reversed(log.records)]

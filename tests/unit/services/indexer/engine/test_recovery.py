@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is left of the indexes after a stop, a kill and a power cut, and what is built again."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.store.errors import StoreLocked
-from services.indexer.engine.progress import ProgressFile
+from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.progress import IndexProgress, ProgressFile
 from services.indexer.engine.query import KeyQuery
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running
+from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 
 PROGRESS = DATA_DIR / "reput" / "index_progress"
 
@@ -55,6 +59,79 @@ async def test_a_clean_stop_needs_no_replay() -> None:
     await assert_complete(fs, log)
     assert log.follow_starts == [end]
     assert set(derived(fs, "index")) == names
+
+
+def rocketmq_goes_on(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
+    """It enters the new records into the newest file and makes further ones."""
+    _write(fs, log, progress, is_clean=True)
+
+
+def rocketmq_crashes(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
+    """It drops the unfinished file and makes it again from a later record on."""
+    remove_index_files(fs, progress.index_finished_file)
+    _write(fs, log, msgspec.structs.replace(progress, index_replay_physical_offset=log.records[-9].physical_offset))
+
+
+def rocketmq_believes_nothing(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
+    """It drops finished files too, and makes them again from a later record on, under later names."""
+    remove_index_files(fs, min(derived(fs, "index")).removeprefix("index/"))
+    _write(fs, log, IndexProgress(index_replay_physical_offset=log.records[-9].physical_offset))
+
+
+def everything_is_removed(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
+    """Somebody removes all index files."""
+    remove_index_files(fs, "")
+
+
+def remove_index_files(fs: MemoryFs, last_kept: str) -> None:
+    for name in derived(fs, "index"):
+        if name.removeprefix("index/") > last_kept:
+            fs.remove(DATA_DIR / name)
+
+
+def _write(fs: MemoryFs, log: FakeLog, progress: IndexProgress, *, is_clean: bool = False) -> None:
+    kept = sorted(name.removeprefix("index/") for name in derived(fs, "index"))
+    clock = ManualClock()
+    clock.advance(3_600_000)
+    table = IndexTable(
+        fs, DATA_DIR / "index", clock,
+        slot_count=SMALL.index_slot_count, entry_capacity=SMALL.index_entry_capacity,
+    )  # fmt: skip
+    table.load(
+        next_physical_offset=progress.index_physical_offset,
+        replay_physical_offset=progress.index_replay_physical_offset,
+        finished_file=progress.index_finished_file if is_clean else max(kept, default=""),
+        is_clean=is_clean,
+    )
+    for batch in log.batches(table.next_physical_offset):
+        table.put(batch)
+    table.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize("new_count", [0, 3, 40])
+@pytest.mark.parametrize(
+    "change", [rocketmq_goes_on, rocketmq_crashes, rocketmq_believes_nothing, everything_is_removed]
+)
+async def test_index_files_that_rocketmq_changed_are_made_again(
+    change: Callable[[MemoryFs, FakeLog, IndexProgress], None], new_count: int, is_clean: bool
+) -> None:
+    """Whatever RocketMQ did to the index files meanwhile, every record is found by its key exactly once."""
+    log, fs = filled(50), MemoryFs()
+    if is_clean:
+        async with running(log, fs) as indexer:
+            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    else:
+        indexer = make_indexer(log, fs)
+        feed(indexer, log)
+        await indexer.flush.flush(is_thorough=True)
+        fs.crash(everything_survives)
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert progress.index_finished_file
+    filled(new_count, log)
+    change(fs, log, progress)
+    await assert_complete(fs, log)
 
 
 async def test_the_clean_mark_is_gone_while_it_runs() -> None:
@@ -152,8 +229,6 @@ def test_a_flipped_bit_in_the_progress_file_is_found() -> None:
     """No byte of the file can change unnoticed."""
     fs = MemoryFs()
     file = ProgressFile(fs, Path("/p"))
-    from services.indexer.engine.progress import IndexProgress
-
     file.save(IndexProgress(epoch=3, queue_physical_offset=77))
     good = fs.read(Path("/p"))
     assert file.load() == IndexProgress(epoch=3, queue_physical_offset=77)

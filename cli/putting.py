@@ -52,9 +52,9 @@ class DurabilityName(StrEnum):
 
 def put(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bodies: Annotated[
-        list[str] | None, typer.Argument(metavar="[BODY]...", help="Bodies. [default: one per line of standard input]")
+        list[str] | None, typer.Argument(help="Bodies. [default: one per line of standard input]")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="JSON lines, one message each; '-' is standard input.")

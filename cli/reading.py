@@ -13,7 +13,7 @@ from cli.output import JsonOption, parse_time, print_message
 
 query = typer.Typer(no_args_is_help=True, help="Find messages by key, time or id.")
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 QueueOption = Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue. [default: all]")]
 TagsOption = Annotated[str, typer.Option("--tags", help="'*', or tags separated by '||'.")]
 RawOption = Annotated[bool, typer.Option("--raw", help="Print only the bodies, as they are, each with a line end.")]
@@ -134,7 +134,7 @@ def query_time(
 @query.command("id")
 def query_id(
     context: typer.Context,
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset message id, or unique id with --topic.")],
+    message_id: Annotated[str, typer.Argument(help="Offset message id, or unique id with --topic.")],
     topic: Annotated[str, typer.Option(help="Topic, for a unique id.")] = "",
     as_json: JsonOption = False,
     raw: RawOption = False,

@@ -13,7 +13,7 @@ from cli.output import JsonOption, parse_time, print_fields, print_rows
 topics = typer.Typer(no_args_is_help=True, help="Topics: list, look, make, change, forget.")
 groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are, how far behind, move them.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 ReadQueues = Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")]
 WriteQueues = Annotated[int | None, typer.Option(min=1, help="Queues that producers write.")]
 Readable = Annotated[bool | None, typer.Option("--readable/--not-readable", help="Consumers may read.")]
@@ -34,13 +34,13 @@ def list_topics(
 
 
 @topics.command("get")
-def get_topic(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOption = False) -> None:
     """Show a topic and its queues."""
     with client_of(context) as client:
-        topic = client.topics.get(name)
+        topic = client.topics.get(topic_name)
         queues = [
             {"queue_id": queue.queue_id, "min": queue.min_queue_offset, "max": queue.max_queue_offset}
-            for queue in client.queues.list(name)
+            for queue in client.queues.list(topic_name)
         ]
     if as_json:
         print_fields({**asdict(topic), "queues": queues}, as_json=True)
@@ -53,7 +53,7 @@ def get_topic(context: typer.Context, name: NameArgument, as_json: JsonOption = 
 @topics.command("create")
 def create_topic(
     context: typer.Context,
-    name: NameArgument,
+    topic_name: NameArgument,
     read_queues: ReadQueues = None,
     write_queues: WriteQueues = None,
     readable: Readable = None,
@@ -63,7 +63,7 @@ def create_topic(
     """Make a topic."""
     with client_of(context) as client:
         topic = client.topics.create(
-            name,
+            topic_name,
             read_queue_count=read_queues,
             write_queue_count=write_queues,
             is_readable=readable,
@@ -75,7 +75,7 @@ def create_topic(
 @topics.command("update")
 def update_topic(
     context: typer.Context,
-    name: NameArgument,
+    topic_name: NameArgument,
     read_queues: ReadQueues = None,
     write_queues: WriteQueues = None,
     readable: Readable = None,
@@ -85,7 +85,7 @@ def update_topic(
     """Change a topic; what is not named stays."""
     with client_of(context) as client:
         topic = client.topics.update(
-            name,
+            topic_name,
             read_queue_count=read_queues,
             write_queue_count=write_queues,
             is_readable=readable,
@@ -95,11 +95,11 @@ def update_topic(
 
 
 @topics.command("delete")
-def delete_topic(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+def delete_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOption = False) -> None:
     """Forget a topic; its messages stay until they expire."""
     with client_of(context) as client:
-        client.topics.delete(name)
-    print_fields({"deleted": name}, as_json=as_json)
+        client.topics.delete(topic_name)
+    print_fields({"deleted": topic_name}, as_json=as_json)
 
 
 @groups.command("list")
@@ -123,29 +123,29 @@ def list_groups(
 def commit_group(
     context: typer.Context,
     group: Annotated[str, typer.Argument(help="Name of the group.")],
-    topic: NameArgument,
+    topic_name: NameArgument,
     queue: Annotated[int, typer.Option(help="Queue within the topic.")],
     offset: Annotated[int, typer.Option(help="Next queue offset to read.")],
     as_json: JsonOption = False,
 ) -> None:
     """Store the next queue offset of a group."""
     with client_of(context) as client:
-        client.groups.commit(group, [ConsumerOffset(topic, queue, offset)])
-    print_fields({"group": group, "topic": topic, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
+        client.groups.commit(group, [ConsumerOffset(topic_name, queue, offset)])
+    print_fields({"group": group, "topic": topic_name, "queue_id": queue, "queue_offset": offset}, as_json=as_json)
 
 
 @groups.command("reset")
 def reset_group(
     context: typer.Context,
     group: Annotated[str, typer.Argument(help="Name of the group.")],
-    topic: NameArgument,
+    topic_name: NameArgument,
     to: Annotated[str, typer.Option(metavar="earliest|latest|TIME", help="Where to; a time is ISO 8601 or ms.")],
     as_json: JsonOption = False,
 ) -> None:
     """Move all of a group's offsets of a topic."""
     with client_of(context) as client:
         place = to if to in ("earliest", "latest") else parse_time(to)
-        offsets = client.groups.reset(group, topic, place)  # type: ignore[arg-type]  # one of the two words, or a time
+        offsets = client.groups.reset(group, topic_name, place)  # type: ignore[arg-type]  # one of the two words, or a time
     print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
 
 

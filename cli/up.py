@@ -16,7 +16,6 @@ from cli.output import JsonOption, error_line, print_json
 from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 
 
 def up(

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/cli.md from the command tree: `python -m cli.document`.
+
+With --check it writes nothing and fails when the page is out of date.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from cli.exit_codes import MEANINGS, SERVE_MEANINGS
+from cli.main import app
+from cli.putting import FILE_FIELDS
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+WIDTH = 100
+
+INTRODUCTION = """# The command line
+
+<!-- Written by `python -m cli.document` from the command tree; do not edit. -->
+
+`reput` runs the services and talks to them.
+Options that say where the services are stand in front of the command: `reput --indexer host:7102 query key orders k1`.
+Results go to standard output, everything else to standard error.
+With `--json` a list is one JSON object per line and a single thing is one object.
+Times are ISO 8601 (local time without a zone) or milliseconds since the epoch, and are printed in UTC.
+A body that is not UTF-8 text is printed in hexadecimal, and as `body_base64` with `--json`; `--raw` prints bodies as
+they are.
+A command that fails prints one line, `error: REASON: text`; the reasons are those of [errors.md](errors.md).
+"""
+
+SERVE_NOTE = """`reput serve SERVICE` takes every setting of the service as a flag; they are in
+[configuration.md](configuration.md). `reput up` gives the exit code of the service that failed.
+"""
+
+FILE_NOTE = "Each line of `reput put --file` is a JSON object with exactly one of `body` and `body_base64`; all keys: "
+
+
+def main() -> int:
+    """Write or check the page; the exit code is 1 when a check fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail instead of writing")
+    text = page()
+    if not parser.parse_args().check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        print(f"{PAGE.name} is out of date: run python -m cli.document")
+        return 1
+    return 0
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        INTRODUCTION,
+        "## Exit codes\n",
+        _codes(MEANINGS),
+        f"`reput serve` and `reput up`:\n\n{_codes(SERVE_MEANINGS)}",
+    ]
+    parts.append(SERVE_NOTE)
+    parts.append(FILE_NOTE + ", ".join(f"`{name}`" for name in FILE_FIELDS) + ".\n")
+    for path, text in _helps(typer.main.get_command(app), "reput", None):
+        parts.append(f"## `{path}`\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def _codes(meanings: Any) -> str:
+    rows = [f"| {int(code)} | {meaning} |" for code, meaning in meanings.items()]
+    return "\n".join(["| Code | Meaning |", "|---|---|", *rows]) + "\n"
+
+
+def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """Every command's path and help, depth first, in the order of the tree."""
+    context = command.make_context(
+        path.rpartition(" ")[2], [], parent=parent, resilient_parsing=True, terminal_width=WIDTH
+    )
+    if "--help" in command.get_help_option_names(context):
+        yield path, "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _helps(child, f"{path} {name}", context)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

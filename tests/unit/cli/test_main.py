@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command tree: the page about it is up to date, and every command offers JSON."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from cli.document import PAGE, page
+from cli.main import app, main
+from cli.up import _children, _chosen
+
+WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor"}
+
+
+def commands() -> dict[str, Any]:
+    """All commands that do something, by path."""
+    found: dict[str, Any] = {}
+
+    def walk(command: Any, path: str) -> None:
+        children = getattr(command, "commands", None)
+        if children is None:
+            found[path] = command
+            return
+        for name, child in children.items():
+            walk(child, f"{path} {name}".strip())
+
+    walk(typer.main.get_command(app), "")
+    return found
+
+
+def test_page_is_up_to_date() -> None:
+    """docs/cli.md says what the commands say."""
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m cli.document"
+
+
+@pytest.mark.parametrize("path", sorted(set(commands()) - WITHOUT_JSON))
+def test_json_everywhere(path: str) -> None:
+    """Scripts can ask every command for JSON."""
+    assert any("--json" in parameter.opts for parameter in commands()[path].params)
+
+
+@pytest.mark.parametrize("path", sorted(commands()))
+def test_every_command_has_help(path: str) -> None:
+    """Every command and each of its options says what it is."""
+    command = commands()[path]
+    assert command.help
+    for parameter in command.params:
+        if parameter.name != "context":
+            assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (FileNotFoundError(2, "No such file", "x"), 1, "error: FileNotFoundError: [Errno 2] No such file: 'x'\n"),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_errors_of_the_world(
+    error: Exception, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An error of the world is one line and an exit code, and a reader that left is no error."""
+
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("cli.main.app", fail)
+    monkeypatch.setattr("cli.main.forget_output", lambda: None)
+    assert main() == code
+    assert capfd.readouterr().err == text
+
+
+def test_up_tells_services_where_the_others_are(tmp_path) -> None:
+    """Each child listens where the others look for it, over one directory."""
+    ports = _chosen({"commitlog": 0, "indexer": 0, "janitor": 7103})
+    assert ports["janitor"] == 7103
+    assert len(set(ports.values())) == 3
+    commitlog, indexer, janitor = _children(tmp_path, ports, tmp_path / "reput.toml", metrics=False)
+    for child in (commitlog, indexer, janitor):
+        flags = dict(zip(child.flags[::2], child.flags[1::2], strict=True))
+        assert child.target == f"127.0.0.1:{flags['--port']}"
+        assert (flags["--data-dir"], flags["--metrics-port"]) == (str(tmp_path), "0")
+        assert flags.get("--commitlog-target", commitlog.target) == commitlog.target
+        assert flags.get("--indexer-target", indexer.target) == indexer.target
+    assert "--indexer-target" in janitor.flags

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands print: times, bodies, tables, and which error gives which exit code."""
+
+import io
+import json
+import sys
+from datetime import UTC, datetime
+
+import grpc
+import pytest
+import typer
+from reput.common.v1 import message_pb2
+from reput_client import (
+    DataLossError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Message,
+    NotFoundError,
+    OutcomeUnknownError,
+    ReputError,
+    ResourceExhaustedError,
+    ServerError,
+    UnavailableError,
+)
+
+from cli.exit_codes import MEANINGS, SERVE_MEANINGS, ExitCode, code_of
+from cli.output import (
+    body_text,
+    error_line,
+    message_fields,
+    parse_time,
+    print_fields,
+    print_message,
+    print_rows,
+    time_text,
+)
+from libs.runtime.process import ExitCode as ServeCode
+
+
+def stored(body: bytes, **fields: object) -> Message:
+    return Message(message_pb2.StoredMessage(topic="t", queue_id=1, queue_offset=2, body=body, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("-5", -5),
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20.123456+00:00", 1_700_000_000_123),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14", round(datetime(2023, 11, 14).astimezone(UTC).timestamp() * 1000)),
+    ],
+)
+def test_parse_time(text: str, expected: int) -> None:
+    """Milliseconds, ISO 8601 with a zone, and local time without one."""
+    assert parse_time(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2023-13-01", "12:00"])
+def test_bad_times(text: str) -> None:
+    """What is no time is a usage error."""
+    with pytest.raises(typer.BadParameter):
+        parse_time(text)
+
+
+def test_time_text() -> None:
+    """Times are printed in UTC with milliseconds, before the epoch too, and read back equal."""
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    for time_ms in (0, -1, 1_700_000_000_999):
+        assert parse_time(time_text(time_ms)) == time_ms
+
+
+def test_bodies(capsys: pytest.CaptureFixture[str]) -> None:
+    """Text is shown as text without control characters, other bytes in hexadecimal, JSON loses nothing."""
+    print_message(stored("grüße\n\x1b[31m".encode(), properties={"TAGS": "A", "KEYS": "k l"}), as_json=False)
+    print_message(stored(b"\xff\x00"), as_json=False)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("t queue 1 offset 2, 1970-01-01T00:00:00.000Z, tag A, keys k l")
+    assert shown[1:3] == ["  grüße", "  \\x1b[31m"]
+    assert shown[4] == "  0xff00"
+    assert message_fields(stored(b"\xff\x00"))["body_base64"] == "/wA="
+    assert message_fields(stored("ü".encode()))["body"] == "ü"
+    assert body_text(b"\xff") is None
+
+
+def test_raw_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--raw prints the bytes of the body and a line end."""
+    output = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", output)
+    print_message(stored(b"\xff\x00"), as_json=False, raw=True)
+    assert output.buffer.getvalue() == b"\xff\x00\n"  # type: ignore[attr-defined]
+
+
+def test_rows_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables show chosen columns as they are, JSON everything; markup in values is not interpreted."""
+    rows = [{"a_b": "[bold]x[/bold]", "c": None, "d": True}, {"a_b": 1, "c": [1, 2], "d": False}]
+    print_rows(rows, ("a_b", "c"), as_json=False)
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in table] == [["a", "b", "c"], ["[bold]x[/bold]"], ["1", "1,", "2"]]
+    print_rows(rows, ("a_b",), as_json=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
+    print_fields({"is_up": True, "inner": {"x_y": 1}}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["is up      yes", "inner x y  1"]
+
+
+def test_error_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """An error is one line, whatever its text."""
+    error_line("a\nb   c")
+    assert capsys.readouterr().err == "error: a b c\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (NotFoundError, ExitCode.NOT_FOUND),
+        (UnavailableError, ExitCode.UNAVAILABLE),
+        (OutcomeUnknownError, ExitCode.UNAVAILABLE),
+        (DeadlineExceededError, ExitCode.UNAVAILABLE),
+        (InvalidArgumentError, ExitCode.REFUSED),
+        (FailedPreconditionError, ExitCode.REFUSED),
+        (ResourceExhaustedError, ExitCode.REFUSED),
+        (DataLossError, ExitCode.DAMAGED),
+        (ServerError, ExitCode.FAILED),
+    ],
+)
+def test_exit_codes(kind: type[ReputError], code: ExitCode) -> None:
+    """Scripts can tell failures apart."""
+    assert code_of(kind("text", code=grpc.StatusCode.UNKNOWN)) is code
+
+
+def test_all_codes_are_documented() -> None:
+    """Each exit code has a meaning, and those of `serve` are the process shell's."""
+    assert set(MEANINGS) == set(ExitCode)
+    assert set(SERVE_MEANINGS) == {int(code) for code in ServeCode}

@@ -4,6 +4,7 @@
 Pure. The kernel says which message and which proto field number; the names stand in reput.commitlog.v1.AppendMessage.
 """
 
+import itertools
 from collections.abc import Callable
 
 from libs.formats import properties, protobuf_wire
@@ -61,9 +62,9 @@ def field_path(columns: AppendColumns) -> str:
 
 
 def _delay_property(request: bytes, message_index: int) -> str:
-    """The property that asks for a delay, as `name=value`, of a request that the kernel has found well formed."""
-    messages = [value for number, _, value in protobuf_wire.fields(request) if number == MESSAGES_FIELD]
-    message = messages[message_index]
+    """The property that asks for a delay, as `name=value`; the kernel has found the request well formed up to here."""
+    messages = (value for number, _, value in protobuf_wire.fields(request) if number == MESSAGES_FIELD)
+    message = next(itertools.islice(messages, message_index, None))
     assert isinstance(message, memoryview)
     for number, _, value in protobuf_wire.fields(message):
         if number not in (PROPERTIES_FIELD, PROPERTY_STRING_FIELD):

@@ -239,6 +239,14 @@ LIMITS = [
         id="timer",
     ),
     pytest.param(
+        request(message(), message(properties={"a": "b", "DELAY": "1"})) + b"\x0a\x7f",
+        DelayNotSupported,
+        "messages[1].properties",
+        "DELAY=1",
+        None,
+        id="delay before bytes that are no message",
+    ),
+    pytest.param(
         request(message(born_host=message_pb2.Host(address=b"abc", port=1))),
         BadArgument,
         "messages[0].born_host",

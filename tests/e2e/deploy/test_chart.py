@@ -74,6 +74,14 @@ def test_manifests_are_what_kubernetes_knows(values: list[str]) -> None:
     assert "Invalid: 0, Errors: 0, Skipped: 0" in summary, summary
 
 
+@pytest.mark.parametrize("version", ["1.33.0", "1.35.0", "1.36.0", "1.37.0"])
+def test_manifests_are_what_other_versions_know(version: str) -> None:
+    """Nothing in the chart is too new or too old for the versions around."""
+    options = ["-strict", "-summary", "-kubernetes-version", version, "-schema-location", schema_location()]
+    summary = run(tool("kubeconform"), *options, "-", stdin=render(*SECURE, "serviceMonitor.enabled=true")).stdout
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in summary, summary
+
+
 def test_schema_check_can_fail() -> None:
     """A field that no Service has is found: the check above is not blind."""
     options = ["-strict", "-kubernetes-version", KUBERNETES_VERSION, "-schema-location", schema_location()]

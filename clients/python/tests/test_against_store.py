@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against a real store: round trips, both sides, and a CommitLog that is killed while messages are sent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import reput_client
+from reput_client import NewMessage, ProducerOptions, SendResult, aio
+
+from tests.support.reput_up import Store, environment, store
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for all tests; each uses a topic of its own."""
+    with store(tmp_path_factory.mktemp("store")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(running: Store) -> Iterator[reput_client.Client]:
+    with reput_client.connect(**running.targets) as client:
+        yield client
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_indexed(client: reput_client.Client) -> bool:
+    end_physical_offset = client.admin.commitlog_status().max_physical_offset
+    return client.admin.indexer_status().indexed_physical_offset >= end_physical_offset
+
+
+def test_round_trip(client: reput_client.Client) -> None:
+    """All that was sent comes back equal, by every way to ask, and one bad message fails alone."""
+    messages = [
+        NewMessage(
+            "round", f"body {number}".encode(), tag=f"T{number % 3}", keys=(f"k{number}", "all"), queue_id=number % 4,
+            properties={"größe": str(number)}, flag=number, born_time_ms=1_000_000 + number,
+        )
+        for number in range(3000)
+    ]  # fmt: skip
+    messages[1234].queue_id = 4444
+    with client.producer(ProducerOptions(batch_size_bytes=64 << 10)) as producer:
+        outcomes = producer.send_batch(messages).result(60)
+    refused = outcomes.pop(1234)
+    del messages[1234]
+    assert isinstance(refused, reput_client.ReputError)
+    assert refused.reason == "QUEUE_OUT_OF_RANGE"
+    wait_for(lambda: is_indexed(client))
+    found = {message.physical_offset: message for message in client.query.by_time("round", page_size=1000)}
+    assert len(found) == len(messages)
+    for sent, outcome in zip(messages, outcomes, strict=True):
+        assert isinstance(outcome, SendResult)
+        message = found[outcome.physical_offset]
+        assert (message.body, message.tag, message.keys, message.queue_id) == (
+            sent.body, sent.tag, sent.keys, sent.queue_id,
+        )  # fmt: skip
+        assert (message.properties["größe"], message.flag, message.born_time_ms) == (
+            sent.properties["größe"], sent.flag, sent.born_time_ms,
+        )  # fmt: skip
+        assert (message.queue_offset, message.unique_id) == (outcome.queue_offset, outcome.unique_id)
+        assert message.offset_message_id == outcome.offset_message_id
+    by_key = list(client.query.by_key("round", "all", page_size=500))
+    assert [message.physical_offset for message in by_key] == sorted(found, reverse=True)
+    with client.consumer("round", tags="T1") as consumer:
+        expected = sum(message.tag == "T1" for message in messages)
+        consumed = [consumer.poll(30) for _ in range(expected)]
+    assert {message.tag for message in consumed if message} == {"T1"}
+    assert len(set(consumed)) == expected
+
+
+def test_group_goes_on(client: reput_client.Client) -> None:
+    """A group's second consumer begins where the first one committed."""
+    with client.producer() as producer:
+        producer.send_batch([NewMessage("grouped", str(number).encode(), queue_id=0) for number in range(10)]).result(
+            30
+        )
+    with client.consumer("grouped", group="g") as consumer:
+        first = [consumer.poll(30) for _ in range(4)]
+        consumer.commit()
+    with client.consumer("grouped", group="g") as consumer:
+        second = [consumer.poll(30) for _ in range(6)]
+    assert [message.body for message in first + second if message] == [str(number).encode() for number in range(10)]
+    assert client.groups.get("g", "grouped", 0).queue_offset == 4
+
+
+async def test_asyncio(running: Store) -> None:
+    """The asyncio twin sends, finds and follows."""
+    async with aio.connect(**running.targets) as client:
+        producer = client.producer()
+        futures = [await producer.send("async", str(number).encode(), keys=f"k{number}") for number in range(100)]
+        results = [await future for future in futures]
+        async with client.consumer("async") as consumer:
+            bodies = {(await consumer.poll(30)).body for _ in range(100)}
+        assert bodies == {str(number).encode() for number in range(100)}
+        (found,) = [message async for message in client.query.by_key("async", "k42")]
+        assert found.physical_offset == results[42].physical_offset
+        assert await client.query.by_id(results[7].offset_message_id) == await client.query.by_id(
+            results[7].unique_id, topic="async"
+        )
+
+
+@pytest.mark.crash
+def test_a_killed_commitlog_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """The CommitLog is killed while messages are sent, and started again: every message ends up stored."""
+    command = [sys.executable, "-m", "services.commitlog", "--data-dir", str(tmp_path), "--metrics-port", "0"]
+    with reput_client.connect(commitlog="127.0.0.1:7931") as client, client.producer() as producer:
+        futures = []
+        for _ in range(3):
+            with subprocess.Popen(
+                [*command, "--port", "7931"], env=environment(), stderr=subprocess.DEVNULL
+            ) as process:
+                wait_for(lambda: _is_serving(client))
+                futures += [producer.send("killed", str(number).encode()) for number in range(2000)]
+                futures[-2000].result(60)
+                os.kill(process.pid, signal.SIGKILL)
+        with subprocess.Popen([*command, "--port", "7931"], env=environment(), stderr=subprocess.DEVNULL) as process:
+            results = [future.result(60) for future in futures]
+            end_physical_offset = client.admin.commitlog_status().max_physical_offset
+            process.terminate()
+    offsets = {result.physical_offset for result in results}
+    assert len(offsets) == 6000
+    assert max(offsets) < end_physical_offset
+
+
+@pytest.mark.parametrize(("name", "text"), [("send_and_query.py", "order 7"), ("consume.py", "order 3")])
+def test_examples(running: Store, name: str, text: str) -> None:
+    """The examples run as they are, one after the other."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        env=environment(running.client_environment()),
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert text in done.stdout
+
+
+def _is_serving(client: reput_client.Client) -> bool:
+    try:
+        client.admin.commitlog_status()
+    except reput_client.UnavailableError:
+        return False
+    return True

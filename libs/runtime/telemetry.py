@@ -175,6 +175,10 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
     return telemetry
 
 
+# local variables stay out of the log: they are long, and one of them may be a token
+_TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
+
 def set_up_logging(service: str, level: str, log_format: str) -> None:
     """Send structlog's and the standard library's records to standard error in one form."""
     is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
@@ -188,7 +192,7 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
     renderer: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
         if is_console
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,

@@ -185,3 +185,16 @@ def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None
     assert "applied" in line
     assert "record_count=3" in line
     assert not line.startswith("{")
+
+
+def test_tracebacks_show_no_local_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    """A secret in a variable of a failing function does not reach the log."""
+    set_up_logging("commitlog", "info", "json")
+    token = "sec" + "ret-token"
+    try:
+        raise ValueError(len(token))
+    except ValueError:
+        logging.getLogger("test").exception("failed")
+    line = capsys.readouterr().err
+    assert json.loads(line)["exception"][0]["exc_type"] == "ValueError"
+    assert token not in line

@@ -149,7 +149,7 @@ Global___PlanScanRequest: _TypeAlias = PlanScanRequest  # noqa: Y015
 
 @_typing.final
 class ScanPartition(_message.Message):
-    """One task's work: either ranges, or keys of one topic."""
+    """One task's work: ranges, or keys of one topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -166,7 +166,7 @@ class ScanPartition(_message.Message):
     """Bytes of the records in the ranges before the filter, estimated; 0 for keys."""
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanRange]:
-        """Ranges to read."""
+        """Ranges to read. With keys: where their messages must lie; empty means anywhere in the topic."""
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

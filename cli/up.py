@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import random
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from cli.output import JsonOption, error_line, print_json
 from cli.supervisor import Child, ChildEnded, Supervisor
 
 HOST = "127.0.0.1"
+FREE_PORTS = (20_000, 32_000)
 
 
 def up(
@@ -68,13 +70,17 @@ def _children(data_dir: Path, ports: dict[str, int], config: Path | None, *, met
 def _chosen(ports: dict[str, int]) -> dict[str, int]:
     """The ports with free ones in place of 0; all are held until all are chosen, so that no two are equal."""
     with contextlib.ExitStack() as sockets:
-        chosen = dict(ports)
-        for name, port in ports.items():
-            if port == 0:
-                probe = sockets.enter_context(socket.socket())
-                probe.bind((HOST, 0))
-                chosen[name] = probe.getsockname()[1]
-        return chosen
+        return {name: port or _hold_free_port(sockets) for name, port in ports.items()}
+
+
+def _hold_free_port(sockets: contextlib.ExitStack) -> int:
+    """A free port that no outgoing connection takes before the service does: below Linux's range for those."""
+    while True:
+        probe = sockets.enter_context(socket.socket())
+        port = random.randrange(*FREE_PORTS)  # noqa: S311 - any will do
+        with contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 async def _run(children: list[Child], data_dir: Path, *, as_json: bool) -> int:

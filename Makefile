@@ -8,10 +8,10 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure lint format gen bench clean
+.PHONY: help setup demo test test-pure test-containers lint format gen bench clean
 
 help: ## list the verbs
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
 setup: $(READY) ## check the machine, make .venv from the lock, compile the kernel
 
@@ -26,6 +26,12 @@ test: $(READY) ## all tests with the compiled kernel; TESTS='-k name' narrows th
 
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
 	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "pure and not slow" $(TESTS)
+
+test-containers: $(READY) ## image, compose and chart on a real container engine (Debian, root); starts and stops its own
+	@tests/e2e/deploy/tools.sh
+	@tests/e2e/deploy/engine.sh start
+	@tests/e2e/deploy/engine.sh run $(VENV)/python -m pytest -m "containers or not containers" tests/e2e/deploy $(TESTS); \
+		code=$$?; tests/e2e/deploy/engine.sh stop; exit $$code
 
 lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs and generated docs up to date
 	@$(VENV)/ruff check .

@@ -38,7 +38,7 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-@pytest.mark.e2e
+@pytest.mark.demo
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
     assert processes_of(keep) == []
 
 
-@pytest.mark.e2e
+@pytest.mark.demo
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
@@ -79,7 +79,7 @@ def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.
     assert processes_of(keep) == []
 
 
-@pytest.mark.e2e
+@pytest.mark.demo
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_checks_run_alone_and_find_a_difference(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import yaml
 
 from tests.e2e.deploy.commands import CHART, compose_command, run, tool
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NETWORK = "reput-e2e-chart"
 PREFIX = "reput-e2e-chart-"

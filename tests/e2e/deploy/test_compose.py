@@ -19,7 +19,7 @@ import pytest
 
 from tests.e2e.deploy.commands import compose_command, run, tool
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PROJECT = "reput-e2e"
 SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}

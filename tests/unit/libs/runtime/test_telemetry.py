@@ -173,7 +173,7 @@ def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> 
         ("failed", "error", "indexer"),
     ]
     assert lines[0]["record_count"] == 3
-    assert lines[2]["exception"][0]["exc_type"] == "KeyError"
+    assert lines[2]["exception"][0]["exc_type"] == "ValueError"
 
 
 @pytest.mark.usefixtures("_logging")
@@ -187,6 +187,7 @@ def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None
     assert not line.startswith("{")
 
 
+@pytest.mark.usefixtures("_logging")
 def test_tracebacks_show_no_local_variables(capsys: pytest.CaptureFixture[str]) -> None:
     """A secret in a variable of a failing function does not reach the log."""
     set_up_logging("commitlog", "info", "json")

@@ -56,6 +56,14 @@ class MappedFile(Protocol):
         """
         ...
 
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """The stretches [start, end) from `position` on that may hold bytes which are not zero, ascending.
+
+        Reserved blocks that nobody wrote are left out where the file system can tell, so a look at what was written
+        costs what was written. What was written and not synced counts as written; so may what was only read.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the file. Makes nothing durable. Views that were handed out stay valid. May be repeated."""
         ...

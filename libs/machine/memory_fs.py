@@ -123,6 +123,16 @@ class MemoryMappedFile:
             raise
         self._file.sync()
 
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `MappedFile.data_ranges`. Pages of zeros are holes."""
+        assert 0 <= position <= self.size_bytes
+        page_starts = range(position - position % PAGE_SIZE_BYTES, self.size_bytes, PAGE_SIZE_BYTES)
+        return [
+            (max(start, position), min(start + PAGE_SIZE_BYTES, self.size_bytes))
+            for start in page_starts
+            if any(self._file.data[start : start + PAGE_SIZE_BYTES])
+        ]
+
     def close(self) -> None:
         """See `MappedFile.close`."""
         self.buffer = memoryview(b"")
@@ -172,7 +182,11 @@ class MemoryFs:
             failpoint("create.before_rename")
             parent.names[path.name] = file
             self.sync_directory(path.parent)
-            failpoint("create.after_rename")
+            try:
+                failpoint("create.after_rename")
+            except OSError:
+                del parent.names[path.name]
+                raise
             return MemoryMappedFile(path, file, writable=True)
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:

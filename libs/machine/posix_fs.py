@@ -44,6 +44,27 @@ class PosixMappedFile:
         failpoint("file.sync")
         os.fdatasync(self._descriptor)
 
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2); pages in the cache are data.
+
+        All ranges are taken before anybody reads them: reading ahead would make data of the holes behind each.
+        """
+        assert 0 <= position <= self.size_bytes
+        ranges: list[tuple[int, int]] = []
+        end = position
+        while end < self.size_bytes:
+            try:
+                start = os.lseek(self._descriptor, end, os.SEEK_DATA)
+                end = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # no data up to the end
+                    break
+                if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # the file system does not know
+                    return [(position, self.size_bytes)]
+                raise
+            ranges.append((start, end))
+        return ranges
+
     def close(self) -> None:
         """Close the descriptor and forget the mapping."""
         if self._descriptor < 0:
@@ -83,20 +104,23 @@ class PosixFs:
         if path.parent not in self._suited_directories:
             ensure_not_copy_on_write(path.parent)
             self._suited_directories.add(path.parent)
+        if self.disk_usage(path.parent).free_bytes < size_bytes:
+            raise DiskFull(path, needed_bytes=size_bytes)  # an attempt would take what is left from everybody else
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        created = temporary
         try:
             os.posix_fallocate(descriptor, 0, size_bytes)
             os.fsync(descriptor)
             failpoint("create.before_rename")
-            temporary.rename(path)
+            created = temporary.rename(path)
             self.sync_directory(path.parent)
             failpoint("create.after_rename")
             return PosixMappedFile(path, descriptor, writable=True)
         except BaseException as error:
             os.close(descriptor)
             with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
+                created.unlink()
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull(path, needed_bytes=size_bytes) from error
             raise

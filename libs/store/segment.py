@@ -103,6 +103,10 @@ class Segment:
         self.is_touched = True
         return mapped.buffer
 
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """Where bytes may be that are not zero, from `position` on; see `MappedFile.data_ranges`."""
+        return (self._mapped or self._map()).data_ranges(position)
+
     @property
     def end_physical_offset(self) -> int:
         """Offset in the chain where the next byte will be written."""
@@ -126,14 +130,14 @@ class Segment:
     def sync(self) -> int:
         """Make all bytes that were published before the call durable; return the flushed position.
 
-        Blocks without the GIL. Raises SyncFailed when the disk refuses, and from then on for every segment of the
-        chain, because no later sync can be believed.
+        Blocks without the GIL; does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the disk
+        refuses, and from then on for every segment of the chain, because no later sync can be believed.
         """
         with self._seal.lock:
             position = self.wrote_position
             if self._seal.error is not None:
                 raise self._seal.error
-            if position > self.flushed_position:
+            if position > self.flushed_position and not self._is_closed:
                 failpoint("segment.before_sync")
                 try:
                     (self._mapped or self._map()).sync()
@@ -230,13 +234,14 @@ class Segment:
             self._mapped = None
 
     def _clear(self, position: int) -> bool:
-        """Zero all bytes from `position` on; whether any was not zero. Pages of zeros are only read, not made dirty."""
+        """Zero all bytes from `position` on; whether any was not zero. What holds zeros already is not made dirty."""
         buffer = self.buffer
         is_changed = False
-        for start in range(position, self.size_bytes, CLEAR_CHUNK_BYTES):
-            chunk = buffer[start : start + CLEAR_CHUNK_BYTES]
-            zeros = _ZEROS[: len(chunk)]
-            if bytes(chunk) != zeros:
-                chunk[:] = zeros
-                is_changed = True
+        for start, end in self.data_ranges(position):
+            for at in range(start, end, CLEAR_CHUNK_BYTES):
+                chunk = buffer[at : min(at + CLEAR_CHUNK_BYTES, end)]
+                zeros = _ZEROS[: len(chunk)]
+                if bytes(chunk) != zeros:
+                    chunk[:] = zeros
+                    is_changed = True
         return is_changed

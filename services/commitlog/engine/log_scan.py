@@ -158,7 +158,7 @@ class LogScan:
         has_content = False
         for segment in segments:
             start = position if segment is first else 0
-            content_end = tail_search.content_end(segment.buffer, start)
+            content_end = tail_search.content_end(segment, start)
             if content_end == start:
                 continue
             has_content = True

@@ -211,7 +211,7 @@ def _copy_tail(fs: Fs, data_dir: Path, chain: SegmentChain, end: int) -> tuple[i
         start = max(end - segment.base_physical_offset, 0)
         if start >= segment.size_bytes:
             continue
-        content_end = tail_search.content_end(segment.buffer, start)
+        content_end = tail_search.content_end(segment, start)
         if content_end == start:
             continue
         path = directory / file_name(segment.base_physical_offset + start)

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lies behind the place where a scan of the log stopped: nothing, rubbish, or records that were whole once.
 
-Works in windows, so that a mostly empty segment of a gigabyte costs memory bandwidth and no memory. Pure over buffers.
+Works in windows and leaves out what was never written, so that a mostly empty segment of a gigabyte costs little.
 """
 
 from libs.formats.limits import RECORD_SIZE_BYTES_MIN
 from libs.formats.record import LONG as TIME
 from libs.formats.record import MAGIC_AT, check_header
 from libs.kernel import scan_cy
+from libs.store.segment import Segment
 
 WINDOW_BYTES = 1 << 20
 _ZEROS = bytes(WINDOW_BYTES)
 _MAGIC_PREFIX = bytes.fromhex("daa320")  # both versions of the magic begin so
 
 
-def content_end(buffer: memoryview, start: int) -> int:
+def content_end(segment: Segment, start: int) -> int:
     """Position behind the last byte from `start` on that is not zero; `start` if there is none."""
-    end = start
-    for window_start in range(start, len(buffer), WINDOW_BYTES):
-        window = bytes(buffer[window_start : window_start + WINDOW_BYTES])
-        if window != _ZEROS[: len(window)]:
-            end = window_start + len(window.rstrip(b"\0"))
-    return end
+    buffer = segment.buffer
+    for range_start, range_end in reversed(segment.data_ranges(start)):
+        for window_end in range(range_end, range_start, -WINDOW_BYTES):
+            window_start = max(window_end - WINDOW_BYTES, range_start)
+            window = bytes(buffer[window_start:window_end])
+            if window != _ZEROS[: len(window)]:
+                return window_start + len(window.rstrip(b"\0"))
+    return start
 
 
 def find_record(

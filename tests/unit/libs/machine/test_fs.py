@@ -95,6 +95,47 @@ def test_a_file_appears_whole_or_not_at_all(world: World, point: str) -> None:
     assert world.fs.list(world.home) == ["new", "old"]
 
 
+def test_a_file_that_could_not_be_finished_can_be_made_again(world: World) -> None:
+    """An error after the file has its name takes the name away, so that the next attempt does not meet it."""
+    with armed("create.after_rename", "raise@1"), pytest.raises(FailpointRaised):
+        world.fs.create_mapped(world.home / "f", 4096)
+    assert world.fs.list(world.home) == []
+    world.fs.create_mapped(world.home / "f", 4096).close()
+
+
+def test_data_ranges_leave_out_what_nobody_wrote(world: World) -> None:
+    """Every byte that was written is inside, synced or not, through this mapping or another; little else is."""
+    size, positions = 64 << 20, (5_000, 40 << 20)
+    mapped = world.fs.create_mapped(world.home / "f", size)
+    other = world.fs.open_mapped(world.home / "f")
+    assert mapped.data_ranges(0) == mapped.data_ranges(size) == []
+    mapped.buffer[positions[0]] = 1
+    other.buffer[positions[1]] = 1
+    for _ in range(2):
+        ranges = mapped.data_ranges(100)
+        assert all(100 <= start < end <= size for start, end in ranges)
+        assert [sum(start <= at < end for start, end in ranges) for at in positions] == [1, 1]
+        assert sum(end - start for start, end in ranges) < 16 << 20  # pages around each were read with it
+        mapped.sync()
+    mapped.close()
+    other.close()
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_data_ranges_where_the_file_system_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Then all is data."""
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(code, "no")
+
+    mapped = PosixFs().create_mapped(tmp_path / "f", 4096)
+    monkeypatch.setattr("os.lseek", refuse)
+    assert mapped.data_ranges(7) == [(7, 4096)]
+    mapped.close()
+
+
 def test_write_atomic_replaces_and_append_adds(world: World) -> None:
     """The content is what was written last, plus what was appended."""
     path = world.home / "f"
@@ -195,6 +236,14 @@ def test_a_full_disk_leaves_nothing_behind_on_disk(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("os.posix_fallocate", refuse)
     with pytest.raises(DiskFull):
         PosixFs().create_mapped(tmp_path / "f", 4_096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_can_not_fit_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt would fill the disk for a while, and others would meet that; so there is none."""
+    monkeypatch.setattr("os.posix_fallocate", lambda *_arguments: pytest.fail("tried"))
+    with pytest.raises(DiskFull):
+        PosixFs().create_mapped(tmp_path / "f", 1 << 60)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from libs.machine.memory_fs import MemoryFs
 from libs.machine.posix_fs import PosixFs
 from libs.store.map_budget import MapBudget
 from libs.store.segment import CLEAR_CHUNK_BYTES, Seal, Segment
+from tests.support.watched_buffer import WatchedBuffer
 
 SIZE = 8192
 
@@ -113,6 +114,41 @@ def test_a_closed_segment_can_not_be_touched(fs: MemoryFs) -> None:
     segment.close()
     with pytest.raises(AssertionError, match="/s is closed"):
         _ = segment.buffer
+
+
+def test_a_sync_of_a_deleted_segment_is_none(fs: MemoryFs) -> None:
+    """A sync that had it on its list when it was deleted goes on with the others."""
+    segment = segment_in(fs)
+    segment.buffer[:3] = b"abc"
+    segment.advance(3)
+    segment.delete(fs)
+    assert segment.sync() == 0
+
+
+def test_truncate_looks_only_at_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearing a segment that is mostly unwritten does not read it as a whole."""
+    path, size_bytes = tmp_path / "s", 64 << 20
+    mapped = PosixFs().create_mapped(path, size_bytes)
+    segment = Segment(
+        PosixFs(),
+        path,
+        base_physical_offset=0,
+        size_bytes=size_bytes,
+        wrote_position=size_bytes,
+        flushed_position=0,
+        seal=Seal(),
+        maps=MapBudget(),
+        mapped=mapped,
+    )
+    positions = (100, 5_000, 40 << 20)
+    for position in positions:
+        segment.buffer[position] = 1
+    watched = WatchedBuffer(segment.buffer)
+    monkeypatch.setattr(Segment, "buffer", watched)
+    segment.truncate(101)
+    assert watched.looked_at_bytes < 16 << 20
+    assert [mapped.buffer[position] for position in positions] == [1, 0, 0]
+    segment.close()
 
 
 @pytest.mark.parametrize("size_bytes", [SIZE, 2 * CLEAR_CHUNK_BYTES + SIZE])

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lies behind the end of a scan."""
 
+from pathlib import Path
+
 import pytest
 
+from libs.machine.fs import Fs
+from libs.machine.memory_fs import MemoryFs
+from libs.machine.posix_fs import PosixFs
+from libs.store.segment import Segment
+from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine import tail_search
 from services.commitlog.engine.tail_search import content_end, find_record, first_store_time_ms
 from tests.support.records import STORE_TIME_MS, encoded
+from tests.support.watched_buffer import WatchedBuffer
 
 WINDOW = 256
 
@@ -16,15 +24,31 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail_search, "WINDOW_BYTES", WINDOW)
 
 
+def segment_of(fs: Fs, directory: Path, size_bytes: int) -> Segment:
+    """An empty segment."""
+    return SegmentChain.open(fs, directory, size_bytes).roll()
+
+
 @pytest.mark.parametrize("last", [None, 0, 1, WINDOW - 1, WINDOW, 3 * WINDOW - 1, 1000])
 @pytest.mark.parametrize("start", [0, 1, 700])
 def test_content_end(last: int | None, start: int) -> None:
     """The end is behind the last byte that is not zero, or the start if there is none."""
-    buffer = bytearray(1001)
+    segment = segment_of(MemoryFs(), Path("/s"), 1001)
     if last is not None:
-        buffer[last] = 1
+        segment.buffer[last] = 1
     expected = start if last is None or last < start else last + 1
-    assert content_end(memoryview(buffer), start) == expected
+    assert content_end(segment, start) == expected
+
+
+def test_content_end_looks_only_at_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of an active segment was never written; finding its end does not read that."""
+    segment = segment_of(PosixFs(), tmp_path / "s", 64 << 20)
+    segment.buffer[5_000] = segment.buffer[40 << 20] = 1
+    watched = WatchedBuffer(segment.buffer)
+    monkeypatch.setattr(Segment, "buffer", watched)
+    assert content_end(segment, 1_000) == (40 << 20) + 1
+    assert watched.looked_at_bytes < 16 << 20
+    segment.close()
 
 
 @pytest.mark.parametrize("position", range(2 * WINDOW - 8, 2 * WINDOW + 4))

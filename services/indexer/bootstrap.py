@@ -8,9 +8,7 @@ DEPENDENCY_UNAVAILABLE, and GetStatus says CONNECTING.
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import grpc
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     index_service_pb2,
@@ -22,8 +20,8 @@ from reput.indexer.v1 import (
 from libs.formats.limits import MIB
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.errors import ConfigError
 from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
@@ -40,13 +38,6 @@ from services.indexer.rpc.scan_servicer import ScanServicer
 REQUEST_SIZE_BYTES_MAX = 16 * MIB
 """A partition with many ranges or keys is the largest request."""
 
-RESPONSE_SIZE_BYTES_MAX = 64 * MIB
-"""Bound of what the CommitLog may answer at once; it answers far less."""
-
-
-RECONNECT_MS_MIN = 100
-"""First wait before another attempt to reach the CommitLog; gRPC's own is a second, and grows to two minutes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -62,7 +53,14 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
-        self._channel, metadata = _commitlog(config, shell)
+        self._channel, metadata = Peer(
+            name="commitlog",
+            target=config.commitlog_target,
+            tls_ca_file=config.commitlog_tls_ca_file,
+            tls_certificate_file=config.commitlog_tls_certificate_file,
+            tls_key_file=config.commitlog_tls_key_file,
+            token_file=config.commitlog_token_file,
+        ).connect(interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max)
         timeout_s = config.commitlog_timeout_ms / 1000
         self.indexer = Indexer(
             config,
@@ -109,30 +107,3 @@ class Service:
             await self.indexer.close()
         finally:
             await self._channel.close()
-
-
-def _commitlog(config: IndexerConfig, shell: Shell) -> tuple[grpc.aio.Channel, tuple[tuple[str, str], ...]]:
-    """A channel to the CommitLog and what every call to it carries. Raises ConfigError for an unreadable file."""
-    authorities = _read(config.commitlog_tls_ca_file)
-    token = _read(config.commitlog_token_file)
-    metadata = (("authorization", f"Bearer {token.decode().strip()}"),) if token is not None else ()
-    options = [
-        ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
-        ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, config.reconnect_ms_max)),
-        ("grpc.max_reconnect_backoff_ms", config.reconnect_ms_max),
-    ]
-    interceptors = shell.telemetry.client_interceptors()
-    target = config.commitlog_target
-    if authorities is None:
-        return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors), metadata
-    credentials = grpc.ssl_channel_credentials(
-        authorities, _read(config.commitlog_tls_key_file), _read(config.commitlog_tls_certificate_file)
-    )
-    return grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors), metadata
-
-
-def _read(file: Path | None) -> bytes | None:
-    try:
-        return None if file is None else file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import grpc
 import structlog
 from reput.janitor.v1 import retention_service_pb2
 
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.errors import ConfigError
 from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
@@ -26,11 +25,14 @@ from services.janitor.engine.history import RunHistory
 from services.janitor.engine.policy import Policy, Schedule
 from services.janitor.engine.retention_loop import Pace, RetentionLoop
 from services.janitor.rpc.error_table import ERROR_TABLE
-from services.janitor.rpc.owner_clients import CommitLogClient, IndexerClient, Metadata
+from services.janitor.rpc.owner_clients import CommitLogClient, IndexerClient
 from services.janitor.rpc.retention_servicer import RetentionServicer
 
 REQUEST_SIZE_BYTES_MAX = 64 << 10
 """The Janitor's requests have a page token at most."""
+
+RECONNECT_MS_MAX = 10_000
+"""Longest wait between two attempts to reach an owner."""
 
 DEFAULT_ENGINE, DEFAULT_SERVER = JanitorConfig(), ServerConfig(port=7103)
 DEFAULT_TELEMETRY = TelemetryConfig(metrics_port=7203)
@@ -56,8 +58,23 @@ class Service:
         fs = PosixFs()
         self._fs, self._directory = fs, config.data_dir / "reput"
         self._history = RunHistory(fs, self._directory / "retention_history.jsonl")
-        log_channel, log_metadata = _peer(config, "commitlog", shell)
-        index_channel, index_metadata = _peer(config, "indexer", shell)
+        interceptors = shell.telemetry.client_interceptors()
+        log_channel, log_metadata = Peer(
+            name="commitlog",
+            target=config.commitlog_target,
+            tls_ca_file=config.commitlog_tls_ca_file,
+            tls_certificate_file=config.commitlog_tls_certificate_file,
+            tls_key_file=config.commitlog_tls_key_file,
+            token_file=config.commitlog_token_file,
+        ).connect(interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX)
+        index_channel, index_metadata = Peer(
+            name="indexer",
+            target=config.indexer_target,
+            tls_ca_file=config.indexer_tls_ca_file,
+            tls_certificate_file=config.indexer_tls_certificate_file,
+            tls_key_file=config.indexer_tls_key_file,
+            token_file=config.indexer_token_file,
+        ).connect(interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX)
         self._channels = (log_channel, index_channel)
         self._loop = RetentionLoop(
             log=CommitLogClient(log_channel, timeout_s=config.commitlog_timeout_ms / 1000, metadata=log_metadata),
@@ -109,23 +126,3 @@ def local_time_zone_name(environment_value: str) -> str:
         return ZoneInfo(name).key if name else ""
     except (KeyError, ValueError, OSError):  # a POSIX rule or an odd link: no name to show
         return ""
-
-
-def _peer(config: JanitorConfig, owner: str, shell: Shell) -> tuple[grpc.aio.Channel, Metadata]:
-    """A channel to an owner and what every call to it carries. Raises ConfigError for a file that can't be read."""
-
-    def read(part: str) -> bytes | None:
-        file: Path | None = getattr(config, f"{owner}_{part}_file")
-        try:
-            return None if file is None else file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{owner}_{part}_file: {file}: {error.strerror}") from error
-
-    target: str = getattr(config, f"{owner}_target")
-    interceptors = shell.telemetry.client_interceptors()
-    authorities, token = read("tls_ca"), read("token")
-    metadata = (("authorization", f"Bearer {token.decode().strip()}"),) if token is not None else ()
-    if authorities is None:
-        return grpc.aio.insecure_channel(target, interceptors=interceptors), metadata
-    credentials = grpc.ssl_channel_credentials(authorities, read("tls_key"), read("tls_certificate"))
-    return grpc.aio.secure_channel(target, credentials, interceptors=interceptors), metadata

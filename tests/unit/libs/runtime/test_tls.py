@@ -9,6 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from libs.runtime.errors import ConfigError
+from libs.runtime.peer import Peer
 from libs.runtime.settings import ServerConfig
 from tests.unit.libs.runtime.servers import APPEND, serving
 
@@ -81,3 +83,51 @@ async def test_mutual_tls_lets_only_known_clients_in(
                 await served.call(APPEND, b"x")
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert served.append.requests == ([b"x"] if is_let_in else [])
+
+
+@pytest.mark.parametrize(("client", "token", "is_let_in"), [("client", "right", True), ("client", "wrong", False)])
+async def test_services_reach_each_other_by_tls_and_token(
+    pairs: dict[str, Pair], tmp_path: Path, client: str, token: str, is_let_in: bool
+) -> None:
+    """A Peer shows its certificate and its token; with a wrong token it is refused."""
+    for name in ("right", "wrong"):
+        (tmp_path / name).write_text(f"token-{name}\n")
+    config = ServerConfig(
+        port=0,
+        tls_certificate_file=pairs["server"].certificate,
+        tls_key_file=pairs["server"].key,
+        tls_client_ca_file=pairs["client"].certificate,
+        auth_token_file=tmp_path / "right",
+    )
+    async with serving(config, credentials=channel_credentials(pairs, client)) as served:
+        peer = Peer(
+            name="commitlog",
+            target=f"localhost:{served.server.port}",
+            tls_ca_file=pairs["server"].certificate,
+            tls_certificate_file=pairs[client].certificate,
+            tls_key_file=pairs[client].key,
+            token_file=tmp_path / token,
+        )
+        channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=1000)
+        async with channel:
+            call = channel.unary_unary(APPEND)(b"x", timeout=5, metadata=metadata)
+            if is_let_in:
+                assert await call == b"x"
+            else:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_peers_unreadable_file_is_named(tmp_path: Path) -> None:
+    """The setting and the file stand in the one line that the operator sees."""
+    peer = Peer(
+        name="indexer",
+        target="localhost:1",
+        tls_ca_file=tmp_path / "missing.pem",
+        tls_certificate_file=None,
+        tls_key_file=None,
+        token_file=None,
+    )
+    with pytest.raises(ConfigError, match=r"indexer_tls_ca_file: .*missing\.pem: No such file"):
+        peer.connect(interceptors=[], reconnect_ms_max=1000)

@@ -97,7 +97,7 @@ async def test_services_reach_each_other_by_tls_and_token(
         tls_certificate_file=pairs["server"].certificate,
         tls_key_file=pairs["server"].key,
         tls_client_ca_file=pairs["client"].certificate,
-        auth_token_file=tmp_path / "right",
+        token_file=tmp_path / "right",
     )
     async with serving(config, credentials=channel_credentials(pairs, client)) as served:
         peer = Peer(

@@ -4,8 +4,8 @@
 Invariants: a scan changes no byte of the log; it fills the queue counters and the store times of the segments that it
 walks. Blocks for as long as it takes; runs before anybody else knows of the chain, in a worker thread.
 The end has one of three names. CLEAN: zeros follow, nothing is lost. TORN_TAIL: rubbish follows that was never whole,
-as a process leaves it that died while it wrote. DAMAGED: records are missing in the middle, because whole records
-follow or because the place was durable once; no program may decide to drop them.
+as a process leaves it that died while it wrote, or writes are missing, as a power cut leaves it. DAMAGED: records are
+changed in the middle, because whole records follow, or the place was durable once; no program may decide to drop them.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is CommitLog.recoverAbnormally, which truncates in
 all three cases.
 """
@@ -169,7 +169,9 @@ class LogScan:
                 base_physical_offset=segment.base_physical_offset,
                 store_time_ms_min=self.last_store_time_ms - self._clock_step_ms_max,
             )
-            if found is not None:
+            if found is not None and not tail_search.has_lost_sector(
+                first.buffer, position, found if segment is first else first.size_bytes
+            ):
                 return ScanEnd(
                     ScanEndKind.DAMAGED,
                     end,

@@ -115,9 +115,10 @@ def settle(
     end = finding.end.physical_offset
     is_torn = finding.end.kind is ScanEndKind.TORN_TAIL
     truncated_bytes, copy_path = _copy_tail(fs, config.data_dir, chain, end) if is_torn else (0, "")
+    is_unseen = epochs.number == 0 and end == 0
     if epochs.number == 0:
         epochs.begin(0)
-    if (not finding.was_clean_stop and end > 0) or is_torn:
+    if (not finding.was_clean_stop and not is_unseen) or is_torn:
         # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
         epochs.begin(end)
     if chain.segments:

@@ -5,12 +5,19 @@ Works in windows and leaves out what was never written, so that a mostly empty s
 """
 
 from libs.formats.limits import RECORD_SIZE_BYTES_MIN
+from libs.formats.record import INT as SIZE
 from libs.formats.record import LONG as TIME
 from libs.formats.record import MAGIC_AT, check_header
 from libs.kernel import scan_cy
 from libs.store.segment import Segment
 
 WINDOW_BYTES = 1 << 20
+SECTOR_BYTES = 512
+"""What a disk writes whole; a page of the cache is a number of them."""
+LOST_BYTES_MIN = 64
+"""Zeros inside of a record that are taken for a missing write; texts, numbers and headers have shorter runs."""
+RECORD_HEAD_BYTES = 4
+"""The size, with which a record begins, is never 0."""
 _ZEROS = bytes(WINDOW_BYTES)
 _MAGIC_PREFIX = bytes.fromhex("daa320")  # both versions of the magic begin so
 
@@ -47,6 +54,23 @@ def find_record(
             at = window.find(_MAGIC_PREFIX, at + 1)
         window_start = window_end
     return None
+
+
+def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
+    """Whether bytes of the record at `start` look as if they never reached the disk: zeros up to the end of a sector.
+
+    After a power cut pages may be missing before others that are there, because they are written in any order. What a
+    missing write leaves is what was there before: zeros, or a record's beginning and then zeros. Something else is
+    known to begin at `end`.
+    """
+    size = SIZE.unpack_from(buffer, start)[0]
+    record_end = start + (size if size >= RECORD_SIZE_BYTES_MIN else RECORD_HEAD_BYTES)
+    last_end = min(record_end + SECTOR_BYTES - 1, end)
+    for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, last_end + 1, SECTOR_BYTES):
+        zeros_start = max(start, min(sector_end - LOST_BYTES_MIN, record_end - RECORD_HEAD_BYTES))
+        if sector_end - zeros_start >= RECORD_HEAD_BYTES and not any(buffer[zeros_start:sector_end]):
+            return True
+    return False
 
 
 def first_store_time_ms(buffer: memoryview, base_physical_offset: int) -> int | None:

@@ -9,6 +9,7 @@ from libs.formats import record
 from libs.formats.epoch_file import Epoch
 from libs.formats.record import encode_blank
 from libs.machine.errors import StoreLocked
+from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import nothing_survives
 from libs.store import checkpoint_file
 from libs.store.errors import SegmentMissing, SegmentSizeWrong, StoreError
@@ -85,6 +86,38 @@ async def test_power_cut_keeps_what_was_synced() -> None:
         assert handshake.common_end_physical_offset == synced_end
 
 
+async def test_power_cut_that_loses_everything_begins_an_epoch() -> None:
+    """A follower that saw records of a log which is empty now is told that it has nothing in common with the new one."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(b"lost"))
+    seen_end = log.chain.max_physical_offset
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        await append(log, message(b"other, longer than the lost one"))
+        assert log.epoch == 2
+        handshake = log.handshake(follower_epoch=1, follower_physical_offset=seen_end)
+        assert handshake.common_end_physical_offset == 0
+
+
+@pytest.mark.parametrize("lost_page", [1, 2, 3, 4])
+async def test_power_cut_that_loses_a_page_before_others(lost_page: int) -> None:
+    """Pages reach the disk in any order: what lies behind a missing one was never synced, and goes with a copy."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(b"synced" * 100), durability=2)
+    for index in range(8):
+        await append(log, message(b"%d" % index * 3_000))
+    ends = [found.physical_offset for found in records(log)]
+    await machine.kill(log, lambda _path, page: page != lost_page)
+    async with machine.running() as log:
+        assert log.recovery.scan_end is ScanEndKind.TORN_TAIL
+        kept = [found for found in ends[1:] if found <= lost_page * PAGE_SIZE_BYTES]
+        assert bodies(log) == [b"synced" * 100, *(b"%d" % index * 3_000 for index in range(len(kept) - 1))]
+        assert log.recovery.end_physical_offset == kept[-1]
+        assert log.recovery.truncated_bytes > 9_000
+
+
 def garble(data: bytearray, position: int) -> None:
     """Flip a bit in the middle of a record's body."""
     data[position + 90] ^= 0x40
@@ -153,7 +186,7 @@ async def test_damage_in_an_older_segment_is_found_through_the_next_one() -> Non
     """A bad place whose segment has nothing whole behind it is damage when the next segment has records."""
     machine = Machine()
     log = await machine.start()
-    await fill(log, 2)
+    await fill(log, 2, b"x" * 1_000)
     last = records(log)[-2]
     await machine.kill(log)
     if machine.exists("reput/queue_offsets"):  # the roll may have had the time to write one, which tells it sooner

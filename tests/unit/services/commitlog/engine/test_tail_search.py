@@ -11,7 +11,7 @@ from libs.machine.posix_fs import PosixFs
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine import tail_search
-from services.commitlog.engine.tail_search import content_end, find_record, first_store_time_ms
+from services.commitlog.engine.tail_search import content_end, find_record, first_store_time_ms, has_lost_sector
 from tests.support.records import STORE_TIME_MS, encoded
 from tests.support.watched_buffer import WatchedBuffer
 
@@ -81,6 +81,36 @@ def test_a_record_before_the_start_does_not_count() -> None:
     """Only what follows the place where the scan stopped is evidence."""
     buffer = memoryview(encoded(0) + bytes(300))
     assert find_record(buffer, 1, len(buffer), base_physical_offset=0, store_time_ms_min=0) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "zeros", "is_lost"),
+    [
+        pytest.param(100, (512, 1_024), True, id="a sector"),
+        pytest.param(100, (960, 1_024), True, id="the end of a sector"),
+        pytest.param(100, (961, 1_024), False, id="too few"),
+        pytest.param(100, (900, 1_023), False, id="not up to the end"),
+        pytest.param(300, (300, 512), True, id="the record's beginning"),
+        pytest.param(508, (508, 512), True, id="the record's size"),
+        pytest.param(509, (509, 512), False, id="a part of the size may be zeros"),
+        pytest.param(100, (1_596, 2_048), True, id="the record's end and what follows"),
+        pytest.param(100, (1_600, 2_048), False, id="only what follows"),
+        pytest.param(100, (2_048, 2_560), False, id="something else"),
+    ],
+)
+def test_lost_sector(start: int, zeros: tuple[int, int], is_lost: bool) -> None:
+    """Only zeros of the record, up to the end of a sector and enough of them, tell of a missing write."""
+    buffer = bytearray(b"x" * 3_000)
+    buffer[start : start + 4] = (1_600 - start).to_bytes(4, "big")
+    buffer[zeros[0] : zeros[1]] = bytes(zeros[1] - zeros[0])
+    assert has_lost_sector(memoryview(buffer), start, 2_600) is is_lost
+
+
+def test_nothing_is_lost_where_something_else_begins() -> None:
+    """A sector that holds the next whole record was written."""
+    buffer = bytearray(b"x" * 200) + bytes(312)
+    buffer[100:104] = (100).to_bytes(4, "big")
+    assert not has_lost_sector(memoryview(buffer), 100, 300)
 
 
 def test_first_store_time() -> None:

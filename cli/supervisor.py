@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervisor: the three services as child processes, started in order, stopped in reverse order.
 
-Invariants: no child outlives `run`; the first child that ends by itself ends all others, and its exit code and its last
+Invariants: no child outlives `run`; a child is ready when it says so itself (systemd's notify protocol), never because
+somebody serves at its port; the first child that ends by itself ends all others, and its exit code and its last
 line of its own are reported. Children are spawned in sessions of their own, so that a Ctrl-C of the terminal reaches
 only the parent, which then stops them one after the other.
 Callers: one event loop, its main thread (the kernel ties children to the thread that made them).
@@ -10,16 +11,12 @@ Callers: one event loop, its main thread (the kernel ties children to the thread
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-POLL_INTERVAL_S = 0.05
-CHECK_TIMEOUT_S = 2.0
 STOP_TIMEOUT_S = 80.0
 """A service drains up to 10 s and closes up to 60 s by default; what takes longer is killed."""
 
@@ -43,6 +40,8 @@ class Child:
     name: str
     flags: Sequence[str]
     target: str
+    notice: socket.socket | None = field(default=None, repr=False)
+    """Where the service says that it is ready."""
     process: asyncio.subprocess.Process | None = None
     last_line: str = ""
     """What the service said last about itself, without its name."""
@@ -76,13 +75,16 @@ class Supervisor:
                 for child in group:
                     await self._spawn(child)
                 for child in group:
-                    await self._wait(stopped, asyncio.create_task(wait_serving(child.target)))
+                    await self._wait(stopped, asyncio.create_task(_ready(child)))
             if not self._stop.is_set():
                 on_ready()
                 await self._wait(stopped)
         finally:
             stopped.cancel()
             late = await self._stop_all()
+            for child in self._children:
+                if child.notice is not None:
+                    child.notice.close()
         if late is not None:
             raise late
 
@@ -90,6 +92,9 @@ class Supervisor:
         """Start a child, unless all is to stop already."""
         if self._stop.is_set():
             return
+        address = f"\0reput-up-{os.getpid()}-{child.name}"
+        child.notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        child.notice.bind(address)
         child.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -101,6 +106,7 @@ class Supervisor:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            env={**os.environ, "NOTIFY_SOCKET": address.replace("\0", "@")},
         )
         child.output = asyncio.create_task(self._read_output(child))
 
@@ -156,18 +162,10 @@ class Supervisor:
         return late
 
 
-async def wait_serving(target: str) -> None:
-    """Return when a server says that it is SERVING."""
-    async with grpc.aio.insecure_channel(target, options=[("grpc.initial_reconnect_backoff_ms", 100)]) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        while True:
-            try:
-                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=CHECK_TIMEOUT_S)  # type: ignore[attr-defined]
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-            except grpc.RpcError:
-                pass
-            await asyncio.sleep(POLL_INTERVAL_S)
+async def _ready(child: Child) -> None:
+    """Return when the service has said that it is ready."""
+    while child.notice is not None and await asyncio.get_running_loop().sock_recv(child.notice, 4096) != b"READY=1":
+        pass
 
 
 async def _line(stream: asyncio.StreamReader) -> str:

@@ -14,6 +14,7 @@ import ctypes
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import IntEnum
@@ -231,6 +232,7 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
         if opening.done():
             opening.result()
             _log.info("serving", port=service.server.port)
+            notify_ready()
             await ended
         else:
             opening.cancel()
@@ -244,6 +246,14 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
 async def _open(service: Service) -> None:
     await service.open()
     await service.server.set_ready()
+
+
+def notify_ready() -> None:
+    """Tell whoever started this process that it serves: systemd's protocol, if NOTIFY_SOCKET asks for it."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):
+            notice.sendto(b"READY=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 @contextlib.asynccontextmanager

@@ -159,3 +159,14 @@ def test_wrong_setting(tmp_path: Path) -> None:
 def test_command_is_installed() -> None:
     """The command tree answers --help with the exit codes."""
     assert "Exit codes:" in run("--help").output
+
+
+def test_a_port_where_somebody_else_serves_is_never_ready(tmp_path: Path) -> None:
+    """A healthy server of another store at our port is a port in use, not a service of ours that is ready."""
+    with store(tmp_path / "first") as other:
+        port = other.targets["janitor"].partition(":")[2]
+        command = ("up", "--data-dir", str(tmp_path / "second"), *FREE_PORTS, "--janitor-port", port)
+        result = run(*command)
+        assert result.code == 4, result
+        assert f"janitor: 127.0.0.1:{port} is in use" in result.errors
+        assert "ready" not in result.output

@@ -94,7 +94,7 @@ class LogEndsEarlier(DependencyUnavailable):
 
 
 class TopicNotFound(IndexerError):
-    """No message of this topic is indexed."""
+    """No message of this topic is indexed, or nobody has made it."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} has no messages and never had")

@@ -37,6 +37,8 @@ class FakeLog:
         self.step_ms = step_ms
         self.data = bytearray()
         self.records: list[Record] = []
+        self.topics: set[str] = set()
+        """Topics that exist without messages."""
         self.min_physical_offset = 0
         self.epoch = 1
         self.common_ends: dict[int, int] = {}
@@ -164,6 +166,11 @@ class FakeLog:
         """See LogSource."""
         self._check_up()
         self.reports.append(report)
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource."""
+        self._check_up()
+        return topic in self.topics or any(made.topic == topic for made in self.records)
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None

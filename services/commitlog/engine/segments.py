@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from libs.machine.fs import Fs
+from libs.machine.uninterrupted import uninterrupted
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine.epochs import EpochHistory
 from services.commitlog.engine.queue_snapshot import SegmentTimes
-from services.commitlog.engine.uninterrupted import uninterrupted
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000

@@ -23,8 +23,8 @@ from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicCon
 from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
+from libs.machine.uninterrupted import uninterrupted
 from services.commitlog.engine.topic_names import SYSTEM_TOPICS, check_topic_name, is_system_topic
-from services.commitlog.engine.uninterrupted import uninterrupted
 from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound
 
 TOPICS_FILE = Path("config") / "topics.json"
@@ -67,7 +67,7 @@ class TopicRegistry:
             self._write(self._file)
         self._names = sorted(self._file.topics)
         for topic in self._file.topics.values():
-            self._put(topic)
+            _put(self.table, topic)
 
     @property
     def topic_count(self) -> int:
@@ -142,24 +142,22 @@ class TopicRegistry:
         """Forget a topic, durably; its counters stay. Raises TopicNotFound and TopicForbidden."""
         await uninterrupted(self._delete(name))
 
-    def admit(self, names: Iterable[str]) -> list[TopicConfig]:
-        """Let the kernel take messages for topics that do not exist yet; `keep` or `revoke` must follow at once."""
-        topics = [
-            TopicConfig(
-                name=name, read_queue_count=self._default_queue_count, write_queue_count=self._default_queue_count
-            )
+    def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
+        """The topics that these names lack, and a table with all of them, in which a batch can be tried.
+
+        Nothing of it stays: the table of the log never forgets a topic. Raises BadArgument when there are too many.
+        """
+        count = self._default_queue_count
+        missing = [
+            TopicConfig(name=name, read_queue_count=count, write_queue_count=count)
             for name in names
             if name not in self._file.topics
         ]
-        for topic in topics:
-            self._put(topic)
-        return topics
-
-    def revoke(self, topics: Iterable[TopicConfig]) -> None:
-        """Take back an `admit`."""
-        for topic in topics:
-            if topic.name not in self._file.topics:
-                self.table.remove_topic(topic.name.encode())
+        self._check_room(len(missing), field)
+        table = TopicTable()
+        for topic in [*missing, *(self._file.topics[name] for name in names if name in self._file.topics)]:
+            _put(table, topic)
+        return missing, table
 
     async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
@@ -185,7 +183,7 @@ class TopicRegistry:
             topic = change(old)
             if topic != old:
                 await self._save(self._with({name: topic}))
-                self._put(topic)
+                _put(self.table, topic)
         return topic
 
     async def _delete(self, name: str) -> None:
@@ -199,20 +197,16 @@ class TopicRegistry:
             self.table.remove_topic(name.encode())
 
     async def _add(self, topics: list[TopicConfig], *, field: str) -> None:
-        count = self.topic_count + len(topics)
-        if count > self._topic_count_max:
-            raise BadArgument("the store has too many topics", field=field, value=count, limit=self._topic_count_max)
+        self._check_room(len(topics), field)
         await self._save(self._with({topic.name: topic for topic in topics}))
         for topic in topics:
             bisect.insort(self._names, topic.name)
-            self._put(topic)
+            _put(self.table, topic)
 
-    def _put(self, topic: TopicConfig) -> None:
-        name = topic.name.encode()
-        if topic.write_queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
-            return  # RocketMQ may keep such topics; nothing can be appended to them
-        is_writable = topic.is_writable and not is_system_topic(topic.name)
-        self.table.put_topic(name, write_queue_count=topic.write_queue_count, is_writable=is_writable)
+    def _check_room(self, new_count: int, field: str) -> None:
+        count = self.topic_count + new_count
+        if count > self._topic_count_max:
+            raise BadArgument("the store has too many topics", field=field, value=count, limit=self._topic_count_max)
 
     def _with(self, topics: dict[str, TopicConfig]) -> TopicsFile:
         return TopicsFile({**self._file.topics, **topics}, self._next_version())
@@ -246,6 +240,14 @@ class TopicRegistry:
         if damage is not None:
             raise damage
         return TopicsFile()
+
+
+def _put(table: TopicTable, topic: TopicConfig) -> None:
+    name = topic.name.encode()
+    if topic.write_queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
+        return  # RocketMQ may keep such topics; nothing can be appended to them
+    is_writable = topic.is_writable and not is_system_topic(topic.name)
+    table.put_topic(name, write_queue_count=topic.write_queue_count, is_writable=is_writable)
 
 
 def _check_count(value: int, field: str) -> int:

@@ -175,6 +175,7 @@ class ConsumeQueue:
         """Drop the units of records at or past this offset, durably; the bytes become zero."""
         self._recover()
         self._bound_physical_offset = bound_physical_offset
+        self._min_physical_offset = min(self._min_physical_offset, bound_physical_offset)
         self._drop_past_bound(clear_rest=True)
 
     def sync(self) -> None:

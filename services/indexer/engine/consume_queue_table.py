@@ -106,6 +106,7 @@ class ConsumeQueueTable:
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""
+        self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
         for queue in self._all():
             queue.truncate(bound_physical_offset)
 
@@ -121,15 +122,11 @@ class ConsumeQueueTable:
     def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
 
-        The caller syncs them and gives back with `put_dirty` what it could not sync.
+        The caller syncs them.
         """
         taken = [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
         self._dirty.difference_update(taken)
         return taken
-
-    def put_dirty(self, queues: list[ConsumeQueue]) -> None:
-        """Count these queues as dirty again."""
-        self._dirty.update(queues)
 
     def close(self) -> None:
         """Let go of all files. Makes nothing durable."""

@@ -17,6 +17,7 @@ from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.errors import FormatError
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
+from libs.machine.uninterrupted import uninterrupted
 from services.indexer.errors import WindowFull
 
 _log = logging.getLogger(__name__)
@@ -87,7 +88,13 @@ class ConsumerOffsets:
         return [(topic, queue_id, offsets[topic, queue_id]) for topic, queue_id in sorted(offsets)]
 
     async def save(self) -> None:
-        """Write the file if anything changed since it was written. Durable on return. Raises OSError."""
+        """Write the file if anything changed since it was written. Durable on return. Raises OSError.
+
+        It is written to its end even if the caller goes away meanwhile.
+        """
+        await uninterrupted(self._save())
+
+    async def _save(self) -> None:
         async with self._turn:
             change_count = self._change_count
             if change_count == self._saved_change_count:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
-from libs.store.errors import SyncFailed
+from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_file import IndexFile
@@ -56,6 +56,7 @@ class FlushLoop:
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
         self._history_change_count = 0
+        self._failure: Exception | None = None
         self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
 
     def start(self) -> None:
@@ -77,8 +78,17 @@ class FlushLoop:
         return min(self._progress.value.queue_physical_offset, self._progress.value.index_physical_offset)
 
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
-        """Do one round. After a thorough one everything entered before the call is durable and written down."""
+        """Do one round. After a thorough one everything entered before the call is durable and written down.
+
+        It is done to its end even if the caller goes away meanwhile. Raises SyncFailed and OSError, and after the first
+        of them always the same one: a later sync that succeeds says nothing about what the failed one left out.
+        """
+        await uninterrupted(self._flush(is_thorough=is_thorough, is_clean=is_clean))
+
+    async def _flush(self, *, is_thorough: bool, is_clean: bool) -> None:
         async with self._progress.turn:
+            if self._failure is not None:
+                raise self._failure
             history_change_count = self._reput.history_change_count
             is_thorough = is_thorough or history_change_count != self._history_change_count
             end, time_ms, epoch = (
@@ -90,8 +100,8 @@ class FlushLoop:
             files = self._index.unfinished()
             try:
                 await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
-            except (SyncFailed, OSError) as error:
-                self._queues.put_dirty(queues)
+            except Exception as error:
+                self._failure = error
                 self._reput.halt(error)
                 self._on_failure(error)
                 raise

@@ -187,9 +187,16 @@ class IndexTable:
         self.next_physical_offset = min(self.next_physical_offset, bound_physical_offset)
 
     def trim(self, min_physical_offset: int) -> int:
-        """Remove files whose records are all below this offset, never the newest one; return how many."""
+        """Remove finished files whose records are all below this offset; return how many.
+
+        An unfinished one, which a sync may be at work on, goes the next time.
+        """
         count = 0
-        while len(self._files) > 1 and self._files[0].header.end_physical_offset < min_physical_offset:
+        while (
+            self._files
+            and self._files[0].is_finished
+            and self._files[0].header.end_physical_offset < min_physical_offset
+        ):
             file = self._files.pop(0)
             file.close()
             self._remove(file.name)

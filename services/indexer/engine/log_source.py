@@ -53,7 +53,7 @@ class RecordBlock(NamedTuple):
 
 
 class RecordSource(Protocol):
-    """The log's records."""
+    """The log's records, and the topics that they may have."""
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
@@ -63,4 +63,8 @@ class RecordSource(Protocol):
         Without sizes the records' own are used. Raises DependencyUnavailable, RecordDamaged, and NotARecord when no
         record (of this size) starts at one of the offsets.
         """
+        ...
+
+    async def has_topic(self, topic: str) -> bool:
+        """Whether the log knows a topic, with or without messages. Raises DependencyUnavailable."""
         ...

@@ -190,8 +190,9 @@ class QueryEngine:
         """Put a queue's messages on the page until it is full or the range ends; return where it stopped."""
         while queue_offset < queue.max_queue_offset:
             units = queue.read(queue_offset, min(CANDIDATE_COUNT, page.room_count + 1))
-            if not len(units.physical_offsets):
-                return queue_offset
+            if not len(units.physical_offsets):  # trimmed meanwhile
+                queue_offset = max(queue_offset + 1, queue.min_queue_offset)
+                continue
             block = await self._records.read(units.physical_offsets, units.record_sizes)
             for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
                 if size:

@@ -40,6 +40,14 @@ def select(block: RecordBlock, indexes: list[int] | NDArray[np.intp]) -> FoundRe
     return FoundRecords(block.records, block.positions[chosen], block.sizes[chosen])
 
 
+def copy(found: FoundRecords, indexes: list[int]) -> FoundRecords:
+    """Take some of the records without keeping the memory of the others."""
+    pairs = [(int(found.positions[index]), int(found.sizes[index])) for index in indexes]
+    sizes = found.sizes[indexes]
+    records = b"".join([found.records[position : position + size] for position, size in pairs])
+    return FoundRecords(records, np.cumsum(sizes, dtype=np.int64) - sizes, sizes)
+
+
 def join(parts: list[FoundRecords]) -> FoundRecords:
     """Put records of several buffers into one."""
     if len(parts) == 1:

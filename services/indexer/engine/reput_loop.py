@@ -20,6 +20,7 @@ import numpy as np
 
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.machine.loop import SupervisedLoop
+from libs.machine.uninterrupted import uninterrupted
 from libs.store.errors import StoreFull
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_table import IndexTable
@@ -182,7 +183,7 @@ class ReputLoop:
         common_end = min(self.indexed_physical_offset, handshake.common_end_physical_offset)
         if common_end < self.indexed_physical_offset:
             _log.warning("the log lost its tail: dropping what was indexed from %d on", common_end)
-            await self._take_back(common_end)
+            await uninterrupted(self._take_back(common_end))
         if handshake.epoch != self.epoch:
             self.history_change_count += 1
         self.epoch = handshake.epoch

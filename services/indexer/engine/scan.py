@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from services.indexer.engine.consume_queue import Units
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.log_source import RecordSource
 from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
-from services.indexer.engine.record_reader import READ_COUNT_MAX, FoundRecords, join, select
+from services.indexer.engine.record_reader import READ_COUNT_MAX, FoundRecords, copy, join, select
 from services.indexer.engine.record_view import RecordView
 from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ranges_by_queue
 from services.indexer.engine.tag_filter import TagFilter
@@ -31,11 +32,15 @@ KEY_PAGE_SIZE = 1_024
 
 @dataclass(frozen=True, slots=True)
 class ScanFilter:
-    """What passes: tags as text, store times [start, end)."""
+    """What passes: tags as text, store times [start, end), and the keys of the whole plan if it has any.
+
+    A message with several of the keys belongs to the first of them, and so to one partition of the plan.
+    """
 
     tags: TagFilter = field(default_factory=TagFilter)
     start_time_ms: int = TIME_MIN_MS
     end_time_ms: int = TIME_MAX_MS
+    keys: tuple[str, ...] = ()
 
     @property
     def needs_records(self) -> bool:
@@ -114,49 +119,54 @@ class Scanner:
                 ends = np.cumsum(units.record_sizes, dtype=np.int64)
                 count = max(1, int(np.searchsorted(ends, chunk_size_bytes, side="right")))
                 rows = np.flatnonzero(scan_filter.tags.may_pass(units.tags_codes[:count]))
-                found = await self._read_rows(units.physical_offsets[rows], units.record_sizes[rows], scan_filter)
+                await asyncio.sleep(0)  # many units in a row may have nothing to read
+                found = await self._read_rows(units, rows, scan_filter, queue_offset=position)
                 position += count
                 if len(found.sizes) or position == one.end_queue_offset:
                     yield ScanChunk(found, ScanRange(one.topic, one.queue_id, done, position))
                     done = position
 
     async def _read_rows(
-        self, offsets: NDArray[np.int64], sizes: NDArray[np.int32], scan_filter: ScanFilter
+        self, units: Units, rows: NDArray[np.intp], scan_filter: ScanFilter, *, queue_offset: int
     ) -> FoundRecords:
+        """Read the records of these units, the first of all of which has this queue offset."""
         parts = []
-        while len(offsets):
-            block = await self._records.read(offsets, sizes)
+        while len(rows):
+            block = await self._records.read(units.physical_offsets[rows], units.record_sizes[rows])
             if not block.sizes.all():
-                gone = int(offsets[block.sizes.argmin()])
-                raise OffsetTrimmed(gone, start=block.min_physical_offset, field="partition.ranges")
+                kept_from = int(np.searchsorted(units.physical_offsets, block.min_physical_offset))
+                gone = int(rows[block.sizes.argmin()])
+                raise OffsetTrimmed(queue_offset + gone, start=queue_offset + kept_from, field="partition.ranges")
             found = FoundRecords(block.records, block.positions, block.sizes)
             if scan_filter.needs_records:
                 found = select(block, [index for index, view in enumerate(found.views()) if scan_filter.passes(view)])
             parts.append(found)
-            offsets, sizes = offsets[len(block.sizes) :], sizes[len(block.sizes) :]
+            rows = rows[len(block.sizes) :]
         return join(parts)
 
     async def _scan_keys(
         self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
     ) -> AsyncGenerator[ScanChunk, None]:
         is_inside = _inside(partition.ranges)
-        seen: set[int] = set()
+        order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
         parts: list[FoundRecords] = []
-        for key in partition.keys:
+        size_bytes = 0
+        for key in dict.fromkeys(partition.keys):
             query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
+            await asyncio.sleep(0)  # many keys in a row may have nothing to read
             async for page in self._pages(query):
-                kept = []
-                for index, view in enumerate(page.views()):
-                    # Of two keys of one message, the first that finds it counts.
-                    if view.physical_offset not in seen and is_inside(view) and scan_filter.passes(view):
-                        seen.add(view.physical_offset)
-                        kept.append(index)
-                if kept:
-                    parts.append(FoundRecords(page.records, page.positions[kept], page.sizes[kept]))
-                if sum(int(part.sizes.sum(dtype=np.int64)) for part in parts) >= chunk_size_bytes:
+                kept = [
+                    index
+                    for index, view in enumerate(page.views())
+                    if _first_place(view, order) == order[key.encode()] and is_inside(view) and scan_filter.passes(view)
+                ]
+                part = copy(page, kept)
+                parts.append(part)
+                size_bytes += len(part.records)
+                if size_bytes >= chunk_size_bytes:
                     for chunk in _by_queue(join(parts)):
                         yield chunk
-                    parts = []
+                    parts, size_bytes = [], 0
         for chunk in _by_queue(join(parts)):
             yield chunk
 
@@ -180,6 +190,11 @@ def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
         )
 
     return is_inside
+
+
+def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
+    """Place of the first of the keys that a record has; it has one."""
+    return min(order[key] for key in view.keys if key in order)
 
 
 def _by_queue(found: FoundRecords) -> list[ScanChunk]:

@@ -7,6 +7,7 @@ Ranges much smaller than a partition are packed together, because a task costs m
 Callers: the event loop's thread.
 """
 
+import asyncio
 import heapq
 import itertools
 from collections.abc import Iterable
@@ -21,9 +22,13 @@ from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.log_source import RecordSource
 from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS
 from services.indexer.engine.time_search import first_at_or_after
+from services.indexer.errors import BadArgument, TopicNotFound
 
 SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
 """An average record size is estimated from so many places of so many units each."""
+
+PIECE_COUNT_MAX = 100_000
+"""A plan never has more pieces of ranges than this, or than it has ranges, so that no request fills the memory."""
 
 PACKED_SHARE = 4
 """A range with less than this part of a partition's rows is packed with others."""
@@ -97,23 +102,21 @@ class _Sized:
 class _Bin:
     """A partition in the making."""
 
-    ranges: list[_Sized] = field(default_factory=list)
+    ranges: list[ScanRange] = field(default_factory=list)
+    row_count: int = 0
+    size_bytes: int = 0
 
-    @property
-    def row_count(self) -> int:
-        return sum(sized.range.row_count for sized in self.ranges)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(sized.size_bytes for sized in self.ranges)
+    def put(self, sized: _Sized) -> None:
+        self.ranges.append(sized.range)
+        self.row_count += sized.range.row_count
+        self.size_bytes += sized.size_bytes
 
     def partition(self) -> ScanPartition:
-        ranges = tuple(sized.range for sized in self.ranges)
-        return ScanPartition(ranges=ranges, row_count=self.row_count, size_bytes=self.size_bytes)
+        return ScanPartition(ranges=tuple(self.ranges), row_count=self.row_count, size_bytes=self.size_bytes)
 
 
 class ScanPlanner:
-    """Makes plans from the queues; reads records of the log only to find time bounds."""
+    """Makes plans from the queues; asks the log only for time bounds and for topics without queues."""
 
     def __init__(self, queues: ConsumeQueueTable, records: RecordSource, *, partition_key_count: int) -> None:
         self._queues = queues
@@ -121,13 +124,23 @@ class ScanPlanner:
         self._partition_key_count = partition_key_count
 
     async def plan(self, scope: ScanScope) -> list[ScanPartition]:
-        """Return the partitions; none if nothing matches. Raises what RecordSource raises."""
+        """Return the partitions; none if nothing matches.
+
+        Raises TopicNotFound for a topic that has no queue and that the log does not know either, BadArgument for a plan
+        of too many partitions, and what RecordSource raises.
+        """
+        for topic in scope.topics:
+            if not self._queues.queue_ids(topic) and not await self._records.has_topic(topic):
+                raise TopicNotFound(topic)
         if scope.keys:
             return self._plan_keys(scope)
         cuts = ranges_by_queue(scope.ranges)
         ranges = [found for topic in scope.topics for found in await self._resolve(topic, scope, cuts)]
-        sized = [_Sized(found, self._record_size_bytes(found)) for found in ranges]
-        return [made.partition() for made in _pack(_cut(sized, scope), scope)]
+        sized = []
+        for found in ranges:
+            sized.append(_Sized(found, self._record_size_bytes(found)))
+            await asyncio.sleep(0)  # there may be many thousands of ranges
+        return await asyncio.to_thread(_partitions, sized, scope)
 
     def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
         keys = tuple(dict.fromkeys(scope.keys))
@@ -192,12 +205,24 @@ class ScanPlanner:
         return Fraction(int(sizes.sum(dtype=np.int64)), max(1, len(sizes)))
 
 
+def _partitions(ranges: list[_Sized], scope: ScanScope) -> list[ScanPartition]:
+    return [made.partition() for made in _pack(_cut(ranges, scope), scope)]
+
+
 def _cut(ranges: list[_Sized], scope: ScanScope) -> list[_Sized]:
     """Cut each range evenly: small enough for a partition, and all together into at least the asked number."""
     counts = []
     for sized in ranges:
         row_count_max = _row_count_max(sized, scope)
         counts.append(-(-sized.range.row_count // row_count_max))
+    if sum(counts) > max(PIECE_COUNT_MAX, len(ranges)):
+        by_rows = sum(-(-sized.range.row_count // scope.row_count_max) for sized in ranges)
+        if by_rows > PIECE_COUNT_MAX:
+            name, value, total = "partition_row_count_max", scope.row_count_max, sum(s.range.row_count for s in ranges)
+        else:
+            name, value, total = "partition_size_bytes_max", scope.size_bytes_max, sum(s.size_bytes for s in ranges)
+        reason = f"makes {sum(counts)} partitions, a plan has at most {PIECE_COUNT_MAX}"
+        raise BadArgument(reason, field=name, value=value, limit=-(-total // PIECE_COUNT_MAX))
     # The largest pieces are cut further until there are enough of them.
     pieces = [
         (-sized.range.row_count / count, index) for index, (sized, count) in enumerate(zip(ranges, counts, strict=True))
@@ -243,10 +268,11 @@ def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
             and open_bin.row_count + piece.range.row_count <= packed_count_max
             and open_bin.size_bytes + piece.size_bytes <= scope.size_bytes_max
         ):
-            open_bin.ranges.append(piece)
+            open_bin.put(piece)
             spare -= 1
             continue
-        bins.append(_Bin([piece]))
+        bins.append(_Bin())
+        bins[-1].put(piece)
         if is_small:
             open_bin = bins[-1]
     return bins

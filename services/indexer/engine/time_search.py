@@ -23,13 +23,11 @@ PROBE_SIZE_BYTES_MAX = 256 * 1024
 async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms: int) -> int:
     """Queue offset of the first message with this store time or a later one; the queue's end if there is none."""
     low, high = queue.min_queue_offset, queue.max_queue_offset
-    # Invariant: everything below low is older, everything from high on is not.
-    while low < high:
+    # Invariant: everything below low is older, everything from high on is not. Either end of the queue may move
+    # while records are read.
+    while (low := max(low, queue.min_queue_offset)) < (high := min(high, queue.max_queue_offset)):
         probes = np.unique(np.linspace(low, high - 1, min(PROBE_COUNT + 2, high - low), dtype=np.int64))
         units = [queue.read(int(probe), 1) for probe in probes]
-        if any(not len(unit.physical_offsets) for unit in units):
-            low = max(low + 1, queue.min_queue_offset)
-            continue
         offsets = np.concatenate([unit.physical_offsets for unit in units])
         sizes = np.concatenate([unit.record_sizes for unit in units])
         if int(sizes.sum(dtype=np.int64)) > PROBE_SIZE_BYTES_MAX:

@@ -10,14 +10,14 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from libs.runtime.grpc_errors import STATUS_METADATA_KEY
-from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord, RecordDamaged
+from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord, RecordDamaged, TopicNotFound
 
 SERVICE = "commitlog"
 
 
 @contextmanager
 def commitlog_errors() -> Iterator[None]:
-    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a record."""
+    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a record or topic."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -27,6 +27,8 @@ def commitlog_errors() -> Iterator[None]:
             raise NotARecord(_number(info.metadata["value"])) from error
         if info.reason == "OFFSET_BEYOND_END":
             raise LogEndsEarlier(SERVICE, text) from error
+        if info.reason in ("TOPIC_NOT_FOUND", "BAD_TOPIC_NAME"):
+            raise TopicNotFound(info.metadata["topic"]) from error
         if info.reason == "RECORD_DAMAGED":
             raise RecordDamaged(
                 segment=info.metadata["segment"],

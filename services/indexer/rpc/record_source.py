@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogRecords: the CommitLog's ReadRecords as the engine's RecordSource, over one long-lived channel."""
+"""LogRecords: the CommitLog's ReadRecords and GetTopic as the engine's RecordSource, over one long-lived channel."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,16 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 from reput.commitlog.v1 import log_service_pb2 as messages
+from reput.commitlog.v1 import topic_service_pb2 as topic_messages
 
 from libs.formats.protobuf_wire import int_field, length_delimited
 from services.indexer.engine.log_source import RecordBlock
 from services.indexer.engine.record_reader import READ_COUNT_MAX
-from services.indexer.errors import DependencyUnavailable
+from services.indexer.errors import DependencyUnavailable, TopicNotFound
 from services.indexer.rpc.commitlog_errors import SERVICE, commitlog_errors
 from services.indexer.rpc.log_tail import LOG_SERVICE
 
+TOPIC_SERVICE = "/reput.commitlog.v1.TopicService/"
 PHYSICAL_OFFSETS, RECORD_SIZES, VIEW = 1, 2, 3  # fields of ReadRecordsRequest
 
 
@@ -30,6 +32,20 @@ class LogRecords:
         self._read: Any = channel.unary_unary(
             LOG_SERVICE + "ReadRecords", response_deserializer=messages.ReadRecordsResponse.FromString
         )
+        self._get_topic: Any = channel.unary_unary(
+            TOPIC_SERVICE + "GetTopic", request_serializer=topic_messages.GetTopicRequest.SerializeToString
+        )
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource."""
+        try:
+            with commitlog_errors():
+                await self._get_topic(
+                    topic_messages.GetTopicRequest(name=topic), timeout=self._timeout_s, metadata=self._metadata
+                )
+        except TopicNotFound:
+            return False
+        return True
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ScanService over the engine's planner and scanner."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 
 from reput.indexer.v1 import scan_service_pb2 as messages
 
@@ -42,7 +42,7 @@ class ScanServicer:
                 requests.queue_id(value, f"queue_ids[{index}]") for index, value in enumerate(request.queue_ids)
             ),
             ranges=_ranges(request.ranges, "ranges"),
-            keys=_keys(request.filter.keys, "filter.keys"),
+            keys=scan_filter.keys,
             start_time_ms=scan_filter.start_time_ms,
             end_time_ms=scan_filter.end_time_ms,
             partition_count_min=requests.clamped(
@@ -99,7 +99,7 @@ class ScanServicer:
 def _filter(message: messages.ScanFilter) -> ScanFilter:
     start_ms, end_ms = requests.time_range(message, "filter.")
     tags = parse_tag_expression(message.tag_expression, field="filter.tag_expression")
-    return ScanFilter(tags, start_ms, end_ms)
+    return ScanFilter(tags, start_ms, end_ms, _keys(message.keys, "filter.keys"))
 
 
 def _partition(request: messages.ScanRequest) -> ScanPartition:
@@ -114,6 +114,12 @@ def _partition(request: messages.ScanRequest) -> ScanPartition:
         if request.filter.keys:
             raise BadArgument("needs a partition of keys", field="filter.keys", value=len(request.filter.keys))
         return ScanPartition(ranges=ranges)
+    known = set(request.filter.keys) or set(keys)
+    for index, key in enumerate(keys):
+        if key not in known:
+            raise BadArgument(
+                "is not among filter.keys", field=f"partition.keys[{index}]", value=key[: requests.TEXT_SHOWN]
+            )
     topic = requests.topic(message.key_topic, "partition.key_topic")
     for index, one in enumerate(ranges):
         if one.topic != topic:
@@ -121,11 +127,10 @@ def _partition(request: messages.ScanRequest) -> ScanPartition:
     return ScanPartition(ranges=ranges, key_topic=topic, keys=keys)
 
 
-def _ranges(found: Iterable[messages.ScanRange], field: str) -> tuple[ScanRange, ...]:
-    ranges = [_range(one, f"{field}[{index}]") for index, one in enumerate(found)]
-    if len(ranges) > RANGE_COUNT_MAX:
-        raise BadArgument("has too many ranges", field=field, value=len(ranges), limit=RANGE_COUNT_MAX)
-    return tuple(ranges)
+def _ranges(found: Sequence[messages.ScanRange], field: str) -> tuple[ScanRange, ...]:
+    if len(found) > RANGE_COUNT_MAX:
+        raise BadArgument("has too many ranges", field=field, value=len(found), limit=RANGE_COUNT_MAX)
+    return tuple(_range(one, f"{field}[{index}]") for index, one in enumerate(found))
 
 
 def _range(message: messages.ScanRange, field: str) -> ScanRange:
@@ -141,11 +146,10 @@ def _range(message: messages.ScanRange, field: str) -> ScanRange:
     )
 
 
-def _keys(found: Iterable[str], field: str) -> tuple[str, ...]:
-    keys = tuple(requests.key(value, f"{field}[{index}]") for index, value in enumerate(found))
-    if len(keys) > KEY_COUNT_MAX:
-        raise BadArgument("has too many keys", field=field, value=len(keys), limit=KEY_COUNT_MAX)
-    return keys
+def _keys(found: Sequence[str], field: str) -> tuple[str, ...]:
+    if len(found) > KEY_COUNT_MAX:
+        raise BadArgument("has too many keys", field=field, value=len(found), limit=KEY_COUNT_MAX)
+    return tuple(requests.key(value, f"{field}[{index}]") for index, value in enumerate(found))
 
 
 def _range_message(found: ScanRange) -> messages.ScanRange:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConsumerOffsets: kept in RocketMQ's file, bounded, never half written."""
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,37 @@ async def test_a_failed_save_is_tried_again() -> None:
     fs.write_atomic = write  # type: ignore[method-assign]
     await offsets.save()
     assert load(fs).find("g", "T", 0) == 5
+
+
+class SlowFs(MemoryFs):
+    """Its writes wait until they may go on, and are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write_count = 0
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        """As MemoryFs does, in its time."""
+        self.write_count += 1
+        self.entered.set()
+        assert self.go_on.wait(10)
+        super().write_atomic(path, data)
+
+
+async def test_a_caller_who_goes_away_leaves_no_two_writers() -> None:
+    """A save whose caller is cancelled writes on by itself; the next one waits for it."""
+    fs = SlowFs()
+    offsets = load(fs)
+    offsets.commit("g", {("T", 0): 1})
+    first = asyncio.create_task(offsets.save())
+    assert await asyncio.to_thread(fs.entered.wait, 10)
+    first.cancel()
+    await asyncio.wait([first])
+    offsets.commit("g", {("T", 0): 2})
+    second = asyncio.create_task(offsets.save())
+    await asyncio.sleep(0.05)
+    assert fs.write_count == 1
+    fs.go_on.set()
+    await second
+    assert load(fs).find("g", "T", 0) == 2

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlushLoop: what is durable when, what is written down and reported, and what a broken disk does."""
 
+import asyncio
 import dataclasses
+import threading
 
 import pytest
 
 from libs.machine.clock import ManualClock
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.memory_fs import MemoryFs, nothing_survives
 from libs.store.errors import SyncFailed
 from services.indexer.engine.reput_loop import ReputState
 from tests.support.fake_log import FakeLog
@@ -96,3 +98,43 @@ async def test_a_failed_sync_stops_indexing(point: str) -> None:
         await indexer.close()
     again = make_indexer(log, fs)
     assert again.reput.indexed_physical_offset == 0
+
+
+async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
+    """The kernel drops what it could not write, so the stop stays unclean although the second sync says yes."""
+    log, fs = filled(20), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    with armed("index_file.before_sync", "raise"), pytest.raises(OSError, match="index_file"):
+        await indexer.flush.flush(is_thorough=True)
+    with pytest.raises(OSError, match="index_file"):
+        await indexer.close()
+    assert make_indexer(log, fs).reput.indexed_physical_offset == 0
+
+
+async def test_a_stop_waits_for_the_sync_under_way() -> None:
+    """A stop in the middle of a round lets it finish: progress never says more than what is synced."""
+    log, fs, clock = filled(20), MemoryFs(), ManualClock()
+    indexer = make_indexer(log, fs, clock=clock)
+    feed(indexer, log)
+    clock.advance(60_001)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    with armed("segment.before_sync", hold):
+        indexer.flush.start()
+        assert await asyncio.to_thread(entered.wait, 10)
+        stopping = asyncio.create_task(indexer.close())
+        await asyncio.sleep(0.05)
+        assert not stopping.done()
+        go_on.set()
+        await stopping
+    fs.crash(nothing_survives)
+    again = make_indexer(log, fs)
+    assert again.reput.indexed_physical_offset == log.end_physical_offset
+    queue = again.queues.find("T", 0)
+    assert queue is not None
+    assert queue.max_queue_offset == 10

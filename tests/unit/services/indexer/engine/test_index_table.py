@@ -209,10 +209,12 @@ def test_truncation_above_everything_changes_nothing() -> None:
 
 
 def test_trim_removes_files_of_expired_records_only() -> None:
-    """A file goes when all of its records are below the offset; the newest stays in any case."""
+    """A file goes when all of its records are below the offset and it is synced; the newest stays in any case."""
     log, fs = log_with(20), MemoryFs()
     table = make_table(fs)
     feed(table, log)
+    assert table.trim(log.end_physical_offset + 1) == 0
+    table.mark_finished(table.unfinished()[:-1])
     assert table.trim(log.records[8].physical_offset) == 0
     assert table.trim(log.records[9].physical_offset) == 1
     assert table.trim(log.end_physical_offset + 1) == 1

@@ -3,15 +3,20 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from libs.formats.index_file import key_hash
 from libs.formats.java import string_hash
 from libs.formats.message_id import encode_offset_id
 from libs.machine.memory_fs import MemoryFs
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log_source import RecordBlock
 from services.indexer.engine.query import STEP_COUNT_MAX, KeyQuery, TimeQuery
+from services.indexer.engine.time_search import first_at_or_after
 from services.indexer.errors import BadArgument, BadPageToken, DependencyUnavailable, MessageNotFound
 from tests.support.fake_log import START_TIME_MS, FakeLog
 from tests.support.records import IPV4_BORN, IPV6_STORE
@@ -304,3 +309,50 @@ async def test_without_the_log_queries_say_so() -> None:
     with pytest.raises(DependencyUnavailable) as caught:
         await indexer.queries.by_key(KeyQuery("T", "k"), page_size=5, page_token="")
     assert caught.value.service == "commitlog"
+
+
+class Meddling(FakeLog):
+    """A log that does something behind the reader's back before the n-th read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meddle: dict[int, Callable[[], object]] = {}
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """As FakeLog does, and then meddle."""
+        found = await super().read(physical_offsets, record_sizes)
+        self.meddle.pop(self.read_count, lambda: None)()
+        return found
+
+
+@pytest.mark.parametrize("read_count", range(1, 8))
+async def test_a_trim_during_a_query_by_time_hides_nothing_that_is_kept(read_count: int) -> None:
+    """Whenever files of a queue go while pages are read, the messages that stay are all found."""
+    log = Meddling()
+    for _ in range(2_000):
+        log.append("T")
+    indexer = fed(log)
+    kept = log.records[1_500]
+    log.read_count = 0
+    log.meddle[read_count] = lambda: indexer.trim(kept.physical_offset)
+    found = await times_of(indexer, TimeQuery("T", None), page_size=1_024)
+    assert set(found) >= {(0, offset) for offset in range(1_500, 2_000)}
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("end", [0, 1, 1_000])
+async def test_a_search_by_time_ends_when_the_queue_shrinks(end: int) -> None:
+    """A queue that loses its tail during a search is searched as it is then, without going through what is gone."""
+    log = Meddling()
+    for _ in range(2_000):
+        log.append("T")
+    indexer = fed(log)
+    queue = indexer.queues.find("T", 0)
+    assert queue is not None
+    log.read_count = 0
+    bound = log.records[end].physical_offset
+    log.meddle[1] = lambda: indexer.queues.truncate(bound)
+    assert await first_at_or_after(queue, log, log.records[-1].store_time_ms) == end
+    assert log.read_count < 10

@@ -9,7 +9,7 @@ import pytest
 
 from libs.formats.dispatch_columns import DispatchBatch
 from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine.query import KeyQuery
+from services.indexer.engine.query import KeyQuery, TimeQuery
 from services.indexer.engine.reput_loop import Gap, ReputState
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
@@ -201,3 +201,24 @@ async def test_a_malformed_step_does_not_stop_it_for_good() -> None:
         assert indexer.reput.state is ReputState.CONNECTING
         log.steps = []
         await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+
+
+async def test_a_log_that_was_replaced_is_readable_from_its_own_begin() -> None:
+    """What the log before had deleted says nothing about a new one: its messages count from the first byte on."""
+    log = filled(40)
+    async with running(log) as indexer:
+        log.trim(log.records[30].physical_offset)
+        log.append("T", 0)
+        await eventually(lambda: indexer.queues.min_physical_offset == log.min_physical_offset)
+        log.min_physical_offset = 0
+        log.lose_tail(0)
+        made = log.append("T", 0)
+        await eventually(
+            lambda: indexer.reput.epoch == 2 and indexer.reput.indexed_physical_offset == log.end_physical_offset
+        )
+        assert indexer.queues.min_physical_offset == 0
+        queue = indexer.queues.find("T", 0)
+        assert queue is not None
+        assert (queue.min_queue_offset, queue.max_queue_offset) == (0, 1)
+        page = await indexer.queries.by_time(TimeQuery("T", None), page_size=9, page_token="")
+        assert [view.physical_offset for view in page.found.views()] == [made.physical_offset]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PlanScan and Scan: every row in exactly one partition and frame, filters as asked, resumable, bounded."""
 
+import asyncio
 import dataclasses
 import itertools
+import time
 
 import pyarrow as pa
 import pytest
@@ -11,13 +13,21 @@ from libs.formats import properties
 from libs.formats.message_id import encode_offset_id
 from libs.formats.record import Record
 from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine import scan_plan
 from services.indexer.engine.arrow_frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.record_reader import FoundRecords
 from services.indexer.engine.scan import ScanChunk, ScanFilter
 from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ScanScope
 from services.indexer.engine.tag_filter import parse_tag_expression
-from services.indexer.errors import DependencyUnavailable, OffsetBeyondEnd, OffsetTrimmed, WindowFull
+from services.indexer.errors import (
+    BadArgument,
+    DependencyUnavailable,
+    OffsetBeyondEnd,
+    OffsetTrimmed,
+    TopicNotFound,
+    WindowFull,
+)
 from tests.support.fake_log import FakeLog, properties_text
 from tests.support.records import IPV6_STORE
 from tests.unit.services.indexer.support import SMALL, feed, make_indexer
@@ -108,8 +118,9 @@ async def test_partitions_are_bounded_in_bytes() -> None:
 
 
 async def test_plans_are_cut_to_queues_ranges_and_times() -> None:
-    """Queues, ranges and times narrow a plan exactly; unknown topics and empty ranges add nothing."""
+    """Queues, ranges and times narrow a plan exactly; topics without messages and empty ranges add nothing."""
     log = filled()
+    log.topics.add("nowhere")
     indexer = fed(log)
     start, end = log.records[30].store_time_ms, log.records[90].store_time_ms
 
@@ -137,6 +148,79 @@ async def test_plans_are_cut_to_queues_ranges_and_times() -> None:
     )
     assert await indexer.planner.plan(ScanScope(("T",), ranges=tuple(ScanRange("T", q, 3, 3) for q in range(3)))) == []
     assert await indexer.planner.plan(ScanScope(("nowhere",))) == []
+
+
+@pytest.mark.parametrize("keys", [(), ("k1",)])
+async def test_a_topic_that_nobody_made_is_no_empty_result(keys: tuple[str, ...]) -> None:
+    """A misspelt topic fails the plan with its name; one that exists without messages does not."""
+    log = filled()
+    indexer = fed(log)
+    with pytest.raises(TopicNotFound) as caught:
+        await indexer.planner.plan(ScanScope(("T", "flihgts"), keys=keys))
+    assert caught.value.topic == "flihgts"
+    log.topics.add("flihgts")
+    assert await indexer.planner.plan(ScanScope(("flihgts",), row_count_max=1)) == []
+    log.go_down()
+    with pytest.raises(DependencyUnavailable):
+        await indexer.planner.plan(ScanScope(("nowhere",)))
+    assert len(await indexer.planner.plan(ScanScope(("T",)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "bounds"), [("partition_row_count_max", (1, 1 << 30)), ("partition_size_bytes_max", (1 << 30, 1))]
+)
+async def test_a_plan_of_too_many_partitions_is_refused(
+    monkeypatch: pytest.MonkeyPatch, field: str, bounds: tuple[int, int]
+) -> None:
+    """A bound that would cut a large topic into dust is refused, with the smallest one that would do."""
+    monkeypatch.setattr(scan_plan, "PIECE_COUNT_MAX", 59)
+    indexer = fed(filled())
+    rows_max, bytes_max = bounds
+    with pytest.raises(BadArgument) as caught:
+        await indexer.planner.plan(ScanScope(("T",), row_count_max=rows_max, size_bytes_max=bytes_max))
+    assert (caught.value.field, caught.value.value) == (field, 1)
+    monkeypatch.setattr(scan_plan, "PIECE_COUNT_MAX", 60)
+    assert len(await indexer.planner.plan(ScanScope(("T",), row_count_max=rows_max, size_bytes_max=bytes_max))) == 60
+
+
+async def test_a_plan_of_many_ranges_is_quick_and_lets_others_work() -> None:
+    """Many thousands of small ranges are packed in a moment, while the event loop serves others."""
+    log = filled(60)
+    indexer = fed(log)
+    ranges = tuple(ScanRange("T", 0, index % 10, index % 10 + 1) for index in range(10_000))
+    turn_count = 0
+
+    async def work() -> None:
+        nonlocal turn_count
+        while True:
+            await asyncio.sleep(0)
+            turn_count += 1
+
+    others = asyncio.create_task(work())
+    started_s = time.process_time()
+    (partition,) = await indexer.planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
+    assert partition.row_count == len(partition.ranges) == 10_000
+    assert time.process_time() - started_s < 10  # it took minutes when each range summed up those before it
+    assert turn_count > 1_000
+    others.cancel()
+
+
+async def test_a_scan_without_a_match_lets_others_work() -> None:
+    """A filter that drops every unit of a long range does not hold the event loop until its end."""
+    indexer = fed(filled(1_200))
+    partition = ScanPartition(ranges=(ScanRange("T", 0, 0, 200),))
+    turn_count = 0
+
+    async def work() -> None:
+        nonlocal turn_count
+        while True:
+            await asyncio.sleep(0)
+            turn_count += 1
+
+    others = asyncio.create_task(work())
+    assert rows(await scan(indexer, partition, tags("nobody"), size=1)) == []
+    assert turn_count >= 200
+    others.cancel()
 
 
 @pytest.mark.parametrize("size", [1, 500, 1 << 20])
@@ -194,9 +278,10 @@ async def test_what_is_gone_fails_the_scan() -> None:
         await scan(indexer, ScanPartition(ranges=(ScanRange("T", 0, 0, 21),)))
     with pytest.raises(OffsetBeyondEnd):
         await scan(indexer, ScanPartition(ranges=(ScanRange("V", 0, 0, 1),)))
-    log.trim(log.records[10].physical_offset)
-    with pytest.raises(OffsetTrimmed):
+    log.trim(log.records[13].physical_offset)  # of queue 0, the records 0, 6, 12... are kept from the third on
+    with pytest.raises(OffsetTrimmed) as caught:
         await scan(indexer, partition)
+    assert (caught.value.value, caught.value.min) == (0, 3)
     indexer.trim(log.records[10].physical_offset)
     with pytest.raises(OffsetTrimmed):
         await scan(indexer, partition)
@@ -230,6 +315,33 @@ async def test_keys_are_looked_up() -> None:
     assert rows(await scan(indexer, partition, ScanFilter(start_time_ms=start))) == sorted(map(place, late))
     (ranged,) = await indexer.planner.plan(dataclasses.replace(scope, queue_ids=frozenset({1})))
     assert rows(await scan(indexer, ranged)) == sorted(place(r) for r in wanted if r.queue_id == 1)
+
+
+@pytest.mark.parametrize("key_count", [1, 2, 3, 100])
+async def test_a_message_with_several_keys_comes_from_one_partition(key_count: int) -> None:
+    """However the keys are spread over partitions, all of them together give each message once."""
+    log = FakeLog()
+    for index in range(200):
+        log.append("T", index % 3, keys=f"k{index % 7} l{index % 5} m{index % 3}", unique_id=f"U{index}")
+    log.append("T", keys="k1 k1", unique_id="k1")
+    indexer = fed(log, scan_partition_key_count=key_count)
+    keys = ("k3", "none", "m1", "l4", "k0", "m1", "U8", "l2", "k1")
+    wanted = [r for r in log.records if set(map(str.encode, keys)) & set(properties.keys_of(r.properties))]
+    partitions = await indexer.planner.plan(ScanScope(("T",), keys=keys))
+    found = [row for one in partitions for row in rows(await scan(indexer, one, ScanFilter(keys=keys)))]
+    assert len(partitions) == -(-8 // key_count)
+    assert sorted(found) == sorted(map(place, wanted))
+
+
+async def test_chunks_of_keys_keep_only_their_records() -> None:
+    """What a page of keys has beyond the rows that pass is not kept until the chunk is full."""
+    log = FakeLog()
+    for index in range(100):
+        log.append("T", index % 50, keys="hot", body=bytes(1000))
+    partition = ScanPartition(ranges=(ScanRange("T", 7, 0, 2),), key_topic="T", keys=("hot",))
+    (chunk,) = await scan(fed(log), partition)
+    assert len(rows([chunk])) == 2
+    assert len(chunk.found.records) == int(chunk.found.sizes.sum())
 
 
 async def test_many_keys_are_many_partitions() -> None:

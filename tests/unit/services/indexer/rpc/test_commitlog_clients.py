@@ -12,6 +12,7 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from reput.commitlog.v1 import log_service_pb2 as pb
+from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
 from libs.formats.dispatch_columns import Handshake, Heartbeat
 from libs.runtime.grpc_errors import STATUS_METADATA_KEY
@@ -56,6 +57,10 @@ class FakeService:
         await self._note(request, context)
         return self.answer(request)
 
+    async def get_topic(self, request: topic_pb.GetTopicRequest, context: Context) -> topic_pb.GetTopicResponse:
+        await self._note(request, context)
+        return topic_pb.GetTopicResponse()
+
     async def report(self, request: pb.ReportProgressRequest, context: Context) -> pb.ReportProgressResponse:
         await self._note(request, context)
         return pb.ReportProgressResponse()
@@ -80,6 +85,11 @@ async def clients(service: FakeService) -> AsyncIterator[tuple[LogTail, LogRecor
             response_serializer=pb.ReportProgressResponse.SerializeToString,
         ),
     }
+    get_topic = grpc.unary_unary_rpc_method_handler(
+        service.get_topic, topic_pb.GetTopicRequest.FromString, topic_pb.GetTopicResponse.SerializeToString
+    )
+    topics = grpc.method_handlers_generic_handler("reput.commitlog.v1.TopicService", {"GetTopic": get_topic})
+    server.add_generic_rpc_handlers((topics,))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("reput.commitlog.v1.LogService", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -194,6 +204,21 @@ async def test_refusals_keep_their_meaning(reason: str, metadata: dict[str, str]
             await records.read(offsets(1))
         with pytest.raises(error):
             await anext(tail.follow(0, 0))
+
+
+@pytest.mark.parametrize("reason", ["TOPIC_NOT_FOUND", "BAD_TOPIC_NAME"])
+async def test_the_log_is_asked_for_topics(reason: str) -> None:
+    """A topic exists if the log says so; any other refusal than that it lacks the topic is no answer."""
+    service = FakeService()
+    async with clients(service) as (_, records):
+        assert await records.has_topic("orders")
+        service.reason = reason
+        assert not await records.has_topic("orders")
+        service.reason = "RECOVERING"
+        with pytest.raises(DependencyUnavailable):
+            await records.has_topic("orders")
+    assert service.requests[0].name == "orders"
+    assert service.seen_metadata[0]["authorization"] == "Bearer secret"
 
 
 async def test_progress_is_reported() -> None:

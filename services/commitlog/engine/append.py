@@ -18,6 +18,7 @@ from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, R
 from libs.formats.record import encode_blank
 from libs.kernel import append_cy
 from libs.kernel.append_columns import AppendColumns, AppendLimits
+from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.store.segment import Segment
@@ -99,22 +100,22 @@ class AppendPipeline:
                 limit=self._config.append_request_size_bytes_max,
             )
         segment = self._writable_segment()
-        code = self._write(segment, segment.wrote_position, request, born_host)
+        code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
         if code == append_cy.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
             await self._create_topics(segment, request, born_host)
             self._gate.check()
             segment = self._writable_segment()
-            code = self._write(segment, segment.wrote_position, request, born_host)
+            code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
         if code == append_cy.E_FULL:
             self._check_fits()
             segment = self._close_segment(segment)
-            code = self._write(segment, segment.wrote_position, request, born_host)
+            code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
             assert code != append_cy.E_FULL
         if code < 0:
             raise self._refusal.error(code, request, self._columns)
         return self._publish(segment, code)
 
-    def _write(self, segment: Segment, position: int, request: bytes, born_host: bytes) -> int:
+    def _write(self, segment: Segment, position: int, request: bytes, born_host: bytes, table: TopicTable) -> int:
         failpoint("append.before_write")
         self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
         return append_cy.append(
@@ -125,7 +126,7 @@ class AppendPipeline:
             self._store_time_ms,
             born_host,
             self._store_host,
-            self._topics.table,
+            table,
             self._limits,
             self._columns,
         )
@@ -185,16 +186,13 @@ class AppendPipeline:
     async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> None:
         """Make the topics that the batch names, if nothing else is wrong with it; otherwise raise what is wrong."""
         field = f"messages[{self._columns.error_index}].topic"
-        admitted = self._topics.admit(_topic_names(request))
-        try:
-            # At the very end of a segment nothing fits, so a request without a fault is told apart and writes nothing.
-            code = self._write(segment, segment.size_bytes, request, born_host)
-            if code != append_cy.E_FULL:
-                raise self._refusal.error(code, request, self._columns)
-            self._check_fits()
-        finally:
-            self._topics.revoke(admitted)
-        await self._topics.create_missing(admitted, field=field)
+        missing, table = self._topics.trial(_topic_names(request), field=field)
+        # At the very end of a segment nothing fits, so a request without a fault is told apart and writes nothing.
+        code = self._write(segment, segment.size_bytes, request, born_host, table)
+        if code != append_cy.E_FULL:
+            raise self._refusal.error(code, request, self._columns)
+        self._check_fits()
+        await self._topics.create_missing(missing, field=field)
 
     def _write_queue_count(self, topic: str) -> int:
         found = self._topics.find(topic)

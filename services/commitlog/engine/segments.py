@@ -97,7 +97,7 @@ class SegmentKeeper:
                 refusal = self._refusal(base, allow_unindexed=allow_unindexed)
                 is_gone = refusal is None and base < self._chain.min_physical_offset
                 if refusal is None and not is_gone:
-                    await asyncio.to_thread(self._delete, self._chain.detach_first())
+                    await self._delete_first()
                     self.deleted_count += 1
                 freed_bytes = 0 if refusal is not None or is_gone else self._chain.segment_size_bytes
                 deletions.append(Deletion(base, refusal, freed_bytes))
@@ -105,8 +105,21 @@ class SegmentKeeper:
                 await asyncio.to_thread(self._epochs.trim, self._chain.min_physical_offset)
         return deletions
 
-    def _delete(self, segment: Segment) -> None:
-        segment.delete(self._fs)
+    async def _delete_first(self) -> None:
+        """Remove the file, then the segment: if the file stays, so does the segment, and the log gets no hole."""
+        segment = self._chain.segments[0]
+        is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
+        assert is_held
+        try:
+            await asyncio.to_thread(self._remove_file, segment)
+        finally:
+            segment.release()
+        self._chain.detach_first()
+        await asyncio.to_thread(segment.close)  # may wait for a sync that is under way
+
+    def _remove_file(self, segment: Segment) -> None:
+        if self._fs.exists(segment.path):  # an attempt that failed after this is made again
+            self._fs.remove(segment.path)
         self._fs.sync_directory(self._chain.directory)
 
     def _refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:

@@ -4,7 +4,8 @@
 A reading task takes requests, appends them and queues their outcomes; the responder sends outcomes in request order,
 several in one response. Outcomes that wait for nothing are collected for about a millisecond; those behind a sync are
 collected by the sync itself. Invariants: one outcome for each request that was appended or refused, in order; the bytes
-of requests without a sent outcome are bounded, and while the bound is reached the stream is not read.
+of requests without a sent outcome are bounded, and while the bound is reached the stream is not read. A caller that
+does not read its outcomes fills its own window only: what no longer waits for durability is out of the common budget.
 Callers: one servicer call; the loop that owns the log.
 """
 
@@ -24,14 +25,20 @@ from services.commitlog.rpc.error_table import ERROR_TABLE
 RESPONSE_SIZE_BYTES_MAX = 1 << 20
 """A response with this many bytes of outcomes is sent although more are ready."""
 
+OUTCOME_SIZE_BYTES = 1_024
+"""What an outcome takes in memory besides its request, so that many small requests are bounded too."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingOutcome:
-    """What became of one request. `sync` is what its batch waits for, until `deadline_s` of the loop's clock."""
+    """What became of one request: a batch, or a serialized AppendOutcome with an error.
+
+    `sync` is what the batch waits for, until `deadline_s` of the loop's clock.
+    """
 
     size_bytes: int
     batch: AppendedBatch | None
-    error: Exception | None
+    error: bytes
     sync: asyncio.Future[None] | None
     deadline_s: float
 
@@ -68,42 +75,47 @@ class AppendStreamSession:
         try:
             while await self._wait_for_outcome():
                 await self._collect()
-                taken = self._take_ready()
-                encoded = [self._encode(outcome) for outcome in taken]
-                yield stream_response(encoded)
-                self._window.give_back(sum(outcome.size_bytes for outcome in taken))
+                outcomes, size_bytes = self._take_ready()
+                yield stream_response(outcomes)
+                self._window.give_back(size_bytes)
             if self._reading.cancelled():
                 raise Stopping
             self._reading.result()
         finally:
             self._reading.cancel()
-            for outcome in self._outcomes:
-                self._inflight.give_back(outcome.size_bytes)
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         async for request in requests:
-            size = len(request)
-            await self._window.take_waiting(size)
-            await self._inflight.take_waiting(size)
+            await self._window.take_waiting(len(request) + OUTCOME_SIZE_BYTES)
+            await self._inflight.take_waiting(len(request))
+            sync = None
             try:
                 outcome = await self._append(request)
-            except asyncio.CancelledError:
-                self._inflight.give_back(size)
-                raise
+                sync = outcome.sync
+            finally:
+                self._give_back_after(sync, len(request))
             self._outcomes.append(outcome)
             self._arrived.set()
             if len(self._outcomes) >= self._count_max:
                 self._many_wait.set()
 
     async def _append(self, request: bytes) -> PendingOutcome:
-        batch = error = sync = None
+        batch = sync = None
+        error = b""
         try:
             batch = await self._commit_log.append(request, self._born_host)
             sync = self._commit_log.sync_of(batch)
         except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
-            error = failure
+            error = error_outcome(status_of(failure, ERROR_TABLE))
         deadline_s = asyncio.get_running_loop().time() + self._sync_timeout_s
-        return PendingOutcome(len(request), batch, error, sync, deadline_s)
+        return PendingOutcome(len(request) + OUTCOME_SIZE_BYTES, batch, error, sync, deadline_s)
+
+    def _give_back_after(self, sync: asyncio.Future[None] | None, size_bytes: int) -> None:
+        """Give back what was taken of the common budget once nothing waits for durability any more."""
+        if sync is None or sync.done():
+            self._inflight.give_back(size_bytes)
+        else:
+            sync.add_done_callback(lambda _: self._inflight.give_back(size_bytes))
 
     async def _wait_for_outcome(self) -> bool:
         """Wait for the next outcome; False when none will come."""
@@ -128,29 +140,27 @@ class AppendStreamSession:
                 async with asyncio.timeout(self._delay_s):
                     await self._many_wait.wait()
 
-    def _take_ready(self) -> list[PendingOutcome]:
-        """The settled outcomes at the head, at least one."""
+    def _take_ready(self) -> tuple[list[bytes], int]:
+        """The settled outcomes at the head, serialized, at least one; and what they took of the window."""
         now_s = asyncio.get_running_loop().time()
-        taken = [self._outcomes.popleft()]
-        size_bytes = 0
-        while self._outcomes and size_bytes < RESPONSE_SIZE_BYTES_MAX:
+        taken: list[bytes] = []
+        window_bytes = response_bytes = 0
+        while self._outcomes and response_bytes < RESPONSE_SIZE_BYTES_MAX:
             head = self._outcomes[0]
-            if head.sync is not None and not head.sync.done() and now_s < head.deadline_s:
+            if taken and head.sync is not None and not head.sync.done() and now_s < head.deadline_s:
                 break
-            taken.append(self._outcomes.popleft())
-            size_bytes += 0 if head.batch is None else len(head.batch.physical_offsets)
-        for outcome in taken:
-            self._inflight.give_back(outcome.size_bytes)
-        return taken
+            taken.append(self._encode(self._outcomes.popleft()))
+            window_bytes += head.size_bytes
+            response_bytes += len(taken[-1])
+        return taken, window_bytes
 
     def _encode(self, outcome: PendingOutcome) -> bytes:
-        error = outcome.error
-        if error is None and outcome.sync is not None and outcome.sync.done():
-            failure = outcome.sync.exception()
-            assert failure is None or isinstance(failure, Exception)
-            error = failure
-        if error is not None:
-            return error_outcome(status_of(error, ERROR_TABLE))
-        assert outcome.batch is not None
-        is_synced = outcome.sync is not None and outcome.sync.done()
-        return self._encoder.response(outcome.batch, DURABILITY_LOCAL_DISK if is_synced else DURABILITY_MEMORY)
+        if outcome.batch is None:
+            return outcome.error
+        if outcome.sync is None or not outcome.sync.done():
+            return self._encoder.response(outcome.batch, DURABILITY_MEMORY)
+        failure = outcome.sync.exception()
+        if failure is not None:
+            assert isinstance(failure, Exception)
+            return error_outcome(status_of(failure, ERROR_TABLE))
+        return self._encoder.response(outcome.batch, DURABILITY_LOCAL_DISK)

@@ -87,7 +87,7 @@ async def test_power_cut_keeps_what_was_synced() -> None:
 
 
 async def test_power_cut_that_loses_everything_begins_an_epoch() -> None:
-    """A follower that saw records of a log which is empty now is told that it has nothing in common with the new one."""
+    """A follower of a log that is empty now is told that it has nothing in common with the new one."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"lost"))

@@ -1,13 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Segments: what is told of them, and which may be deleted."""
 
+import errno
+
 import pytest
 
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.progress import IndexerReport
 from services.commitlog.engine.segments import Refusal
 from services.commitlog.errors import BadArgument
-from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, fill, message, records
+from tests.unit.services.commitlog.support import (
+    DATA_DIR,
+    SEGMENT_SIZE,
+    Machine,
+    append,
+    bodies,
+    fill,
+    message,
+    records,
+)
+
+
+def refuse(*_arguments: object) -> None:
+    """What a file system does that became read-only."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def indexed(log: CommitLog, physical_offset: int, flushed: int | None = None) -> None:
@@ -100,6 +116,25 @@ async def test_bad_lists(bases: list[int]) -> None:
         with pytest.raises(BadArgument):
             await log.segments.delete(bases, allow_unindexed=True)
         assert log.chain.min_physical_offset == 0
+
+
+async def test_a_file_that_stays_keeps_its_segment() -> None:
+    """A deletion that fails changes nothing, so that no later one makes a hole in the log; it may be tried again."""
+    machine = Machine()
+    async with machine.running() as log:
+        count = await fill(log, 4)
+        for method in ("remove", "sync_directory"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(machine.fs, method, refuse)
+                with pytest.raises(PermissionError):
+                    await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
+            assert log.chain.min_physical_offset == 0
+            assert len(bodies(log)) == count
+            assert log.segments.list_from(0, 1)[0].reader_count == 0
+        deletions = await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
+        assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE] * 2
+    async with machine.running() as log:
+        assert log.chain.min_physical_offset == 2 * SEGMENT_SIZE
 
 
 async def test_an_unaligned_base_is_unknown() -> None:

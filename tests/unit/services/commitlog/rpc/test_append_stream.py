@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams of batches whose callers are slow: what they may hold up, and how large an answer gets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from reput.commitlog.v1 import append_service_pb2 as pb
+
+from libs.machine.failpoints import armed
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.rpc.append_result import AppendResultEncoder
+from services.commitlog.rpc.append_stream import OUTCOME_SIZE_BYTES, RESPONSE_SIZE_BYTES_MAX, AppendStreamSession
+from tests.unit.services.commitlog.support import BORN_HOST, Machine, message, request
+
+WINDOW_BYTES = 1 << 20
+SMALL = {"append_request_size_bytes_max": 1 << 16, "append_stream_inflight_bytes_max": WINDOW_BYTES}
+
+
+class Caller:
+    """Sends the same request again and again; counts how many were taken."""
+
+    def __init__(self, log: CommitLog, raw: bytes, count: int) -> None:
+        self.taken_count = 0
+        self.stopped = asyncio.Event()
+        self.budget = InflightBudget("bytes", WINDOW_BYTES)
+        session = AppendStreamSession(log, AppendResultEncoder(log.store_host), self.budget, BORN_HOST)
+        self.responses = session.responses(self.requests(raw, count))
+
+    async def requests(self, raw: bytes, count: int) -> AsyncIterator[bytes]:
+        """The requests; takes note when nobody asks for more."""
+        for _ in range(count):
+            self.taken_count += 1
+            yield raw
+
+    async def read_one(self) -> list[pb.AppendOutcome]:
+        """One response."""
+        raw = await anext(self.responses)
+        assert len(raw) < 2 * RESPONSE_SIZE_BYTES_MAX
+        return list(pb.AppendStreamResponse.FromString(raw).outcomes)
+
+    async def read_none(self) -> None:
+        """Let the session work until it takes no more requests."""
+        before = -1
+        while before != self.taken_count:
+            before = self.taken_count
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+
+async def test_requests_without_bytes_fill_the_window_too() -> None:
+    """A caller that sends empty batches and reads no answer can't fill the memory."""
+    machine = Machine(**SMALL)
+    async with machine.running() as log:
+        caller = Caller(log, b"", 1_000_000)
+        async with contextlib.aclosing(caller.responses):
+            await caller.read_one()
+            await caller.read_none()
+            assert caller.taken_count <= WINDOW_BYTES // OUTCOME_SIZE_BYTES + 2
+
+
+async def test_a_caller_that_does_not_read_holds_up_nobody_else() -> None:
+    """What waits for nothing but its reader is out of the budget that all callers share."""
+    machine = Machine(**SMALL)
+    async with machine.running() as log:
+        caller = Caller(log, request(message(bytes(10_000))), 1_000)
+        async with contextlib.aclosing(caller.responses):
+            await caller.read_one()
+            await caller.read_none()
+            assert WINDOW_BYTES // 20_000 < caller.taken_count < 1_000
+            assert caller.budget.taken == 0
+
+
+async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
+    """Also when the stream is gone meanwhile."""
+    machine = Machine(**SMALL)
+    async with machine.running() as log:
+        raw = request(message(bytes(10_000)), durability=2)
+        caller = Caller(log, raw, 1)
+        with armed("segment.before_sync", "sleep:50"):
+            reading = asyncio.create_task(caller.read_one())
+            await caller.read_none()
+            assert caller.budget.taken == len(raw)
+            reading.cancel()
+            await asyncio.wait([reading])
+            assert caller.budget.taken == len(raw)
+            await log.flusher.sync_now()
+        assert caller.budget.taken == 0
+
+
+async def test_answers_are_bounded() -> None:
+    """However many outcomes wait, a response stays below what clients take, and all of them come."""
+    machine = Machine(append_stream_inflight_bytes_max=1 << 30)
+    async with machine.running() as log:
+        for raw in (request(message(topic="../x")), request(message(b""))):
+            caller = Caller(log, raw, 20_000)
+            async with contextlib.aclosing(caller.responses):
+                count = len(await caller.read_one())
+                await caller.read_none()
+                while count < 20_000:
+                    count += len(await caller.read_one())
+                assert count == 20_000

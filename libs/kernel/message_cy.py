@@ -258,12 +258,21 @@ def is_entry_text(source, piece):
 
 
 def looks_like_crc_property(source, piece):
-    """Whether readers would take the last 20 bytes of a property for the store's CRC property."""
+    """Whether a property of another name has the beginning of the store's CRC property in it.
+
+    Readers look for that 20 bytes before the end of a record, whatever separators stand around it; a record without a
+    CRC property of its own would then count as damaged.
+    """
     name_end: cython.Py_ssize_t = piece.name_start + piece.name_size
     value_end: cython.Py_ssize_t = piece.value_start + piece.value_size
-    if piece.value_size == 10:
-        return piece.name_size > 8 and matches(source, name_end - 8, b"__CRC32#", 8)
-    return piece.value_size >= 19 and matches(source, value_end - 19, b"__CRC32#\x01", 9)
+    at: cython.Py_ssize_t = find(source, piece.value_start, value_end, 1)
+    if piece.name_size > 8 and matches(source, name_end - 8, b"__CRC32#", 8):
+        return True
+    while at < value_end:
+        if at - piece.value_start >= 8 and matches(source, at - 8, b"__CRC32#", 8):
+            return True
+        at = find(source, at + 1, value_end, 1)
+    return False
 
 
 def check_property(source, message, piece):

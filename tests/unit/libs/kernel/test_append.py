@@ -76,7 +76,7 @@ PROPERTY_FORMS = {
     "equal_names": ([entry(b"A", b"1"), entry(b"A", b"2")], b"A\x011\x02A\x012\x02"),
     "no_delay": ([entry(b"DELAY", b"0")], b"DELAY\x010\x02"),
     "negative_delay": ([entry(b"DELAY", b"-3")], b"DELAY\x01-3\x02"),
-    "almost_a_crc": ([entry(b"X__CRC32#", b"123456789")], b"X__CRC32#\x01123456789\x02"),
+    "almost_a_crc": ([entry(b"X__CRC32#X", b"__CRC32#")], b"X__CRC32#X\x01__CRC32#\x02"),
 }
 
 

@@ -100,6 +100,8 @@ REFUSALS: dict[str, tuple[bytes, str, int, int | None]] = {
                 b"INNER_NUM\x011\x02",
                 b"X__CRC32#\x010123456789\x02",
                 b"A\x01x__CRC32#\x010123456789\x02",
+                b"X__CRC32#\x01abc\x02d\x01efgh\x02",
+                b"A\x01\x01__CRC32#\x01abc\x02d\x01efgh\x02",
             ]
         )
     },
@@ -119,6 +121,7 @@ REFUSALS: dict[str, tuple[bytes, str, int, int | None]] = {
                 (b"DELAY", b"abc"),
                 (b"X__CRC32#", b"0123456789"),
                 (b"A", b"__CRC32#\x010123456789"),
+                (b"A", b"\x01__CRC32#\x01"),
             ]
         )
     },

@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 
 from reput.commitlog.v1 import append_service_pb2 as pb
@@ -12,7 +13,7 @@ from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import OUTCOME_SIZE_BYTES, RESPONSE_SIZE_BYTES_MAX, AppendStreamSession
-from tests.unit.services.commitlog.support import BORN_HOST, Machine, message, request
+from tests.unit.services.commitlog.support import BORN_HOST, Machine, append, message, request
 
 WINDOW_BYTES = 1 << 20
 SMALL = {"append_request_size_bytes_max": 1 << 16, "append_stream_inflight_bytes_max": WINDOW_BYTES}
@@ -77,14 +78,17 @@ async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
     machine = Machine(**SMALL)
     async with machine.running() as log:
         raw = request(message(bytes(10_000)), durability=2)
+        await append(log)
         caller = Caller(log, raw, 1)
-        with armed("segment.before_sync", "sleep:50"):
+        disk_is_slow = threading.Event()
+        with armed("segment.before_sync", disk_is_slow.wait):
             reading = asyncio.create_task(caller.read_one())
             await caller.read_none()
             assert caller.budget.taken == len(raw)
             reading.cancel()
             await asyncio.wait([reading])
             assert caller.budget.taken == len(raw)
+            disk_is_slow.set()
             await log.flusher.sync_now()
         assert caller.budget.taken == 0
 

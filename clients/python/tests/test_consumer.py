@@ -2,6 +2,7 @@
 """Both consumers against a server: order, resume, groups, seek, close."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ class Store:
     def __init__(self) -> None:
         self.pairs_per_stream = 1000
         self.unmatched_count = 0
+        self.heartbeat_s = 1000.0
         self.streams: list[tuple[int, int]] = []
         self.committed: dict[int, int] = {}
         self.error: Any = None
@@ -48,8 +50,11 @@ class Store:
             ]
             yield queues.SubscribeResponse(status=1, messages=messages, next_queue_offset=following)
         yield queues.SubscribeResponse(status=2, next_queue_offset=end + self.unmatched_count)
+        beat_s = time.monotonic() + self.heartbeat_s
         while context.is_active() and not self.stopping.wait(0.05):
-            pass
+            if time.monotonic() >= beat_s:
+                yield queues.SubscribeResponse(status=7, next_queue_offset=end + self.unmatched_count)
+                beat_s += self.heartbeat_s
 
     def get_offset(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.queue_id not in self.committed:
@@ -185,6 +190,15 @@ def test_close_ends_the_iteration(client: reput_client.Client) -> None:
     threading.Timer(0.2, consumer.close).start()
     assert list(consumer) == []
     assert consumer.poll() is None
+
+
+def test_heartbeats_do_not_prolong_a_poll(store: Store, client: reput_client.Client) -> None:
+    """A time-out is counted from the call, however many answers without messages come meanwhile."""
+    store.heartbeat_s = 0.1
+    with client.consumer("t", queue_ids=[2]) as consumer:
+        started_s = time.monotonic()
+        assert consumer.poll(0.4) is None
+        assert 0.3 < time.monotonic() - started_s < 3
 
 
 def test_a_lasting_failure_is_raised(store: Store, client: reput_client.Client) -> None:

@@ -221,6 +221,19 @@ async def test_async_close_without_waiting(log: Log, target: str) -> None:
         log.gate.set()
 
 
+async def test_async_close_wakes_everybody(log: Log, target: str) -> None:
+    """Whoever waits in `flush` while another task gives up is not left waiting."""
+    log.gate.clear()
+    async with aio.connect(commitlog=target) as store:
+        producer = store.producer(options())
+        await producer.send("t", b"x")
+        flushing = asyncio.create_task(producer.flush())
+        await asyncio.sleep(0.05)
+        await producer.close(timeout_s=0.1)
+        await asyncio.wait_for(flushing, 5)
+        log.gate.set()
+
+
 def _refuse_bad(messages: list) -> object:
     """Refuse a batch because of its first bad message."""
     for index, message in enumerate(messages):

@@ -248,6 +248,16 @@ def test_an_unnamed_bad_message_is_found_by_halving() -> None:
         AppendOutcome(
             result=AppendResult(physical_offsets=[1, 2], queue_offsets=[1, 2], queue_ids=[0, 0], durability=99)
         ),
+        AppendOutcome(
+            result=AppendResult(
+                physical_offsets=[1, 2], queue_offsets=[1, 2], queue_ids=[0, 0], durability=1, store_host={"port": -1}
+            )
+        ),
+        AppendOutcome(
+            error=status_pb2.Status(
+                code=3, details=[{"type_url": "type.googleapis.com/google.rpc.ErrorInfo", "value": b"\xff"}]
+            )
+        ),
     ],
 )
 def test_answers_that_make_no_sense(outcome: AppendOutcome) -> None:

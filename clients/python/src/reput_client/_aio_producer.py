@@ -102,6 +102,7 @@ class AsyncProducer:
         except TimeoutError:
             self._queue.fail_all(UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED))
             settle_all(self._queue.take_settled())
+            self._notify()
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -6,6 +6,7 @@ delivers afterwards is dropped.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -79,9 +80,12 @@ class Consumer:
 
         Raises ReputError if a stream broke and could not be opened again.
         """
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._inbox.changed:
             while not self._current:
-                if not self._inbox.changed.wait_for(lambda: bool(self._inbox.deliveries) or self._is_closed, timeout_s):
+                # What arrives may be without messages, and does not make the wait any longer.
+                left_s = None if end_s is None else end_s - time.monotonic()
+                if not self._inbox.changed.wait_for(lambda: bool(self._inbox.deliveries) or self._is_closed, left_s):
                     return None
                 if self._is_closed:
                     return None

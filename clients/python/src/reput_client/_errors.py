@@ -123,19 +123,22 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 
 def from_status(status: status_pb2.Status) -> ReputError:
-    """The error that a google.rpc.Status describes."""
+    """The error that a google.rpc.Status describes. Raises ValueError for one whose details can't be read."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason, retry_after = "", None
     metadata: dict[str, str] = {}
     fields: tuple[str, ...] = ()
     info, violations, retry = ErrorInfo(), BadRequest(), RetryInfo()
-    for detail in status.details:
-        if detail.Unpack(info) and info.domain == DOMAIN:
-            reason, metadata = info.reason, dict(info.metadata)
-        elif detail.Unpack(violations):
-            fields = tuple(violation.field for violation in violations.field_violations)
-        elif detail.Unpack(retry):
-            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    try:
+        for detail in status.details:
+            if detail.Unpack(info) and info.domain == DOMAIN:
+                reason, metadata = info.reason, dict(info.metadata)
+            elif detail.Unpack(violations):
+                fields = tuple(violation.field for violation in violations.field_violations)
+            elif detail.Unpack(retry):
+                retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    except DecodeError as error:
+        raise ValueError("the details of a status can't be read") from error
     return _CLASSES.get(code, ServerError)(
         status.message, code=code, reason=reason, metadata=metadata, fields=fields, retry_after=retry_after
     )
@@ -149,7 +152,7 @@ def from_rpc_error(error: grpc.RpcError) -> ReputError:
         if key == DETAILS_KEY and isinstance(value, bytes):
             try:
                 return from_status(status_pb2.Status.FromString(value))
-            except DecodeError:  # not a Status: a proxy's doing; the plain code still tells
+            except (DecodeError, ValueError):  # not a Status: a proxy's doing; the plain code still tells
                 break
     code = call.code()
     return _CLASSES.get(code, ServerError)(call.details() or "no text", code=code)

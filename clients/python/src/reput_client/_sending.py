@@ -33,6 +33,7 @@ _TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "BAD_TOPIC_NAM
 _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
 BATCH_MESSAGE_COUNT_MAX = 32_768
 """As in append_service.proto."""
+PORT_MAX = 65_535
 
 
 class Sink(Protocol):
@@ -161,8 +162,9 @@ class SendQueue:
                 self._on_stored(batch, outcome.result)
                 self._in_flight.popleft()
             else:
+                error = from_status(outcome.error)
                 self._in_flight.popleft()
-                self._on_refused(batch, from_status(outcome.error), now_s)
+                self._on_refused(batch, error, now_s)
 
     def on_broken(self, error: ReputError, now_s: float) -> None:
         """The stream ended: batches in flight are sent again, or fail if they may not be."""
@@ -189,6 +191,8 @@ class SendQueue:
 
     def _on_stored(self, batch: Batch, result: AppendResult) -> None:
         store_time_ms, durability = result.store_time_ms, Durability(result.durability)
+        if not 0 <= result.store_host.port <= PORT_MAX:
+            raise ValueError(f"{result.store_host.port} is no port")
         store_host = result.store_host.address + result.store_host.port.to_bytes(4)
         columns: Any = zip(batch.entries, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
         settled = [

@@ -9,6 +9,7 @@ Servicer methods have the names of the RPCs. Unary answers are returned; streame
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
@@ -144,7 +145,11 @@ class _Call:
     async def _answer_stream(self, argument: Any, context: Context) -> None:
         async with contextlib.aclosing(self._behaviour(argument, context)) as replies:
             async for reply in replies:
-                await context.write(_serialized(reply))
+                try:
+                    await context.write(_serialized(reply))
+                except grpc.aio.InternalError as error:
+                    # The caller went away while this was being sent; gRPC's own cancellation comes a moment later.
+                    raise asyncio.CancelledError from error
 
 
 def _identity(data: bytes) -> bytes:

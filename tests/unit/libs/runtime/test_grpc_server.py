@@ -5,16 +5,19 @@ import asyncio
 import logging
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from reput.commitlog.v1 import append_service_pb2
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
+from libs.runtime.grpc_handlers import service_handler
 from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
 from tests.unit.libs.runtime.servers import (
     APPEND,
     APPEND_STREAM,
@@ -22,6 +25,7 @@ from tests.unit.libs.runtime.servers import (
     GET_STATUS,
     Full,
     FullForLong,
+    LogServicer,
     TooLate,
     details_of,
     serving,
@@ -143,6 +147,33 @@ async def test_a_cancelled_stream_is_closed() -> None:
         call.cancel()
         async with asyncio.timeout(5):
             await served.log.ended.wait()
+
+
+async def test_a_caller_who_goes_during_a_write_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """It ends like any other cancelled call; nothing is logged as a bug."""
+
+    class GoneContext:
+        """What gRPC hands out when the connection ended a moment ago."""
+
+        async def write(self, _message: bytes) -> None:
+            raise grpc.aio.InternalError("failed")
+
+    class Details:
+        method = DISPATCH
+        invocation_metadata = ()
+
+    servicer = LogServicer()
+    handler = service_handler(
+        log_service_pb2.DESCRIPTOR.services_by_name["LogService"],
+        servicer,
+        errors={},
+        gate=SimpleNamespace(is_ready=True, is_stopping=False),
+        telemetry=Telemetry.off(),
+    ).service(Details())
+    with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):
+        await handler.unary_stream(b"", GoneContext())
+    assert servicer.ended.is_set()
+    assert caplog.text == ""
 
 
 async def test_a_method_that_the_servicer_lacks_is_unimplemented() -> None:

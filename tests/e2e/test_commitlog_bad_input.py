@@ -238,6 +238,7 @@ def bad_segment_requests() -> list[Case]:
         listing("negative page", "BAD_ARGUMENT", "page_size", page_size=-1),
         listing("plain token", "BAD_PAGE_TOKEN", "page_token", page_token="0"),
         listing("foreign token", "BAD_PAGE_TOKEN", "page_token", page_token=page_token.encode("0", scope="topics")),
+        listing("made-up token", "BAD_PAGE_TOKEN", "page_token", page_token=page_token.encode("x", scope="segments")),
         delete("negative", "base_physical_offsets[0]", [-SEGMENT_SIZE]),
         delete("descending", "base_physical_offsets[1]", [SEGMENT_SIZE, 0]),
         delete("twice", "base_physical_offsets[1]", [0, 0]),

@@ -114,7 +114,7 @@ def settle(
     """Make the store end where the log ends, durably. Raises OSError or SyncFailed. Blocks."""
     end = finding.end.physical_offset
     is_torn = finding.end.kind is ScanEndKind.TORN_TAIL
-    truncated_bytes, copy_path = _copy_tail(fs, config.data_dir, chain, end) if is_torn else (0, "")
+    truncated_bytes, copy_path = _copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
     is_unseen = epochs.number == 0 and end == 0
     if epochs.number == 0:
         epochs.begin(0)
@@ -203,9 +203,13 @@ def _last_store_time_ms_before(chain: SegmentChain, start: int) -> int:
     return max(times, default=0)
 
 
-def _copy_tail(fs: Fs, data_dir: Path, chain: SegmentChain, end: int) -> tuple[int, str]:
-    """Copy what will be cut off, without the zeros behind it, to one file for each segment; size and first file."""
-    directory = data_dir / CUT_DIRECTORY
+def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, epoch: int) -> tuple[int, str]:
+    """Copy what will be cut off, without the zeros behind it, to one file for each segment; size and first file.
+
+    The names tell the epoch that begins with the cut: a start that died while it cut leaves less to copy for the next
+    one, whose copy must not take the place of the first.
+    """
+    directory = config.data_dir / CUT_DIRECTORY
     fs.make_directory(directory)
     copied_bytes, first_path = 0, ""
     for segment in chain.segments:
@@ -215,7 +219,7 @@ def _copy_tail(fs: Fs, data_dir: Path, chain: SegmentChain, end: int) -> tuple[i
         content_end = tail_search.content_end(segment, start)
         if content_end == start:
             continue
-        path = directory / file_name(segment.base_physical_offset + start)
+        path = directory / f"{file_name(segment.base_physical_offset + start)}-{epoch}"
         if fs.exists(path):
             fs.remove(path)
         for at in range(start, content_end, COPY_CHUNK_BYTES):

@@ -38,5 +38,13 @@ def decode(token: str, *, scope: str) -> str:
     return position
 
 
+def decode_number(token: str, *, scope: str) -> int:
+    """The position of a token of a list that is ordered by a number; 0 for an empty one. Raises BadPageToken."""
+    position = decode(token, scope=scope) or "0"
+    if not position.isdecimal():
+        raise BadPageToken("this list gave no such token for these arguments", field=FIELD)
+    return int(position)
+
+
 def _digest(data: bytes, scope: str) -> int:
     return crc32c(scope.encode() + b"\0" + data)

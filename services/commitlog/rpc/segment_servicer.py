@@ -36,7 +36,7 @@ class SegmentServicer:
         """Return one page, oldest first."""
         del context
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        start = int(page_token.decode(request.page_token, scope=SCOPE) or 0)
+        start = page_token.decode_number(request.page_token, scope=SCOPE)
         found = self._commit_log.segments.list_from(start, size + 1)
         token = page_token.encode(str(found[size].base_physical_offset), scope=SCOPE) if len(found) > size else ""
         return pb.ListSegmentsResponse(segments=[_segment(facts) for facts in found[:size]], next_page_token=token)

@@ -9,6 +9,7 @@ from libs.formats import record
 from libs.formats.epoch_file import Epoch
 from libs.formats.record import encode_blank
 from libs.machine.errors import StoreLocked
+from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import nothing_survives
 from libs.store import checkpoint_file
@@ -144,13 +145,31 @@ async def test_torn_tail_is_cut_off_and_copied(tear: Callable[[bytearray, int], 
     async with machine.running() as log:
         assert log.recovery.scan_end is ScanEndKind.TORN_TAIL
         assert log.recovery.truncated_bytes == len(torn)
-        copy = DATA_DIR / "reput" / "cut" / f"{starts[-1]:020d}"
+        copy = DATA_DIR / "reput" / "cut" / f"{starts[-1]:020d}-2"
         assert log.recovery.truncated_copy_path == str(copy)
         assert machine.fs.read(copy) == torn
         assert bodies(log) == FIVE[:-1]
         assert log.epoch == 2
         assert not any(machine.segment_bytes()[starts[-1] :])
         assert memoryview((await append(log, message())).queue_offsets).cast("q")[0] == len(FIVE) - 1
+
+
+async def test_a_cut_that_was_interrupted_keeps_the_first_copy() -> None:
+    """A start that died while it cleared a tail leaves a part of it; the copy of the whole stays."""
+    machine = Machine()
+    starts = await killed(machine, FIVE)
+    data = machine.segment_bytes()
+    data[starts[-1] :] = b"x" * (SEGMENT_SIZE - starts[-1])
+    torn = bytes(data[starts[-1] :])
+    machine.fs._file(DATA_DIR / "commitlog" / f"{0:020d}").sync()
+    with armed("segment.before_sync", "raise"), pytest.raises(FailpointRaised):
+        await machine.start()
+    machine.fs.crash(lambda _path, page: page is not None and page < 8)
+    async with machine.running() as log:
+        assert log.recovery.scan_end is ScanEndKind.TORN_TAIL
+        assert machine.fs.read(DATA_DIR / "reput" / "cut" / f"{starts[-1]:020d}-2") == torn
+        assert log.recovery.truncated_copy_path.endswith(f"{starts[-1]:020d}-3")
+        assert bodies(log) == FIVE[:-1]
 
 
 async def test_recovery_is_idempotent() -> None:
@@ -269,7 +288,7 @@ async def test_rubbish_in_the_next_segment_is_a_torn_tail() -> None:
     mapped.buffer[:7] = b"rubbish"
     async with machine.running() as log:
         assert log.recovery.scan_end is ScanEndKind.TORN_TAIL
-        assert machine.fs.read(DATA_DIR / "reput" / "cut" / f"{SEGMENT_SIZE:020d}") == b"rubbish"
+        assert machine.fs.read(DATA_DIR / "reput" / "cut" / f"{SEGMENT_SIZE:020d}-2") == b"rubbish"
         assert bodies(log) == FIVE
 
 

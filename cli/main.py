@@ -12,7 +12,7 @@ from reput_client import ReputError
 from cli import inspecting, operating, putting, reading, serving, topics, up
 from cli.connection import connection_options
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
-from cli.output import JsonOption, error_line, forget_output, print_fields
+from cli.output import JsonOption, error_line, forget_output, prepare_output, print_fields
 from libs.runtime.errors import StartError
 
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
@@ -52,6 +52,7 @@ def version(as_json: JsonOption = False) -> None:
 
 def main() -> int:
     """Run a command; never ends with a traceback for an error of the world."""
+    prepare_output()
     try:
         try:
             app(prog_name="reput")
@@ -69,7 +70,10 @@ def main() -> int:
     except BrokenPipeError:
         forget_output()
         return ExitCode.OK
-    except (OSError, UnicodeDecodeError) as error:
+    except ValueError as error:  # an argument that no request can carry
+        error_line(f"BAD_ARGUMENT: {error}")
+        return ExitCode.USAGE
+    except OSError as error:
         error_line(f"{type(error).__name__}: {error}")
         return ExitCode.FAILED
     return ExitCode.OK

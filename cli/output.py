@@ -5,12 +5,15 @@ With --json a list is one JSON object per line and a single thing is one object,
 """
 
 import base64
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Self
 
 import typer
@@ -38,6 +41,16 @@ def write(data: str | bytes) -> None:
     except BrokenPipeError:
         forget_output()
         raise typer.Exit from None
+
+
+def prepare_output() -> None:
+    """Make standard output and standard error take every text, in UTF-8; what has none is no error."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started the command
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for the rest of the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def forget_output() -> None:
@@ -94,11 +107,11 @@ def time_text(time_ms: int) -> str:
 
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch: a whole number as it is, or ISO 8601; without a zone it is local time."""
-    if text.lstrip("-").isdigit():
+    if re.fullmatch(r"-?[0-9]+", text):
         return int(text)
     try:
         moment = datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text!r} is neither ISO 8601 nor milliseconds since the epoch") from None
     return round(moment.timestamp() * 1000)
 

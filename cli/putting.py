@@ -3,6 +3,7 @@
 
 import base64
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -86,8 +87,8 @@ def put(
     if file is not None:
         messages = _from_json_lines(_lines(file), defaults)
     else:
-        texts = bodies or (line.rstrip("\r\n") for line in sys.stdin)
-        messages = (NewMessage(**{**defaults, "body": text.encode()}) for text in texts)
+        contents = map(os.fsencode, bodies) if bodies else (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+        messages = (NewMessage(**{**defaults, "body": content}) for content in contents)
     options = ProducerOptions(durability=Durability[durability.name], retry=RetryPolicy(retries=RETRIES))
     total = len(bodies) if bodies else None
     with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:

@@ -74,6 +74,47 @@ def test_put_lines(running: Store) -> None:
     assert running.run("tail", "lines", "-n", "2", "--raw").output.splitlines() == lines[-2:]
 
 
+def test_put_bytes(running: Store) -> None:
+    """Bodies are bytes: what is no text is stored as it came, from an argument and from a line."""
+    body = os.fsdecode(b"a\xff\xfe")
+    assert running.run("put", "bytes", body, "--queue", "0").code == 0
+    assert running.run("put", "bytes", "--queue", "0", standard_input=f"{body}\nb\n").code == 0
+    until_indexed(running, "bytes", 3)
+    bodies = [base64.b64decode(row["body_base64"]) for row in running.json("pull", "bytes") if "body_base64" in row]
+    assert bodies == [b"a\xff\xfe"] * 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("query", "key", "t", "\udcff"),
+        ("query", "id", "\udcff", "--topic", "t"),
+        ("query", "time", "t", "--start", "\u00b2"),
+        ("query", "time", "t", "--start", "--5"),
+        ("pull", "t", "--queue", "0", "--offset", str(2**63)),
+        ("groups", "commit", "g", "t", "--queue", str(2**31), "--offset", "1"),
+        ("put", "t", "x", "--queue", str(2**31)),
+    ],
+)
+def test_arguments_that_no_request_can_carry(running: Store, arguments: tuple[str, ...]) -> None:
+    """They are wrong usage, told without a traceback."""
+    result = running.run(*arguments)
+    assert result.code == 2
+    assert "Traceback" not in result.errors
+
+
+def test_output_is_utf8_wherever_it_goes(running: Store) -> None:
+    """Neither a terminal of another encoding nor a closed standard output is a reason to fail."""
+    assert running.run("put", "umlauts", "gr\u00fc\u00dfe").code == 0
+    until_indexed(running, "umlauts", 1)
+    extra = running.client_environment()
+    ascii_only = environment({**extra, "PYTHONIOENCODING": "ascii"})
+    done = subprocess.run([*REPUT, "pull", "umlauts", "--json"], capture_output=True, env=ascii_only, check=True)
+    assert json.loads(done.stdout)["body"] == "gr\u00fc\u00dfe"
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *REPUT, "topics", "list"]
+    assert subprocess.run(closed, env=environment(extra), check=False).returncode == 0
+
+
 def test_put_file(running: Store, tmp_path: Path) -> None:
     """A file of JSON lines says everything about each message; options fill what it leaves out."""
     body = bytes(range(256))

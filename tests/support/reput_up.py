@@ -84,10 +84,11 @@ class Store:
 def run_here(*arguments: str, standard_input: str | None = None, extra: Mapping[str, str] | None = None) -> Result:
     """Run a command to its end inside this process, with its own streams and environment."""
     output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    input_bytes = io.BytesIO((standard_input or "").encode(errors="surrogateescape"))
     with (
         mock.patch.dict(os.environ, environment(extra), clear=True),
         mock.patch.object(sys, "argv", ["reput", *arguments]),
-        mock.patch.object(sys, "stdin", io.StringIO(standard_input or "")),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(input_bytes, encoding="utf-8")),
         mock.patch.object(sys, "stdout", output),
         mock.patch.object(sys, "stderr", errors),
     ):

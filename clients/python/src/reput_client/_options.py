@@ -21,6 +21,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # A server that vanished without a word, or is frozen, ends the calls that wait for it, streams too.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 

@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.indexer.v1 import query_service_pb2 as query_pb
@@ -22,6 +23,7 @@ from reput.indexer.v1 import scan_service_pb2 as scan_pb
 
 from services.indexer.engine.pull import PullStatus
 from services.indexer.engine.reput_loop import ReputState
+from services.indexer.rpc import consumer_offset_servicer
 from tests.unit.services.commitlog.served import Client as LogClient
 from tests.unit.services.commitlog.served import Refusal
 from tests.unit.services.commitlog.served import served as served_log
@@ -242,7 +244,7 @@ async def test_scans(tmp_path: Path) -> None:
             assert len(bodies) == len(set(bodies)) == expected
 
 
-async def test_consumer_offsets(tmp_path: Path) -> None:
+async def test_consumer_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups commit, read, list and reset their offsets, with their lag, and find them again after a restart."""
     offset = offset_pb.ConsumerOffset
     async with store(tmp_path) as (log, client):
@@ -265,6 +267,12 @@ async def test_consumer_offsets(tmp_path: Path) -> None:
         page = await client.offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest(page_size=1))
         assert [(g.group, [o.queue_offset for o in g.offsets]) for g in page.groups] == [("g", [3, 5])]
         request = offset_pb.ListConsumerGroupsRequest(page_size=1, page_token=page.next_page_token)
+        page = await client.offsets.ListConsumerGroups(request)
+        assert ([g.group for g in page.groups], page.next_page_token) == (["h"], "")
+        monkeypatch.setattr(consumer_offset_servicer, "PAGE_OFFSET_COUNT_MAX", 1)
+        page = await client.offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest())
+        assert [(g.group, len(g.offsets)) for g in page.groups] == [("g", 2)]  # a page may be short, but never empty
+        request = offset_pb.ListConsumerGroupsRequest(page_token=page.next_page_token)
         page = await client.offsets.ListConsumerGroups(request)
         assert ([g.group for g in page.groups], page.next_page_token) == (["h"], "")
 
@@ -305,3 +313,17 @@ async def test_without_the_log(tmp_path: Path) -> None:
         refusal = Refusal(caught.value)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE")
         assert refusal.metadata == {"service": "commitlog"}
+
+
+async def test_a_plan_of_an_unknown_topic_fails(tmp_path: Path) -> None:
+    """A topic that was made but has no messages is an empty plan; one that nobody made is NOT_FOUND."""
+    async with store(tmp_path) as (log, client):
+        await log.topics.CreateTopic(topic_pb.CreateTopicRequest(name="empty"))
+        plan = await client.scans.PlanScan(scan_pb.PlanScanRequest(topics=["empty"]))
+        assert not plan.partitions
+        for name in ("emtpy", "n" * 200):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.scans.PlanScan(scan_pb.PlanScanRequest(topics=["empty", name]))
+            refusal = Refusal(caught.value)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+            assert refusal.metadata == {"topic": name}

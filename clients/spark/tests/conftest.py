@@ -41,6 +41,7 @@ class FakeIndexer:
     """Answers after which the next scans break, one number per scan; then they don't any more."""
     break_code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     break_reason: str = ""
+    break_metadata: dict[str, str] = field(default_factory=dict)
     rows_per_frame: int = 3
     endpoint: str = ""
 
@@ -94,7 +95,8 @@ class FakeIndexer:
     def break_off(self, context: Any) -> None:
         """Ends a call with an error as Reput's services make it."""
         status = status_pb2.Status(code=self.break_code.value[0], message="broken on purpose")
-        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=self.break_reason, domain="reput"))
+        info = error_details_pb2.ErrorInfo(reason=self.break_reason, domain="reput", metadata=self.break_metadata)
+        status.details.add().Pack(info)
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
         context.abort(self.break_code, status.message)
 

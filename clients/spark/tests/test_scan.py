@@ -150,6 +150,30 @@ def test_refusals_that_pass_are_retried(indexer: Any, reason: str) -> None:
     assert identities(rows_of(indexer)) == all_of(1, 10)
 
 
+@pytest.mark.parametrize(("kept_from", "left"), [(5, [0, 1, 2, 5, 6, 7, 8, 9]), (10, [0, 1, 2]), (50, [0, 1, 2])])
+def test_what_expires_during_the_read_is_stepped_over_if_asked_for(
+    indexer: Any, kept_from: int, left: list[int]
+) -> None:
+    """Entries that go after the plan fail the task, and are left out with failOnDataLoss=false."""
+    indexer.fill("orders", 1, 10)
+    indexer.break_after, indexer.break_code, indexer.break_reason = [1], grpc.StatusCode.OUT_OF_RANGE, "OFFSET_TRIMMED"
+    indexer.break_metadata = {"min": str(kept_from)}
+    found = identities(rows_of(indexer, failOnDataLoss="false"))
+    assert found == [("orders", 0, offset) for offset in left]
+    indexer.break_after = [1]
+    with pytest.raises(CallFailed, match="OUT_OF_RANGE"):
+        rows_of(indexer)
+
+
+def test_a_loss_that_does_not_say_where_to_go_on_ends_the_read(indexer: Any) -> None:
+    """An answer that would be asked for again and again is a failure."""
+    indexer.fill("orders", 1, 10)
+    indexer.break_after, indexer.break_code, indexer.break_reason = [1], grpc.StatusCode.OUT_OF_RANGE, "OFFSET_TRIMMED"
+    indexer.break_metadata = {"min": "3"}
+    with pytest.raises(CallFailed, match="OUT_OF_RANGE"):
+        rows_of(indexer, failOnDataLoss="false")
+
+
 def test_next_endpoint_is_tried(indexer: Any) -> None:
     """With several endpoints, one that does not answer is passed over."""
     indexer.fill("orders", 1, 4)

@@ -11,6 +11,7 @@ from services.indexer.rpc import requests
 
 OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+PAGE_OFFSET_COUNT_MAX = 10_000
 
 
 class ConsumerOffsetServicer:
@@ -79,17 +80,19 @@ class ConsumerOffsetServicer:
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
-        """A page of groups; the token is the last group of the page before."""
+        """A page of groups; the token is the last group of the page before. Groups with many offsets make it short."""
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         last = decode_token("groups", (), request.page_token).decode("utf-8", "replace") if request.page_token else ""
         names = [name for name in self._indexer.offsets.groups() if name > last]
-        groups = [
-            messages.ConsumerGroup(
-                group=name, offsets=[self._offset(*offset) for offset in self._indexer.offsets.offsets_of(name)]
-            )
-            for name in names[:page_size]
-        ]
-        token = encode_token("groups", (), groups[-1].group.encode()) if len(names) > page_size else ""
+        groups: list[messages.ConsumerGroup] = []
+        offset_count = 0
+        for name in names[:page_size]:
+            offsets = self._indexer.offsets.offsets_of(name)
+            offset_count += len(offsets)
+            if groups and offset_count > PAGE_OFFSET_COUNT_MAX:
+                break
+            groups.append(messages.ConsumerGroup(group=name, offsets=[self._offset(*offset) for offset in offsets]))
+        token = encode_token("groups", (), groups[-1].group.encode()) if len(names) > len(groups) else ""
         return messages.ListConsumerGroupsResponse(groups=groups, next_page_token=token)
 
     def _offset(self, topic: str, queue_id: int, queue_offset: int) -> messages.ConsumerOffset:

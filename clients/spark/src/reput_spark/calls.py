@@ -18,6 +18,7 @@ from reput_spark.errors import BadOption, CallFailed
 
 if TYPE_CHECKING:
     import grpc
+    from google.rpc.error_details_pb2 import ErrorInfo
 
     from reput_spark.options import ReadOptions
 
@@ -113,7 +114,7 @@ class Attempts:
     def failed(self, error: Any) -> None:
         """Waits before the next attempt, or raises CallFailed if there is none."""
         self.failure_count += 1
-        is_passing = error.code() in self.retry_codes or reason_of(error) in RETRY_REASONS
+        is_passing = error.code() in self.retry_codes or error_info(error).reason in RETRY_REASONS
         if not is_passing or self.failure_count > self.options.retry_count_max:
             raise CallFailed(self.method, self.endpoint, error.code().name, error.details() or "") from None
         self.endpoint_index += 1
@@ -121,17 +122,17 @@ class Attempts:
         self.sleep(min(wait_ms, RETRY_INTERVAL_MS_MAX) / 1000)
 
 
-def reason_of(error: Any) -> str:
-    """The reason that the server gave for a failure, as in reput/common/v1/error_reason.proto; empty if none."""
+def error_info(error: Any) -> ErrorInfo:
+    """The reason that the server gave for a failure, as in reput/common/v1/error_reason.proto; an empty one if none."""
     from google.rpc import error_details_pb2, status_pb2
 
+    info = error_details_pb2.ErrorInfo()
     for name, value in error.trailing_metadata() or ():
         if name == "grpc-status-details-bin":
             for detail in status_pb2.Status.FromString(value).details:
-                info = error_details_pb2.ErrorInfo()
                 if detail.Unpack(info):
-                    return str(info.reason)
-    return ""
+                    return info
+    return info
 
 
 def channel_to(options: ReadOptions, endpoint: str) -> grpc.Channel:

@@ -21,6 +21,8 @@ from reput_spark.plan import scan_filter
 from reput_spark.schema import LOG_APPEND_TIME, arrow_schema
 
 if TYPE_CHECKING:
+    from google.rpc.error_details_pb2 import ErrorInfo
+
     from reput_spark.options import ReadOptions
 
 ROW_IDENTITY = ("partition", "offset")
@@ -50,7 +52,8 @@ def read(
                 attempts.progressed()
                 yield from reader.take(response)
         except attempts.errors as error:
-            attempts.failed(error)
+            if options.fail_on_data_loss or not reader.skip_lost(calls.error_info(error)):
+                attempts.failed(error)
         else:
             return
 
@@ -72,6 +75,11 @@ class Progress:
     def take(self, response: scan_service_pb2.ScanResponse) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer, and counts them as read once they were yielded. Raises BadAnswer."""
         raise NotImplementedError
+
+    def skip_lost(self, info: ErrorInfo) -> bool:
+        """Steps over what expired since the plan, if that is what a failure says; whether it did."""
+        del info
+        return False
 
 
 class RangeProgress(Progress):
@@ -99,6 +107,17 @@ class RangeProgress(Progress):
             yield conform(batch, self.schema, constants)
         self.advance(done)
 
+    def skip_lost(self, info: ErrorInfo) -> bool:
+        """The first range that is left begins at the oldest entry that is kept, or is dropped."""
+        first = self.ranges[0]
+        kept_from = int(info.metadata["min"]) if info.reason == "OFFSET_TRIMMED" else 0
+        if kept_from <= first.start_queue_offset:
+            return False
+        self.ranges.pop(0)
+        if kept_from < first.end_queue_offset:
+            self.ranges.insert(0, _tail(first, kept_from))
+        return True
+
     def advance(self, done: scan_service_pb2.ScanRange) -> None:
         """Drops what is done: ranges before it had nothing that passes the filter."""
         while self.ranges:
@@ -114,15 +133,22 @@ class RangeProgress(Progress):
             if done.end_queue_offset == first.end_queue_offset:
                 self.ranges.pop(0)
             else:
-                self.ranges[0] = scan_service_pb2.ScanRange(
-                    topic=first.topic, queue_id=first.queue_id,
-                    start_queue_offset=done.end_queue_offset, end_queue_offset=first.end_queue_offset,
-                )  # fmt: skip
+                self.ranges[0] = _tail(first, done.end_queue_offset)
             return
         raise BadAnswer(
             f"an answer for {done.topic} queue {done.queue_id} "
             f"[{done.start_queue_offset}, {done.end_queue_offset}) is outside of what was asked for"
         )
+
+
+def _tail(one: scan_service_pb2.ScanRange, start_queue_offset: int) -> scan_service_pb2.ScanRange:
+    """What of a range is left from an entry on."""
+    return scan_service_pb2.ScanRange(
+        topic=one.topic,
+        queue_id=one.queue_id,
+        start_queue_offset=start_queue_offset,
+        end_queue_offset=one.end_queue_offset,
+    )
 
 
 class KeyProgress(Progress):

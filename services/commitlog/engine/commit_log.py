@@ -159,6 +159,8 @@ class CommitLog:
         try:
             for loop in (self._disk, self._checkpoint_loop, self._snapshot_loop):
                 await loop.stop()
+            await self.topics.finish()
+            await self.segments.finish()
             await self.flusher.stop()
             if not self.gate.is_sealed:
                 await self._save_snapshot()

@@ -90,6 +90,11 @@ class SegmentKeeper:
         _check_bases(bases)
         return await uninterrupted(self._delete_in_turn(list(bases), allow_unindexed=allow_unindexed))
 
+    async def finish(self) -> None:
+        """Wait for the deletions that are under way, whose callers may be gone."""
+        async with self._deletion:
+            pass
+
     async def _delete_in_turn(self, bases: list[int], *, allow_unindexed: bool) -> list[Deletion]:
         async with self._deletion:
             deletions = []

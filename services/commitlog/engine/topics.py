@@ -163,6 +163,11 @@ class TopicRegistry:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
         await uninterrupted(self._create_missing(list(topics), field=field))
 
+    async def finish(self) -> None:
+        """Wait for the changes that are under way, whose callers may be gone."""
+        async with self._change:
+            pass
+
     async def _create(self, topic: TopicConfig) -> None:
         async with self._change:
             if topic.name in self._file.topics:

@@ -43,6 +43,30 @@ def test_system_topics() -> None:
     assert not is_system_topic("orders")
 
 
+async def test_a_stop_waits_for_a_change_whose_caller_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing writes into the directory any more once the store is closed and its lock given up."""
+    machine = Machine()
+    log = await machine.start()
+    disk_is_slow, has_begun, write = threading.Event(), threading.Event(), log.topics._write
+
+    def write_slowly(file: topics_json.TopicsFile) -> None:
+        has_begun.set()
+        disk_is_slow.wait()
+        write(file)
+
+    monkeypatch.setattr(log.topics, "_write", write_slowly)
+    creating = asyncio.create_task(log.topics.create("orders", **PLAIN))
+    await asyncio.to_thread(has_begun.wait)
+    creating.cancel()
+    await asyncio.wait([creating])
+    closing = asyncio.create_task(log.close())
+    await asyncio.wait([closing], timeout=0.2)
+    assert not closing.done()
+    disk_is_slow.set()
+    await closing
+    assert "orders" in topics_json.loads(machine.fs.read(PATH).decode()).topics
+
+
 async def test_life_of_a_topic() -> None:
     """Each change is in the file, durably, when the call returns, in RocketMQ's form."""
     machine = Machine()

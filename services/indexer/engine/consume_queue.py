@@ -102,7 +102,7 @@ class ConsumeQueue:
     def is_empty(self) -> bool:
         """Whether the queue has no unit at all, not even of messages that are gone."""
         self._recover()
-        return self._chain.active is None
+        return self._chain.max_physical_offset == self._chain.min_physical_offset
 
     def read(self, queue_offset: int, count: int) -> Units:
         """Units from `queue_offset` on, at most `count`, fewer at the end; none if their file is gone."""
@@ -133,6 +133,12 @@ class ConsumeQueue:
         if first > end and not self._is_spent(min_physical_offset):
             raise _gap(self.topic, self.queue_id, end, rows[0], columns)
         self._compare(first, rows[: max(0, min(end - first, len(rows)))], columns)
+
+    def prepare(self) -> None:
+        """Make the first file of a queue that has none, durably. Blocks for several syncs. Raises StoreFull."""
+        self._recover()
+        if self._chain.active is None:
+            self._chain.roll()
 
     def append(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
         """Enter the records of these rows. What is there already is compared and skipped, so a replay changes nothing.

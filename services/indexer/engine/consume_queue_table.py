@@ -6,6 +6,8 @@ Callers: the event loop's thread; `sync` of what `take_dirty` gave may run in a 
 Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +92,20 @@ class ConsumeQueueTable:
         if errors:
             raise min(errors, key=lambda error: error.physical_offset)
 
+    async def prepare(self, batch: DispatchBatch) -> None:
+        """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
+
+        Leaves out what `check` will refuse. Raises StoreFull.
+        """
+        names = []
+        for topic, queue_id, rows in _groups(batch):
+            if queue_id not in self._topics.get(topic, {}):
+                with contextlib.suppress(Inapplicable):
+                    _check_name(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
+                    names.append((topic, queue_id))
+        for queue in await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names)):
+            self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
+
     def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
         """Enter the records of a batch that `check` passed; return the queues that it touched.
 
@@ -137,8 +153,18 @@ class ConsumeQueueTable:
         for queues in self._topics.values():
             yield from queues.values()
 
+    def _begin(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._make(topic, queue_id, 0, is_clean=True)
+        queue.prepare()
+        return queue
+
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
-        queue = ConsumeQueue(
+        queue = self._make(topic, queue_id, bound_physical_offset, is_clean=is_clean)
+        self._topics.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def _make(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
+        return ConsumeQueue(
             self._fs,
             self._directory / topic / str(queue_id),
             topic=topic,
@@ -148,8 +174,6 @@ class ConsumeQueueTable:
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,
         )
-        self._topics.setdefault(topic, {})[queue_id] = queue
-        return queue
 
 
 def _columns(batch: DispatchBatch) -> DispatchRows:

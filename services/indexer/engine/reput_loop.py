@@ -130,6 +130,7 @@ class ReputLoop:
         if self.state == ReputState.STOPPED:
             return False
         if isinstance(step, DispatchBatch):
+            await self._queues.prepare(step)
             self.apply(step)
         else:
             if isinstance(step, Handshake) and not await self._shake(step):

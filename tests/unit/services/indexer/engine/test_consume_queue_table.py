@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConsumeQueueTable: which queues there are, how batches are shared out, which names become paths."""
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from libs.formats import record
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.memory_fs import MemoryFs, MemoryMappedFile
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
@@ -141,3 +143,60 @@ def test_trim_removes_old_files_and_moves_every_min() -> None:
     assert small is not None
     assert (big.min_queue_offset, big.max_queue_offset, big.file_count) == (36, 40, 1)
     assert (small.min_queue_offset, small.max_queue_offset, small.file_count) == (9, 10, 1)
+
+
+class StuckFs(MemoryFs):
+    """Makes no mapped file before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_create = threading.Event()
+
+    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+        assert self.may_create.wait(30)
+        return super().create_mapped(path, size_bytes)
+
+
+async def test_new_queues_do_not_hold_up_the_loop() -> None:
+    """While a disk is slow to make the files of new queues, the loop goes on; the queues show once they are made."""
+    fs, log = StuckFs(), FakeLog()
+    table = make_table(fs)
+    for queue_id in range(3):
+        log.append("T", queue_id)
+    (batch,) = log.batches()
+    preparing = asyncio.create_task(table.prepare(batch))
+    await asyncio.sleep(0)
+    assert table.queue_count == 0
+    assert not preparing.done()
+    fs.may_create.set()
+    await preparing
+    assert ends(table) == {("T", queue_id): 0 for queue_id in range(3)}
+    feed(table, log)
+    assert ends(table) == {("T", queue_id): 1 for queue_id in range(3)}
+
+
+async def test_a_prepared_queue_may_begin_anywhere() -> None:
+    """A queue whose first messages are gone begins at its own offset although its file was made."""
+    fs, log = MemoryFs(), FakeLog()
+    for _ in range(40):
+        log.append("T", 0)
+    (batch,) = log.batches(log.records[25].physical_offset)
+    table = make_table(fs)
+    table.min_physical_offset = log.records[25].physical_offset
+    await table.prepare(batch)
+    table.append(batch)
+    queue = table.find("T", 0)
+    assert queue is not None
+    assert (queue.min_queue_offset, queue.max_queue_offset) == (25, 40)
+
+
+async def test_a_prepared_queue_without_a_message_is_none_after_a_restart() -> None:
+    """A crash between the file and its first unit leaves an empty queue, which the replay fills as usual."""
+    fs, log = MemoryFs(), FakeLog()
+    log.append("T", 0)
+    (batch,) = log.batches()
+    await make_table(fs).prepare(batch)
+    table = make_table(fs)
+    assert ends(table) == {("T", 0): 0}
+    feed(table, log)
+    assert ends(table) == {("T", 0): 1}

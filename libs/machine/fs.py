@@ -56,6 +56,13 @@ class MappedFile(Protocol):
         """
         ...
 
+    def populate(self, position: int, size_bytes: int) -> None:
+        """Make pages present and writable, so that the first write into them does not wait for the file system.
+
+        Changes no byte; other threads run meanwhile. A hint: where the kernel can't, nothing happens.
+        """
+        ...
+
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """The stretches [start, end) from `position` on that may hold bytes which are not zero, ascending.
 

@@ -123,6 +123,10 @@ class MemoryMappedFile:
             raise
         self._file.sync()
 
+    def populate(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.populate`. Memory is always present."""
+        assert 0 <= position < position + size_bytes <= self.size_bytes
+
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `MappedFile.data_ranges`. Pages of zeros are holes."""
         assert 0 <= position <= self.size_bytes

@@ -7,6 +7,7 @@ Not handled: retries, and what a failure means; that is the callers' knowledge.
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -18,11 +19,16 @@ from pathlib import Path
 from libs.machine.btrfs import ensure_not_copy_on_write
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage
+from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
 
 LOCK_CONTENT = b"lock"
 """What RocketMQ's store writes into its lock file (DefaultMessageStore.start)."""
 
+MADV_POPULATE_WRITE = 23
+"""linux/mman.h, since Linux 5.14; older kernels answer EINVAL."""
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FLOCK = struct.Struct("hhqqi")  # struct flock: l_type, l_whence, l_start, l_len, l_pid
 
 
@@ -43,6 +49,13 @@ class PosixMappedFile:
         """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not)."""
         failpoint("file.sync")
         os.fdatasync(self._descriptor)
+
+    def populate(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.populate`. Through ctypes, because mmap.madvise holds the GIL."""
+        start = position - position % PAGE_SIZE_BYTES
+        assert 0 <= start < position + size_bytes <= self.size_bytes
+        first = ctypes.c_char.from_buffer(self.buffer, start)
+        _LIBC.madvise(ctypes.addressof(first), position + size_bytes - start, MADV_POPULATE_WRITE)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2); pages in the cache are data.

@@ -127,6 +127,12 @@ class Segment:
         assert self.wrote_position <= position <= self.size_bytes
         self.wrote_position = position
 
+    def populate(self, size_bytes: int) -> None:
+        """Make the pages of the next bytes to be written present; see `MappedFile.populate`. Blocks without the GIL."""
+        size_bytes = min(size_bytes, self.size_bytes - self.wrote_position)
+        if size_bytes > 0:
+            (self._mapped or self._map()).populate(self.wrote_position, size_bytes)
+
     def sync(self) -> int:
         """Make all bytes that were published before the call durable; return the flushed position.
 

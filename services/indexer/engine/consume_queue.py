@@ -135,10 +135,13 @@ class ConsumeQueue:
         self._compare(first, rows[: max(0, min(end - first, len(rows)))], columns)
 
     def prepare(self) -> None:
-        """Make the first file of a queue that has none, durably. Blocks for several syncs. Raises StoreFull."""
+        """Make the first file of a queue that has none, durably, with its first page present.
+
+        Blocks for several syncs, without the GIL. Raises StoreFull.
+        """
         self._recover()
         if self._chain.active is None:
-            self._chain.roll()
+            self._chain.roll().populate(PAGE_SIZE_BYTES)
 
     def append(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
         """Enter the records of these rows. What is there already is compared and skipped, so a replay changes nothing.

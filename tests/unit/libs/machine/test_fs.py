@@ -287,3 +287,14 @@ def test_the_type_of_the_file_system_is_known(tmp_path: Path) -> None:
     assert btrfs.file_system_type(tmp_path) > 0
     with pytest.raises(FileNotFoundError):
         btrfs.file_system_type(tmp_path / "missing")
+
+
+def test_populate_makes_pages_present_and_changes_nothing(world: World) -> None:
+    """Populated pages hold what they held, and so do all others; any stretch of the file may be named."""
+    mapped = world.fs.create_mapped(world.home / "f", 1 << 20)
+    mapped.buffer[5000:5003] = b"abc"
+    mapped.populate(4999, 10_000)
+    mapped.populate((1 << 20) - 1, 1)
+    assert bytes(mapped.buffer[5000:5003]) == b"abc"
+    assert bytes(mapped.buffer).count(0) == (1 << 20) - 3
+    mapped.close()

@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,24 @@ async def test_a_plan_of_an_unknown_topic_fails(tmp_path: Path) -> None:
             refusal = Refusal(caught.value)
             assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
             assert refusal.metadata == {"topic": name}
+
+
+async def test_a_scan_ends_when_its_caller_goes(tmp_path: Path) -> None:
+    """A caller who reads one frame and leaves gives the scan's place back at once."""
+    async with (
+        served_log(tmp_path) as (log_service, log),
+        served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (service, client),
+    ):
+        await put(log, client, *[new(index) for index in range(200)])
+        (partition,) = (await client.scans.PlanScan(scan_pb.PlanScanRequest(topics=[T]))).partitions
+        gc.disable()  # or it would be the collector that ends the scan
+        try:
+            call = client.scans.Scan(scan_pb.ScanRequest(partition=partition, frame_size_bytes=1))
+            await call.read()
+            assert service.indexer.scanner.count == 1
+            call.cancel()
+            async with asyncio.timeout(10):
+                while service.indexer.scanner.count:  # noqa: ASYNC110 - the server hears of it in its time
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()

@@ -9,7 +9,7 @@ Callers: the event loop's thread. Not handled: Arrow (arrow_frames).
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -154,13 +154,16 @@ class Scanner:
         for key in dict.fromkeys(partition.keys):
             query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
             await asyncio.sleep(0)  # many keys in a row may have nothing to read
-            async for page in self._pages(query):
+            token: str | None = ""
+            while token is not None:
+                page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
+                token = page.next_page_token or None
                 kept = [
                     index
-                    for index, view in enumerate(page.views())
+                    for index, view in enumerate(page.found.views())
                     if _first_place(view, order) == order[key.encode()] and is_inside(view) and scan_filter.passes(view)
                 ]
-                part = copy(page, kept)
+                part = copy(page.found, kept)
                 parts.append(part)
                 size_bytes += len(part.records)
                 if size_bytes >= chunk_size_bytes:
@@ -169,15 +172,6 @@ class Scanner:
                     parts, size_bytes = [], 0
         for chunk in _by_queue(join(parts)):
             yield chunk
-
-    async def _pages(self, query: KeyQuery) -> AsyncIterator[FoundRecords]:
-        token = ""
-        while True:
-            page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
-            yield page.found
-            token = page.next_page_token
-            if not token:
-                return
 
 
 def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:

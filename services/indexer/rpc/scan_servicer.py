@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ScanService over the engine's planner and scanner."""
 
+import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 from reput.indexer.v1 import scan_service_pb2 as messages
@@ -86,14 +87,15 @@ class ScanServicer:
         )
         encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
         chunks = self._indexer.scanner.scan(partition, scan_filter, chunk_size_bytes=frame_size)
-        async for chunk in chunks:
-            self._indexer.polls.check_open()
-            frame = length_delimited(ARROW_IPC, encoder.encode(chunk.found))
-            row_count = int_field(ROW_COUNT, len(chunk.found.sizes))
-            if chunk.range is None:
-                yield frame + row_count
-            else:
-                yield frame + row_count + length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                self._indexer.polls.check_open()
+                frame = length_delimited(ARROW_IPC, encoder.encode(chunk.found))
+                row_count = int_field(ROW_COUNT, len(chunk.found.sizes))
+                if chunk.range is None:
+                    yield frame + row_count
+                else:
+                    yield frame + row_count + length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
 
 
 def _filter(message: messages.ScanFilter) -> ScanFilter:

@@ -37,7 +37,7 @@ class Topic(_message.Message):
     write_queue_count: _builtins.int
     """Queues that producers write, 1 to 65,535."""
     is_readable: _builtins.bool
-    """Consumers may read."""
+    """Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads."""
     is_writable: _builtins.bool
     """Producers may write."""
     is_system: _builtins.bool
@@ -147,7 +147,7 @@ class UpdateTopicRequest(_message.Message):
     write_queue_count: _builtins.int
     """Queues that producers write. A smaller count leaves messages in the queues above it readable."""
     is_readable: _builtins.bool
-    """Consumers may read."""
+    """Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads."""
     is_writable: _builtins.bool
     """Producers may write."""
     def __init__(

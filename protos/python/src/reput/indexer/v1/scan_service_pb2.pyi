@@ -75,7 +75,9 @@ class ScanFilter(_message.Message):
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only messages with one of these keys, found through the index. Empty: all messages. At most 10,000."""
+        """Only messages with one of these keys, found through the index. Empty: all messages. At most 10,000. A message with
+        several of them counts for the first one, so that partitions of one plan never return it twice.
+        """
 
     def __init__(
         self,
@@ -170,7 +172,7 @@ class ScanPartition(_message.Message):
 
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Keys to look up in key_topic."""
+        """Keys to look up in key_topic; some of the filter's keys."""
 
     def __init__(
         self,

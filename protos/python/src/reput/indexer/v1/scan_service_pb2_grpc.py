@@ -53,6 +53,8 @@ class ScanServiceServicer(object):
 
     def PlanScan(self, request, context):
         """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
+        TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. A plan of more than
+        100,000 pieces is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -60,6 +62,7 @@ class ScanServiceServicer(object):
 
     def Scan(self, request, context):
         """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
+        OFFSET_TRIMMED and OFFSET_BEYOND_END give queue offsets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,14 @@ class ScanServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ScanServiceAsyncStub: ...
     PlanScan: _grpc.UnaryUnaryMultiCallable[_scan_service_pb2.PlanScanRequest, _scan_service_pb2.PlanScanResponse]
-    """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made."""
+    """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
+    TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. A plan of more than
+    100,000 pieces is refused.
+    """
     Scan: _grpc.UnaryStreamMultiCallable[_scan_service_pb2.ScanRequest, _scan_service_pb2.ScanResponse]
-    """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain."""
+    """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
+    OFFSET_TRIMMED and OFFSET_BEYOND_END give queue offsets.
+    """
 
 @_typing.type_check_only
 class ScanServiceAsyncStub(ScanServiceStub):
@@ -44,9 +49,14 @@ class ScanServiceAsyncStub(ScanServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PlanScan: _aio.UnaryUnaryMultiCallable[_scan_service_pb2.PlanScanRequest, _scan_service_pb2.PlanScanResponse]  # type: ignore[assignment]
-    """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made."""
+    """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
+    TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. A plan of more than
+    100,000 pieces is refused.
+    """
     Scan: _aio.UnaryStreamMultiCallable[_scan_service_pb2.ScanRequest, _scan_service_pb2.ScanResponse]  # type: ignore[assignment]
-    """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain."""
+    """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
+    OFFSET_TRIMMED and OFFSET_BEYOND_END give queue offsets.
+    """
 
 class ScanServiceServicer(metaclass=_abc_1.ABCMeta):
     """Bulk reads for Spark and other engines: a plan of partitions, each read as Arrow."""
@@ -57,7 +67,10 @@ class ScanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scan_service_pb2.PlanScanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scan_service_pb2.PlanScanResponse, _abc.Awaitable[_scan_service_pb2.PlanScanResponse]]:
-        """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made."""
+        """Cuts what matches into partitions. Idempotent; the end of each range is fixed when the plan is made.
+        TOPIC_NOT_FOUND for a topic that nobody has made; a topic without messages gives an empty plan. A plan of more than
+        100,000 pieces is refused.
+        """
 
     @_abc_1.abstractmethod
     def Scan(
@@ -65,6 +78,8 @@ class ScanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scan_service_pb2.ScanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scan_service_pb2.ScanResponse], _abc.AsyncIterator[_scan_service_pb2.ScanResponse]]:
-        """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain."""
+        """Reads one partition, in the order of its ranges. Idempotent: resume with the ranges that remain.
+        OFFSET_TRIMMED and OFFSET_BEYOND_END give queue offsets.
+        """
 
 def add_ScanServiceServicer_to_server(servicer: ScanServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1.segment_service_pb2 import Segment
 from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
-from reput_client import Client, UnavailableError
+from reput_client import Client, DeadlineExceededError, UnavailableError
 
 from cli.connection import Connection, client_of
 from cli.exit_codes import CommandFailed, ExitCode
@@ -37,7 +37,7 @@ def status(context: typer.Context, as_json: JsonOption = False) -> None:
         for service, call in calls.items():
             try:
                 found[service] = _plain(call(client))
-            except UnavailableError as error:
+            except (UnavailableError, DeadlineExceededError) as error:
                 found[service] = {"unavailable": error.text}
     if as_json:
         print_json(found)

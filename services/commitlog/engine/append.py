@@ -94,7 +94,8 @@ class AppendPipeline:
         self._gate.check()
         if len(request) > self._config.append_request_size_bytes_max:
             raise BatchTooLarge(
-                f"a batch of {len(request)} bytes is too large",
+                f"a batch of {len(request)} bytes is too large, the limit is "
+                f"{self._config.append_request_size_bytes_max}",
                 field="messages",
                 value=len(request),
                 limit=self._config.append_request_size_bytes_max,

@@ -103,12 +103,8 @@ class AppendRefusal:
             case append_cy.E_EMPTY:
                 return BatchEmpty()
             case append_cy.E_TOO_MANY:
-                return BatchTooLarge(
-                    "too many messages",
-                    field=field,
-                    value=value,
-                    limit=min(self._limits.message_count_max, BATCH_MESSAGE_COUNT_MAX),
-                )
+                limit = min(self._limits.message_count_max, BATCH_MESSAGE_COUNT_MAX)
+                return BatchTooLarge(f"too many messages, the limit is {limit}", field=field, value=value, limit=limit)
             case append_cy.E_TOPIC_NAME:
                 return BadTopicName(
                     f"a topic name has 1 to {TOPIC_SIZE_BYTES_MAX} letters, digits, `_`, `-`, `%` and `|`",
@@ -125,14 +121,14 @@ class AppendRefusal:
                 return QueueOutOfRange(field=field, topic=topic, value=value, limit=limit)
             case append_cy.E_BODY_SIZE:
                 return MessageTooLarge(
-                    f"a body of {value} bytes is too large",
+                    f"a body of {value} bytes is too large, the limit is {self._limits.body_size_bytes_max}",
                     field=field,
                     value=value,
                     limit=self._limits.body_size_bytes_max,
                 )
             case append_cy.E_RECORD_SIZE:
                 return MessageTooLarge(
-                    f"a record of {value} bytes is too large",
+                    f"a record of {value} bytes is too large, the limit is {self._limits.record_size_bytes_max}",
                     field=field,
                     value=value,
                     limit=self._limits.record_size_bytes_max,
@@ -141,7 +137,7 @@ class AppendRefusal:
                 return BadProperties("the properties are not well formed", field=field)
             case append_cy.E_PROPERTIES_SIZE:
                 return PropertiesTooLarge(
-                    f"properties of {value} bytes are too large",
+                    f"properties of {value} bytes are too large, the limit is {PROPERTIES_SIZE_BYTES_MAX}",
                     field=field,
                     value=value,
                     limit=PROPERTIES_SIZE_BYTES_MAX,

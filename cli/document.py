@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
-from cli.exit_codes import MEANINGS, SERVE_MEANINGS
-from cli.main import app
+from cli.commands import app
+from cli.exit_codes import MEANINGS, REASONS, SERVE_MEANINGS
 from cli.putting import FILE_FIELDS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -30,7 +30,9 @@ With `--json` a list is one JSON object per line and a single thing is one objec
 Times are ISO 8601 (local time without a zone) or milliseconds since the epoch, and are printed in UTC.
 A body that is not UTF-8 text is printed in hexadecimal, and as `body_base64` with `--json`; `--raw` prints bodies as
 they are.
-A command that fails prints one line, `error: REASON: text`; the reasons are those of [errors.md](errors.md).
+A command that fails prints one line, `error: REASON: text`. Reasons of the services are in [errors.md](errors.md); an
+answer that did not come from Reput has gRPC's name of its status code instead. The command's own are listed below.
+A command line that can't be read gives a usage text instead of a reason.
 """
 
 SERVE_NOTE = """`reput serve SERVICE` takes every setting of the service as a flag; they are in
@@ -62,6 +64,8 @@ def page() -> str:
         f"`reput serve` and `reput up`:\n\n{_codes(SERVE_MEANINGS)}",
     ]
     parts.append(SERVE_NOTE)
+    rows = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items())
+    parts.append(f"## Reasons of the command itself\n\n| Reason | Meaning |\n|---|---|\n{rows}\n")
     parts.append(FILE_NOTE + ", ".join(f"`{name}`" for name in FILE_FIELDS) + ".\n")
     for path, text in _helps(typer.main.get_command(app), "reput", None):
         parts.append(f"## `{path}`\n\n```text\n{text}\n```\n")

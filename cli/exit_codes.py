@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 4
     REFUSED = 5
     DAMAGED = 6
+    INTERRUPTED = 130
 
 
 MEANINGS = {
@@ -33,6 +34,7 @@ MEANINGS = {
     ExitCode.UNAVAILABLE: "a service can't be reached, is not ready, or did not answer in time",
     ExitCode.REFUSED: "a service refused: bad argument, no permission, full, exists already",
     ExitCode.DAMAGED: "stored bytes are damaged",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 """`reput --help` and docs/cli.md print these."""
 
@@ -43,14 +45,34 @@ SERVE_MEANINGS = {
     3: "a sync failed and the store sealed itself",
     4: "the address is in use",
     5: "the store is in use by another process",
+    130: "interrupted by Ctrl-C before it began",
 }
 """The codes of `reput serve`; `reput up` passes on the code of the service that failed."""
+
+REASONS = {
+    "BAD_ARGUMENT": "an argument is outside of what a request can carry",
+    "BAD_LINE": "a line of `put --file` is no message",
+    "BAD_MESSAGE": "a message of `put` can't be sent as it is",
+    "CONFIG": "a setting or the configuration file is wrong",
+    "DAMAGED": "`inspect` found damage",
+    "FILE": "a file can't be read or written",
+    "NOT_SERVING": "`health` found a server that does not serve",
+    "NOT_STORED": "`put` has messages that were not stored; lines before this one say why",
+    "NO_MESSAGES": "nothing was found",
+    "OFFSET_TRIMMED": "the queue begins behind `pull --offset`",
+    "RUN_FAILED": "an owner of files refused a deletion of `janitor run`",
+    "SYSTEM": "the operating system refused something else",
+    "UNAVAILABLE": "`status` had no answer from a service",
+    "UNKNOWN_KIND": "`inspect` can't tell what kind of file this is",
+}
+"""Reasons that do not come from a service; docs/cli.md prints them."""
 
 
 class CommandFailed(Exception):
     """A command can't do what it was asked for. `reason` is one word, the text one line."""
 
     def __init__(self, reason: str, text: str, *, code: ExitCode = ExitCode.FAILED) -> None:
+        assert reason in REASONS, reason
         super().__init__(f"{reason}: {text}")
         self.code = code
 

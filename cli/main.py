@@ -1,82 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput`: the command tree and its one way to fail: a line on standard error and an exit code."""
+"""`reput`: loads the commands and runs one. Nothing else is imported here, so that a Ctrl-C is quiet from the start."""
 
-import importlib.metadata
-import platform
+import os
+import signal
 import sys
+import threading
 
-import grpc
-import typer
-from reput_client import ReputError
-
-from cli import inspecting, operating, putting, reading, serving, topics, up
-from cli.connection import connection_options
-from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
-from cli.output import JsonOption, error_line, forget_output, prepare_output, print_fields
-from libs.runtime.errors import StartError
-
-EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
-SERVE_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in SERVE_MEANINGS.items()) + "."
-
-app = typer.Typer(
-    name="reput", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False
-)
-app.callback(epilog=EPILOG)(connection_options)
-
-app.command(epilog=SERVE_EPILOG)(up.up)
-app.add_typer(serving.serve, name="serve", epilog=SERVE_EPILOG)
-app.command()(putting.put)
-app.command()(reading.pull)
-app.command()(reading.tail)
-app.add_typer(reading.query, name="query")
-app.add_typer(topics.topics, name="topics")
-app.add_typer(topics.groups, name="groups")
-app.command()(operating.status)
-app.command()(operating.segments)
-app.add_typer(operating.janitor, name="janitor")
-app.command()(operating.health)
-app.command()(inspecting.inspect)
-app.add_typer(serving.config, name="config")
-
-
-@app.command()
-def version(as_json: JsonOption = False) -> None:
-    """Print the versions of Reput and of what it runs on."""
-    versions: dict[str, object] = {
-        "reput": importlib.metadata.version("reput-server"),
-        "python": platform.python_version(),
-        "grpc": grpc.__version__,
-    }
-    print_fields(versions, as_json=as_json)
+INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
 
 
 def main() -> int:
-    """Run a command; never ends with a traceback for an error of the world."""
-    prepare_output()
+    """Run a command and return its exit code, or raise SystemExit with it."""
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    from cli.commands import run  # takes a while, in which an exception could come out anywhere
+
+    if is_ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        try:
-            app(prog_name="reput")
-        finally:
-            sys.stdout.flush()
-    except ReputError as error:
-        error_line(error)
-        return code_of(error)
-    except CommandFailed as error:
-        error_line(error)
-        return error.code
-    except StartError as error:
-        error_line(f"CONFIG: {error}")
-        return ExitCode.USAGE
-    except BrokenPipeError:
-        forget_output()
-        return ExitCode.OK
-    except ValueError as error:  # an argument that no request can carry
-        error_line(f"BAD_ARGUMENT: {error}")
-        return ExitCode.USAGE
-    except OSError as error:
-        error_line(f"{type(error).__name__}: {error}")
-        return ExitCode.FAILED
-    return ExitCode.OK
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ class Supervisor:
                     await process.wait()
             if child.output is not None:
                 await asyncio.wait([child.output])
-            if was_running and process.returncode and late is None:
+            has_begun = process.returncode != -signal.SIGTERM  # services take SIGTERM as soon as they begin
+            if was_running and process.returncode and has_begun and late is None:
                 late = ChildEnded(child.name, process.returncode, child.last_line)
         return late
 

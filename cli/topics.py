@@ -16,7 +16,12 @@ groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 ReadQueues = Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")]
 WriteQueues = Annotated[int | None, typer.Option(min=1, help="Queues that producers write.")]
-Readable = Annotated[bool | None, typer.Option("--readable/--not-readable", help="Consumers may read.")]
+Readable = Annotated[
+    bool | None,
+    typer.Option(
+        "--readable/--not-readable", help="Consumers may read; kept for RocketMQ, Reput's Indexer does not enforce it."
+    ),
+]
 Writable = Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")]
 
 TOPIC_COLUMNS = ("name", "read_queue_count", "write_queue_count", "is_readable", "is_writable", "is_system")

@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -226,6 +227,17 @@ def test_states(running: Store) -> None:
     assert running.json("janitor", "history") == []
 
 
+def test_status_with_a_silent_service(running: Store) -> None:
+    """A service that does not answer in time is named; the states of the others are shown all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = running.run("--janitor", target, "--timeout", "2", "status", "--json")
+    assert (result.code, result.errors) == (4, "error: UNAVAILABLE: no answer from janitor\n")
+    (status,) = result.rows
+    assert status["commitlog"]["segment_size_bytes"] == SEGMENT_SIZE_BYTES
+    assert set(status["janitor"]) == {"unavailable"}
+
+
 def test_inspect(running: Store, tmp_path: Path) -> None:
     """A segment is printed record by record; a flipped byte is named by record and field, exit code 6."""
     running.json("put", "inspected", "body")
@@ -290,6 +302,17 @@ def test_config_show(tmp_path: Path) -> None:
     assert settings["retention_hours"][1].endswith("reput.toml: [janitor] retention_hours")
     assert settings["delete_when"] == ("05;06", "environment REPUT_JANITOR_DELETE_WHEN")
     assert settings["port"] == ("7103", "default")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "put --help", "topics list", "status", "version"])
+def test_output_that_nobody_reads_at_all(running: Store, arguments: str) -> None:
+    """A reader that is gone already is no failure either, and nothing is said about it."""
+    command = f"{' '.join(REPUT)} {arguments} | true"
+    extra = running.client_environment()
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, env=environment(extra), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_output_that_nobody_reads(running: Store) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import typer
 
+from cli.commands import app, run
 from cli.document import PAGE, page
-from cli.main import app, main
 from cli.up import _children, _chosen
 
 WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor"}
@@ -53,21 +53,23 @@ def test_every_command_has_help(path: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (FileNotFoundError(2, "No such file", "x"), 1, "error: FileNotFoundError: [Errno 2] No such file: 'x'\n"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "error: FILE: x: No such file\n"),
+        (OSError(28, "No space"), 1, "error: SYSTEM: [Errno 28] No space\n"),
+        (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 0, ""),
     ],
 )
 def test_errors_of_the_world(
-    error: Exception, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    error: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """An error of the world is one line and an exit code, and a reader that left is no error."""
 
     def fail(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr("cli.main.app", fail)
-    monkeypatch.setattr("cli.main.forget_output", lambda: None)
-    assert main() == code
+    monkeypatch.setattr("cli.commands.app", fail)
+    monkeypatch.setattr("cli.commands.forget_output", lambda: None)
+    assert run() == code
     assert capfd.readouterr().err == text
 
 

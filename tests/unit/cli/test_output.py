@@ -134,4 +134,4 @@ def test_exit_codes(kind: type[ReputError], code: ExitCode) -> None:
 def test_all_codes_are_documented() -> None:
     """Each exit code has a meaning, and those of `serve` are the process shell's."""
     assert set(MEANINGS) == set(ExitCode)
-    assert set(SERVE_MEANINGS) == {int(code) for code in ServeCode}
+    assert set(SERVE_MEANINGS) == {*map(int, ServeCode), ExitCode.INTERRUPTED}

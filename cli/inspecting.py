@@ -9,7 +9,7 @@ import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.inspection import Finding, Item, UnknownKind
-from cli.output import JsonOption, print_json, progress, write
+from cli.output import JsonOption, counted, print_json, progress, write
 
 
 def inspect(
@@ -53,7 +53,9 @@ def inspect(
     else:
         write(f"{file}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in summary.items()) + "\n")
     if not inspection.is_sound:
-        raise CommandFailed("DAMAGED", f"{inspection.finding_count} findings in {file}", code=ExitCode.DAMAGED)
+        raise CommandFailed(
+            "DAMAGED", f"{counted(inspection.finding_count, 'finding')} in {file}", code=ExitCode.DAMAGED
+        )
 
 
 def _print_step(step: Item | Finding, *, as_json: bool) -> None:

@@ -99,6 +99,16 @@ def error_line(text: object) -> None:
     sys.stderr.write(f"error: {' '.join(str(text).split())}\n")
 
 
+def warning_line(text: str) -> None:
+    """`warning: …` on standard error."""
+    sys.stderr.write(f"warning: {text}\n")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: `1 message`, `2 messages`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def time_text(time_ms: int) -> str:
     """A moment in UTC, in milliseconds."""
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)

@@ -6,21 +6,29 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from reput_client import Durability, NewMessage, Producer, ProducerOptions, ReputError, RetryPolicy, SendResult
+from reput_client import (
+    Durability,
+    NewMessage,
+    OutcomeUnknownError,
+    Producer,
+    ProducerOptions,
+    ReputError,
+    RetryPolicy,
+    SendResult,
+)
 
 from cli.connection import client_of
 from cli.exit_codes import CommandFailed, ExitCode, code_of
-from cli.output import JsonOption, error_line, print_fields, print_json, progress, write
+from cli.input_lines import read_lines
+from cli.output import JsonOption, counted, error_line, print_fields, print_json, progress, warning_line, write
 
-CHUNK_MESSAGE_COUNT = 1000
 CHUNKS_MAX = 8
 """Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
 RETRIES = 6
@@ -85,42 +93,62 @@ def put(
     if file is not None and bodies:
         raise typer.BadParameter("give bodies or --file, not both")
     if file is not None:
-        messages = _from_json_lines(_lines(file), defaults)
+        chunks = _from_json_lines(_lines(file), defaults)
     else:
-        contents = map(os.fsencode, bodies) if bodies else (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-        messages = (NewMessage(**{**defaults, "body": content}) for content in contents)
+        contents = [[os.fsencode(body) for body in bodies]] if bodies else read_lines(sys.stdin.buffer)
+        chunks = ([NewMessage(**{**defaults, "body": body}) for body in some] for some in contents)
     options = ProducerOptions(durability=Durability[durability.name], retry=RetryPolicy(retries=RETRIES))
     total = len(bodies) if bodies else None
+    tally = _Tally(Durability[durability.name], as_json=as_json)
     with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:
-        tally = _Tally(as_json=as_json)
-        for outcomes in _send(producer, messages):
+        is_interrupted = _send(producer, chunks, tally, advance)
+    tally.finish()
+    if is_interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _send(
+    producer: Producer, chunks: Iterable[list[NewMessage]], tally: "_Tally", advance: Callable[[int], None]
+) -> bool:
+    """Send all messages and count their outcomes, in order. True if Ctrl-C ended it; what was read is sent then too.
+
+    An empty chunk says that the next one may take a while.
+    """
+    waiting: deque[Future[list[SendResult | ReputError]]] = deque()
+
+    def settle(count_max: int) -> None:
+        while len(waiting) > count_max:
+            outcomes = waiting[0].result()
+            waiting.popleft()
             tally.add(outcomes)
             advance(len(outcomes))
-    tally.finish(topic)
 
-
-def _send(producer: Producer, messages: Iterable[NewMessage]) -> Iterator[list[SendResult | ReputError]]:
-    """The outcomes of all messages, in their order, while more are being sent."""
-    waiting: deque[Future[list[SendResult | ReputError]]] = deque()
-    source = iter(messages)
-    while chunk := list(islice(source, CHUNK_MESSAGE_COUNT)):
-        try:
-            waiting.append(producer.send_batch(chunk))
-        except (ValueError, TypeError) as error:
-            raise CommandFailed("BAD_MESSAGE", str(error), code=ExitCode.USAGE) from error
-        if len(waiting) >= CHUNKS_MAX:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    is_interrupted = False
+    try:
+        for chunk in chunks:
+            tally.topics.update(message.topic for message in chunk)
+            try:
+                waiting.append(producer.send_batch(chunk))
+            except (ValueError, TypeError) as error:
+                raise CommandFailed("BAD_MESSAGE", str(error), code=ExitCode.USAGE) from error
+            settle(CHUNKS_MAX if chunk else 0)
+            if not chunk:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        is_interrupted = True
+    settle(0)
+    return is_interrupted
 
 
 class _Tally:
     """Counts outcomes and prints them."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._stored_count = self._failed_count = 0
+    def __init__(self, asked: Durability, *, as_json: bool) -> None:
+        self.topics: set[str] = set()
+        self._asked, self._as_json = asked, as_json
+        self._stored_count = self._failed_count = self._unknown_count = 0
         self._last: SendResult | None = None
+        self._lowest: Durability | None = None
         self._first_error: ReputError | None = None
 
     def add(self, outcomes: list[SendResult | ReputError]) -> None:
@@ -129,24 +157,32 @@ class _Tally:
             if isinstance(outcome, SendResult):
                 self._stored_count += 1
                 self._last = outcome
+                self._lowest = min(outcome.durability, self._lowest or outcome.durability)
                 if self._as_json:
                     print_json({"number": number, **_result_fields(outcome)})
             else:
                 self._failed_count += 1
+                self._unknown_count += isinstance(outcome, OutcomeUnknownError)
                 self._first_error = self._first_error or outcome
                 if self._failed_count <= SHOWN_FAILURES_MAX:
                     error_line(f"message {number}: {outcome}")
                 if self._as_json:
                     print_json({"number": number, "error": outcome.reason or outcome.code.name, "text": outcome.text})
 
-    def finish(self, topic: str) -> None:
+    def finish(self) -> None:
         """Print the sum. Raises CommandFailed if a message was not stored."""
         if not self._as_json and self._stored_count == 1 and self._last is not None and not self._failed_count:
             print_fields(_result_fields(self._last), as_json=False)
         elif not self._as_json and (self._stored_count or not self._failed_count):
-            write(f"{self._stored_count} messages stored in {topic}\n")
+            place = f" in {next(iter(self.topics))}" if len(self.topics) == 1 else ""
+            write(f"{counted(self._stored_count, 'message')} stored{place}\n")
+        if self._lowest is not None and self._lowest < self._asked:
+            warning_line(f"the store gave durability {self._lowest.name}, less than {self._asked.name}")
         if self._first_error is not None:
-            text = f"{self._failed_count} of {self._stored_count + self._failed_count} messages were not stored"
+            total = counted(self._stored_count + self._failed_count, "message")
+            text = f"{self._failed_count} of {total} not stored"
+            if self._unknown_count:
+                text += f", or not known to be ({self._unknown_count})"
             raise CommandFailed("NOT_STORED", text, code=code_of(self._first_error))
 
 
@@ -169,23 +205,29 @@ def _property(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _lines(file: Path) -> Iterator[str]:
+def _lines(file: Path) -> Iterator[list[bytes]]:
     if str(file) == "-":
-        yield from sys.stdin
+        yield from read_lines(sys.stdin.buffer)
         return
-    with file.open(encoding="utf-8") as stream:
-        yield from stream
+    with file.open("rb") as stream:
+        yield from read_lines(stream)
 
 
-def _from_json_lines(lines: Iterable[str], defaults: dict[str, Any]) -> Iterator[NewMessage]:
+def _from_json_lines(chunks: Iterable[list[bytes]], defaults: dict[str, Any]) -> Iterator[list[NewMessage]]:
     """Messages of a file; empty lines are skipped. Raises CommandFailed with the line's number."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield _from_json(json.loads(line), defaults)
-        except (ValueError, TypeError) as error:
-            raise CommandFailed("BAD_LINE", f"line {number}: {error}", code=ExitCode.USAGE) from error
+    number = 0
+    for lines in chunks:
+        messages = []
+        for line in lines:
+            number += 1
+            if not line.strip():
+                continue
+            try:
+                messages.append(_from_json(json.loads(line.decode()), defaults))
+            except (ValueError, TypeError) as error:
+                raise CommandFailed("BAD_LINE", f"line {number}: {error}", code=ExitCode.USAGE) from error
+        if messages or not lines:
+            yield messages
 
 
 def _from_json(fields: Any, defaults: dict[str, Any]) -> NewMessage:

@@ -2,10 +2,11 @@
 """`reput pull`, `reput tail` and `reput query …`: messages out of the store."""
 
 import itertools
+import re
 from typing import Annotated
 
 import typer
-from reput_client import Client, Message, PullStatus
+from reput_client import Client, InvalidArgumentError, Message, NotFoundError, PullStatus
 
 from cli.connection import client_of
 from cli.exit_codes import CommandFailed, ExitCode
@@ -38,6 +39,7 @@ def pull(
     raw: RawOption = False,
 ) -> None:
     """Read messages of a topic by queue offset. Exit code 3 if the topic or queue has none."""
+    _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
         queue_ids = [queue] if queue is not None else [found.queue_id for found in client.queues.list(topic)]
         printed_count = 0
@@ -60,6 +62,7 @@ def tail(
     raw: RawOption = False,
 ) -> None:
     """Print the newest messages of a topic, and follow its end with -f."""
+    _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
         ends = {
             found.queue_id: (found.min_queue_offset, found.max_queue_offset)
@@ -97,6 +100,7 @@ def query_key(
     raw: RawOption = False,
 ) -> None:
     """Print the messages that have a key, newest first. Exit code 3 if there is none."""
+    _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
         found = client.query.by_key(topic, key, start=_time(start), end=_time(end), page_size=min(limit or 0, 1024))
         count = 0
@@ -119,6 +123,7 @@ def query_time(
     raw: RawOption = False,
 ) -> None:
     """Print the messages of a time range by queue and offset. Exit code 3 if there is none."""
+    _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
         found = client.query.by_time(
             topic, start=_time(start), end=_time(end), queue_id=queue, page_size=min(limit or 0, 1024)
@@ -140,8 +145,16 @@ def query_id(
     raw: RawOption = False,
 ) -> None:
     """Print the message with an id. Exit code 3 if there is none."""
+    _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
-        print_message(client.query.by_id(message_id, topic=topic), as_json=as_json, raw=raw)
+        try:
+            message = client.query.by_id(message_id, topic=topic)
+        except (InvalidArgumentError, NotFoundError) as error:
+            if topic or not re.fullmatch("[0-9A-Fa-f]{32}", message_id):
+                raise
+            text = f"{error.text}; if it is a unique id, --topic is needed"
+            raise type(error)(text, code=error.code, reason=error.reason) from error
+        print_message(message, as_json=as_json, raw=raw)
 
 
 def _pull_queue(
@@ -173,6 +186,11 @@ def _pull_queue(
         if position >= result.max_queue_offset:
             break
     return messages
+
+
+def _check_form(*, as_json: bool, raw: bool) -> None:
+    if as_json and raw:
+        raise typer.BadParameter("give --json or --raw, not both")
 
 
 def _time(text: str | None) -> int | None:

@@ -75,6 +75,33 @@ def test_put_lines(running: Store) -> None:
     assert running.run("tail", "lines", "-n", "2", "--raw").output.splitlines() == lines[-2:]
 
 
+def test_put_lines_as_they_come(running: Store) -> None:
+    """A line is stored before the next one is written; Ctrl-C ends with the sum of all that was stored."""
+    extra = running.client_environment()
+    with subprocess.Popen(
+        [*REPUT, "put", "slow-lines"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(extra),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for count in (1, 2):
+            process.stdin.write(f"line {count}\n")
+            process.stdin.flush()
+            until_indexed(running, "slow-lines", count)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert (process.stdout.read(), process.stderr.read()) == ("2 messages stored in slow-lines\n", "")
+
+
+def test_put_with_less_durability_than_asked(running: Store) -> None:
+    """Who asks for more than the store gives is warned; the messages are stored all the same."""
+    result = running.run("put", "durable", "a", "b", "--durability", "replicated")
+    assert (result.code, result.output) == (0, "2 messages stored in durable\n")
+    assert result.errors.startswith("warning: the store gave durability ")
+    assert running.run("put", "durable", "a", "--durability", "memory").errors == ""
+
+
 def test_put_bytes(running: Store) -> None:
     """Bodies are bytes: what is no text is stored as it came, from an argument and from a line."""
     body = os.fsdecode(b"a\xff\xfe")
@@ -128,6 +155,8 @@ def test_put_file(running: Store, tmp_path: Path) -> None:
     assert [row["number"] for row in results] == [0, 1]
     until_indexed(running, "files", 1)
     until_indexed(running, "files2", 1)
+    text = json.dumps({"body": "a"}) + "\n" + json.dumps({"body": "b", "topic": "files3"})
+    assert running.run("put", "files4", "--file", "-", standard_input=text).output == "2 messages stored\n"
     (first,), (second,) = running.json("pull", "files"), running.json("pull", "files2")
     assert (first["tag"], first["keys"], first["born_time_ms"]) == ("x", ["k"], 1000)
     assert (second["tag"], second["flag"], base64.b64decode(second["body_base64"])) == ("y", 3, body)
@@ -165,7 +194,7 @@ def test_one_refused_message(running: Store) -> None:
     result = running.run("put", "mixed", "--file", "-", "--json", standard_input=rows)
     assert result.code == 5
     assert [row.get("error", "stored") for row in result.rows] == ["stored", "QUEUE_OUT_OF_RANGE", "stored"]
-    assert "1 of 3 messages were not stored" in result.errors
+    assert "1 of 3 messages not stored" in result.errors
 
 
 def test_tail_follows(running: Store) -> None:
@@ -263,6 +292,7 @@ def test_inspect(running: Store, tmp_path: Path) -> None:
         (("query", "key", "orders", "missing"), 3, "error: NO_MESSAGES: "),
         (("query", "time", "orders", "--end", "1"), 3, "error: NO_MESSAGES: "),
         (("query", "id", "0" * 32), 3, "error: MESSAGE_NOT_FOUND: "),
+        (("query", "id", "C0" * 16), 5, "; if it is a unique id, --topic is needed"),
         (("query", "id", "nonsense"), 5, "error: BAD_ARGUMENT: "),
         (("pull", "missing"), 3, "error: NO_MESSAGES: "),
         (("topics", "get", "missing"), 3, "error: TOPIC_NOT_FOUND: "),
@@ -270,6 +300,7 @@ def test_inspect(running: Store, tmp_path: Path) -> None:
         (("put", "../x", "y"), 5, "BAD_TOPIC_NAME"),
         (("query", "time", "orders", "--start", "soon"), 2, "ISO 8601"),
         (("put", "t", "x", "--property", "a"), 2, "NAME=VALUE"),
+        (("pull", "orders", "--json", "--raw"), 2, "give --json or --raw, not both"),
         (("nonsense",), 2, "nonsense"),
         (("serve", "commitlog", "--nonsense"), 2, "nonsense"),
         (("config", "show", "janitor", "--config", "/missing.toml"), 2, "error: CONFIG: /missing.toml"),

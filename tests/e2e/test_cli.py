@@ -314,6 +314,15 @@ def test_failures(running: Store, arguments: tuple[str, ...], code: int, text: s
     assert "Traceback" not in result.errors
 
 
+def test_a_server_of_another_kind(running: Store) -> None:
+    """Who mixes up addresses is told which server is not what it should be."""
+    target = running.targets["commitlog"]
+    result = running.run("--indexer", target, "pull", "orders")
+    assert result.code == 1
+    assert f"the server at {target} is not an Indexer" in result.errors
+    assert "is not a CommitLog" in running.run("--commitlog", running.targets["indexer"], "put", "t", "x").errors
+
+
 def test_nobody_there() -> None:
     """Without a store every command ends soon with exit code 4."""
     away = {f"REPUT_CLIENT_{name}_TARGET": "127.0.0.1:1" for name in ("COMMITLOG", "INDEXER", "JANITOR")}
@@ -321,6 +330,7 @@ def test_nobody_there() -> None:
         result = run_here(*arguments, extra=away)
         assert result.code == 4, (arguments, result)
         assert result.errors.splitlines()[-1].startswith("error: ")
+        assert "may or may not" not in result.errors
 
 
 def test_config_show(tmp_path: Path) -> None:

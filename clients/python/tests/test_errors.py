@@ -61,7 +61,7 @@ def test_broken_details() -> None:
         def details(self):
             return "gone"
 
-    assert str(from_rpc_error(Failed())) == "NOT_FOUND: gone"
+    assert str(from_rpc_error(Failed(), "indexer")) == "NOT_FOUND: gone"
 
 
 RETRIES = [

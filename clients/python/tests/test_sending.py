@@ -15,6 +15,7 @@ from clients.python.tests.support import status
 
 CODE = grpc.StatusCode
 LINE_CUT = UnavailableError("the line was cut", code=CODE.UNAVAILABLE)
+NO_LINE = UnavailableError("failed to connect to all addresses; last error: x", code=CODE.UNAVAILABLE)
 FULL = status(CODE.RESOURCE_EXHAUSTED, "STORE_FULL")
 
 
@@ -73,8 +74,8 @@ class Bench:
         self.queue.on_outcomes(built, self.now_s)
         self.deliver()
 
-    def cut(self) -> None:
-        self.queue.on_broken(LINE_CUT, self.now_s)
+    def cut(self, error: ReputError = LINE_CUT) -> None:
+        self.queue.on_broken(error, self.now_s)
         self.deliver()
 
     def deliver(self) -> None:
@@ -200,6 +201,25 @@ def test_without_retries_a_cut_line_is_an_unknown_outcome() -> None:
     assert isinstance(bench.outcomes["a"], OutcomeUnknownError)
     bench.queue.close_batch()
     assert bench.take() == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [
+        ([NO_LINE, NO_LINE], "UnavailableError"),
+        ([LINE_CUT, NO_LINE], "OutcomeUnknownError"),
+        ([NO_LINE, LINE_CUT], "OutcomeUnknownError"),
+    ],
+)
+def test_what_never_had_a_connection_is_not_stored(errors: list[ReputError], outcome: str) -> None:
+    """An outcome is unknown only if one of the attempts may have reached the server."""
+    bench = Bench(retries=1)
+    bench.add(*"abcd")
+    for error in errors:
+        bench.take()
+        bench.cut(error)
+        bench.now_s += 2
+    assert bench.summary() == dict.fromkeys("abcd", outcome)
 
 
 @pytest.mark.parametrize(

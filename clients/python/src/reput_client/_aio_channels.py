@@ -54,7 +54,7 @@ class AsyncChannels:
                 timeout_s = end_s - time.monotonic()
                 return call.convert(await method(call.request, timeout=timeout_s, metadata=self.metadata))
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
+                error = from_rpc_error(failure, call.service, self.options.target(call.service))
             delay_s = self._retry.delay_s(attempt, error, is_repeatable=call.is_repeatable)
             if delay_s is None or time.monotonic() + delay_s >= end_s or isinstance(error, DeadlineExceededError):
                 raise error

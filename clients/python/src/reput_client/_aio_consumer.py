@@ -191,7 +191,7 @@ class AsyncConsumer:
                     await room.acquire()
                     self._deliveries.put_nowait((room, delivery(queue_id, response)))
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
+                error = from_rpc_error(failure, "indexer")
             finally:
                 call.cancel()
             delay_s = self._retry.delay_s(attempt, error)

@@ -162,7 +162,7 @@ class AsyncProducer:
                 settle_all(self._queue.take_settled())
                 self._notify()
         except grpc.RpcError as failure:
-            return from_rpc_error(failure)
+            return from_rpc_error(failure, "commitlog")
         except (ReputError, ValueError) as failure:
             return nonsense(failure)
         return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)

@@ -221,7 +221,7 @@ class _Reader:
                     if not self._put(delivery(self._queue_id, response)):
                         return
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
+                error = from_rpc_error(failure, "indexer")
             delay_s = self._retry.delay_s(attempt, error)
             if delay_s is None:
                 self._put(error)

@@ -122,6 +122,11 @@ _CLASSES: dict[grpc.StatusCode, type[ReputError]] = {
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
+_KINDS = {"commitlog": "a CommitLog", "indexer": "an Indexer", "janitor": "a Janitor"}
+_NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed")
+"""How gRPC's texts begin for a call that found no connection; its codes do not tell."""
+
+
 def from_status(status: status_pb2.Status) -> ReputError:
     """The error that a google.rpc.Status describes. Raises ValueError for one whose details can't be read."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
@@ -144,8 +149,11 @@ def from_status(status: status_pb2.Status) -> ReputError:
     )
 
 
-def from_rpc_error(error: grpc.RpcError) -> ReputError:
-    """The error of a failed call, synchronous or asyncio, with its details if it has them."""
+def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this address") -> ReputError:
+    """The error of a failed call, synchronous or asyncio, with its details if it has them.
+
+    `service` and `target` are where the call was sent; they are told when the server there is of another kind.
+    """
     call: Any = error
     trailers: Iterable[tuple[str, str | bytes]] = call.trailing_metadata() or ()
     for key, value in trailers:
@@ -155,4 +163,12 @@ def from_rpc_error(error: grpc.RpcError) -> ReputError:
             except (DecodeError, ValueError):  # not a Status: a proxy's doing; the plain code still tells
                 break
     code = call.code()
-    return _CLASSES.get(code, ServerError)(call.details() or "no text", code=code)
+    text = call.details() or "no text"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        text += f"; the server at {target} is not {_KINDS[service]}, or one of another version"
+    return _CLASSES.get(code, ServerError)(text, code=code)
+
+
+def was_never_sent(error: ReputError) -> bool:
+    """True if the call failed because there was no connection, so that the server can't have seen it."""
+    return isinstance(error, UnavailableError) and error.text.startswith(_NO_CONNECTION)

@@ -164,7 +164,7 @@ class Producer:
                     self._changed.notify_all()
                 settle_all(settled)
         except grpc.RpcError as failure:
-            error = from_rpc_error(failure)
+            error = from_rpc_error(failure, "commitlog")
         except (ReputError, ValueError) as failure:
             error = nonsense(failure)
             call.cancel()

@@ -23,7 +23,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult
 
 from reput_client._encode import durability_field
-from reput_client._errors import InvalidArgumentError, OutcomeUnknownError, ReputError, UnavailableError, from_status
+from reput_client._errors import (
+    InvalidArgumentError,
+    OutcomeUnknownError,
+    ReputError,
+    UnavailableError,
+    from_status,
+    was_never_sent,
+)
 from reput_client._retry import RetryPolicy
 from reput_client._types import Durability, SendResult
 
@@ -66,12 +73,15 @@ class Batch:
     """Messages that travel together, and the number of attempts that failed.
 
     `order` is the batch's place among all: a number, and for a part of a batch that was split the part's number behind.
+    `was_sent`: an earlier attempt may have reached the server.
     """
 
-    __slots__ = ("attempt", "entries", "order", "size_bytes")
+    __slots__ = ("attempt", "entries", "order", "size_bytes", "was_sent")
 
-    def __init__(self, entries: list[Entry], *, order: tuple[int, ...], attempt: int = 0) -> None:
-        self.entries, self.order, self.attempt = entries, order, attempt
+    def __init__(
+        self, entries: list[Entry], *, order: tuple[int, ...], attempt: int = 0, was_sent: bool = False
+    ) -> None:
+        self.entries, self.order, self.attempt, self.was_sent = entries, order, attempt, was_sent
         self.size_bytes = sum([len(entry.chunk) for entry in entries])
 
     def to_request(self, durability: int) -> bytes:
@@ -170,10 +180,11 @@ class SendQueue:
         """The stream ended: batches in flight are sent again, or fail if they may not be."""
         for batch in self._in_flight:
             delay_s = self._retry.delay_s(batch.attempt, error)
-            if delay_s is None:
-                self._fail(batch.entries, _unknown(error))
+            batch.was_sent = batch.was_sent or not was_never_sent(error)
+            if delay_s is not None:
+                self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             else:
-                self._again(batch.entries, order=batch.order, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+                self._fail(batch.entries, _unknown(error) if batch.was_sent else error)
         self._in_flight.clear()
 
     def fail_all(self, error: ReputError) -> None:
@@ -211,17 +222,20 @@ class SendQueue:
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
-            self._again(batch.entries, order=batch.order, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+            self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             return
         bad, rest = _split(batch.entries, error)
         self._fail(bad, error)
         for part, entries in enumerate(rest):
-            self._again(entries, order=(*batch.order, part), attempt=batch.attempt, not_before_s=0.0)
+            self._again(batch, entries, part=(part,), attempt=batch.attempt, not_before_s=0.0)
 
-    def _again(self, entries: list[Entry], *, order: tuple[int, ...], attempt: int, not_before_s: float) -> None:
-        """Put messages back among the ready ones, where they belong."""
+    def _again(
+        self, batch: Batch, entries: list[Entry], *, part: tuple[int, ...] = (), attempt: int, not_before_s: float
+    ) -> None:
+        """Put messages of a batch back among the ready ones, where they belong."""
         if entries:
-            bisect.insort(self._ready, Batch(entries, order=order, attempt=attempt), key=_order)
+            again = Batch(entries, order=(*batch.order, *part), attempt=attempt, was_sent=batch.was_sent)
+            bisect.insort(self._ready, again, key=_order)
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 
     def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:

@@ -3,6 +3,7 @@
 
 import itertools
 import re
+import sys
 from typing import Annotated
 
 import typer
@@ -78,6 +79,7 @@ def tail(
             print_message(message, as_json=as_json, raw=raw)
         if not follow:
             return
+        sys.stdout.flush()  # a pipe holds lines back until there are many
         queue_ids = None if queue is None else [queue]
         with client.consumer(topic, queue_ids=queue_ids, tags=tags) as consumer:
             for queue_id, position in consumer.positions().items():
@@ -86,6 +88,7 @@ def tail(
                     consumer.seek(queue_id, end)
             for message in consumer:
                 print_message(message, as_json=as_json, raw=raw)
+                sys.stdout.flush()
 
 
 @query.command("key")

@@ -22,7 +22,8 @@ from reput.common.v1 import message_pb2
 
 from libs.formats.protobuf_wire import FIXED64, int_field, length_delimited, tag
 from services.commitlog.rpc import page_token
-from tests.unit.services.commitlog.served import Client, Refusal, digest, served
+from tests.support.service_process import Refusal, digest
+from tests.unit.services.commitlog.served import Client, served
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
 INVALID, RANGE, MISSING, EXISTS, DENIED, ABORTED = (

@@ -15,7 +15,8 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
 from libs.formats.store_checkpoint import FILE_SIZE_BYTES
-from tests.unit.services.commitlog.served import Client, Process, Refusal, process
+from tests.support.service_process import Refusal
+from tests.unit.services.commitlog.served import Client, Process, process
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
 pytestmark = pytest.mark.slow

@@ -3,10 +3,7 @@
 
 import asyncio
 import contextlib
-import os
-import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +22,8 @@ from libs.runtime.process import running
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.bootstrap import Service, Settings
 from services.indexer.config import IndexerConfig
+from tests.support.service_process import ServiceProcess
 
-REPOSITORY = Path(__file__).resolve().parents[4]
 SMALL = {
     "index_slot_count": 64,
     "index_entry_capacity": 200,
@@ -72,50 +69,11 @@ async def served(data_dir: Path, commitlog_target: str, **config: Any) -> AsyncI
         yield service, Client(channel)
 
 
-class Process:
-    """`python -m services.indexer` as a child."""
+class Process(ServiceProcess):
+    """The Indexer as a child, with small files."""
 
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
-        self.child = child
-        self.lines: list[str] = []
-        self.port = 0
-
-    @classmethod
-    async def start(cls, data_dir: Path, *flags: str, failpoints: str = "") -> "Process":
-        """Start it; it may still be recovering, or fail to start."""
-        environment = {**os.environ, "REPUT_FAILPOINTS": failpoints, "REPUT_INDEXER_LOG_FORMAT": "json"}
-        small = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-        command = [sys.executable, "-m", "services.indexer", "--data-dir", str(data_dir), "--metrics-port", "0", *small]
-        port = [] if "--port" in flags else ["--port", "0"]
-        child = await asyncio.create_subprocess_exec(
-            *command, *port, *flags, cwd=REPOSITORY, env=environment, stderr=asyncio.subprocess.PIPE
-        )
-        return cls(child)
-
-    async def wait_serving(self) -> "Process":
-        """Read its log until it serves."""
-        assert self.child.stderr is not None
-        while True:
-            line = (await self.child.stderr.readline()).decode()
-            assert line, f"it ended: {self.lines}"
-            self.lines.append(line)
-            if '"serving"' in line:
-                match = re.search(r'"port": (\d+)', line)
-                assert match
-                self.port = int(match[1])
-                return self
-
-    async def wait_ended(self) -> int:
-        """Read its log to the end; the exit code."""
-        _, rest = await self.child.communicate()
-        self.lines += rest.decode().splitlines(keepends=True)
-        assert self.child.returncode is not None
-        return self.child.returncode
-
-    async def end(self, signal_number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait."""
-        self.child.send_signal(signal_number)
-        return await self.wait_ended()
+    service = "indexer"
+    flags = tuple(part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value)))
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of both services need of a real one: its process, its refusals taken apart, a digest of its files."""
+
+import asyncio
+import hashlib
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Self
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.status_pb2 import Status
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STATUS_KEY = "grpc-status-details-bin"
+END_TIMEOUT_S = 25
+
+
+class Refusal:
+    """A failed call's status, taken apart."""
+
+    def __init__(self, error: grpc.aio.AioRpcError | Status) -> None:
+        if isinstance(error, Status):
+            status = error
+        else:
+            details = dict(error.trailing_metadata() or ())
+            status = Status.FromString(details[STATUS_KEY])
+            assert status.code == error.code().value[0]
+        self.code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
+        infos = [detail for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)]
+        assert len(infos) == 1
+        info = ErrorInfo.FromString(infos[0].value)
+        assert info.domain == "reput"
+        self.reason = info.reason
+        self.metadata = dict(info.metadata)
+        self.message = status.message
+        self.fields = [
+            violation.field
+            for detail in status.details
+            if detail.Is(BadRequest.DESCRIPTOR)
+            for violation in BadRequest.FromString(detail.value).field_violations
+        ]
+
+    @property
+    def field(self) -> str:
+        """The field at fault, from the metadata or the BadRequest."""
+        return self.metadata.get("field", self.fields[0] if self.fields else "")
+
+
+class ServiceProcess:
+    """`python -m services.<service>` as a child. Subclasses name the service and the flags that it always gets."""
+
+    service = ""
+    flags: tuple[str, ...] = ()
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self.child = child
+        self.lines: list[str] = []
+        self.port = 0
+
+    @classmethod
+    async def start(cls, data_dir: Path, *flags: str, failpoints: str = "") -> Self:
+        """Start it; it may still be recovering, or fail to start."""
+        environment = {**os.environ, "REPUT_FAILPOINTS": failpoints, f"REPUT_{cls.service.upper()}_LOG_FORMAT": "json"}
+        command = [sys.executable, "-m", f"services.{cls.service}", "--data-dir", str(data_dir), "--metrics-port", "0"]
+        port = [] if "--port" in flags else ["--port", "0"]
+        child = await asyncio.create_subprocess_exec(
+            *command, *cls.flags, *port, *flags, cwd=REPOSITORY, env=environment, stderr=asyncio.subprocess.PIPE
+        )
+        return cls(child)
+
+    async def wait_serving(self) -> Self:
+        """Read its log until it serves."""
+        assert self.child.stderr is not None
+        while True:
+            line = (await self.child.stderr.readline()).decode()
+            assert line, f"it ended: {self.lines}"
+            self.lines.append(line)
+            if '"serving"' in line:
+                match = re.search(r'"port": (\d+)', line)
+                assert match
+                self.port = int(match[1])
+                return self
+
+    async def wait_ended(self) -> int:
+        """Read its log to the end; the exit code. One that does not end is killed, and its code tells."""
+        watchdog = asyncio.get_running_loop().call_later(END_TIMEOUT_S, self.child.kill)
+        _, rest = await self.child.communicate()
+        watchdog.cancel()
+        self.lines += rest.decode().splitlines(keepends=True)
+        assert self.child.returncode is not None
+        return self.child.returncode
+
+    async def end(self, signal_number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait."""
+        self.child.send_signal(signal_number)
+        return await self.wait_ended()
+
+
+def digest(directory: Path) -> dict[str, str]:
+    """A hash of every file below a directory."""
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -12,12 +12,14 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from libs.formats import properties
-from libs.formats.delay_level import SCHEDULE_TOPIC, delivery_time_ms
+from libs.formats.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time_ms
 from libs.formats.errors import BadField, Truncated
 from libs.formats.java import string_hash
 from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from libs.formats.buffers import ReadableBuffer
     from libs.formats.record import Record
 
@@ -80,7 +82,7 @@ def tags_code(tag: str) -> int:
     return string_hash(tag)
 
 
-def record_tags_code(record: Record) -> int:
+def record_tags_code(record: Record, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
     """The tags code of a record's unit: the hash of TAGS, or the delivery time of a delayed message.
 
     Raises BadField for a DELAY that is not a number, which makes the record invalid in RocketMQ too.
@@ -89,7 +91,7 @@ def record_tags_code(record: Record) -> int:
     if level_text is not None:
         level = _java_int(level_text)
         if level > 0:
-            return delivery_time_ms(record.store_time_ms, level)
+            return delivery_time_ms(record.store_time_ms, level, delay_levels_ms)
     tag = properties.get(record.properties, properties.TAGS) or b""
     return tags_code(tag.decode("utf-8", "replace"))
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 HANDSHAKE, COLUMNS, HEARTBEAT = 1, 2, 3  # fields of DispatchResponse
 START, END, QUEUES, PHYSICAL_OFFSETS, RECORD_SIZES, QUEUE_INDEXES = 1, 2, 3, 4, 5, 6  # fields of DispatchColumns
 QUEUE_OFFSETS, TAGS_CODES, STORE_TIMES, KEY_COUNTS, KEY_HASHES = 7, 8, 9, 10, 11
+HISTORY_ID = 5  # field of DispatchHandshake
 NO_QUEUE = -1
 """Queue index of a record that takes no place in a queue."""
 
@@ -71,6 +72,7 @@ class Handshake:
     epoch: int
     min_physical_offset: int
     confirmed_physical_offset: int
+    history_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,15 @@ def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
     if number == COLUMNS:
         return _decode_columns(payload)
     numbers = {1: 0, 2: 0, 3: 0, 4: 0}
+    history_id = ""
     for field_number, wire_type, value in fields(payload):
         if field_number in numbers:
             numbers[field_number] = _number(field_number, wire_type, value)
-    return Handshake(*numbers.values()) if number == HANDSHAKE else Heartbeat(numbers[1], numbers[2])
+        elif field_number == HISTORY_ID and number == HANDSHAKE:
+            history_id = bytes(_bytes(field_number, wire_type, value)).decode("utf-8", "replace")
+    if number == HEARTBEAT:
+        return Heartbeat(numbers[1], numbers[2])
+    return Handshake(numbers[1], numbers[2], numbers[3], numbers[4], history_id)
 
 
 def _decode_columns(payload: memoryview) -> DispatchBatch:

@@ -32,8 +32,10 @@ def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> l
     while len(unique) * 4 > capacity * 3:
         capacity *= 2
 
-    def bucket(name: str) -> int:
-        value = string_hash(name) & 0xFFFFFFFF
-        return (value ^ value >> 16) & (capacity - 1)
+    return sorted(unique, key=lambda name: hash_map_bucket(name, capacity))
 
-    return sorted(unique, key=bucket)
+
+def hash_map_bucket(name: str, capacity: int = HASH_MAP_CAPACITY) -> int:
+    """Where a HashMap of this capacity keeps a name; it iterates over the buckets in this order."""
+    value = string_hash(name) & 0xFFFFFFFF
+    return (value ^ value >> 16) & (capacity - 1)

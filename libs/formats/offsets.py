@@ -34,8 +34,13 @@ def file_name(base: int) -> str:
     return f"{base:0{FILE_NAME_DIGIT_COUNT}d}"
 
 
+def is_file_name(name: str) -> bool:
+    """Whether `parse_file_name` takes the name."""
+    return _NAME.fullmatch(name) is not None and int(name) <= OFFSET_MAX
+
+
 def parse_file_name(name: str) -> int:
     """Offset of the first byte of a file of this name; raises BadField if it is not 20 digits below 2**63."""
-    if not _NAME.fullmatch(name) or (base := int(name)) > OFFSET_MAX:
+    if not is_file_name(name):
         raise BadField(position=0, reason=f"{name[:40]!r} is not a file name of 20 digits", field="file name")
-    return base
+    return int(name)

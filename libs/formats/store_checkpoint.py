@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """StoreCheckpoint: how far each kind of file is known to be on disk. Spec: docs/formats/store_checkpoint.md.
 
-One page of 4096 bytes, five numbers at its start, the rest zero. RocketMQ 4.x writes the first three only and leaves
-zeros for the others, which reads as "nothing known".
+One page of 4096 bytes, five numbers at its start, four of Reput's in its middle, the rest zero. RocketMQ 4.x writes the
+first three only and leaves zeros for the others, which reads as "nothing known". RocketMQ keeps the bytes that are not
+its own, so Reput's offset goes with a copy of the three times: if one differs, RocketMQ has written since. (4.9 leaves
+the log time alone when it stops, so the log time by itself would not tell.)
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from libs.formats.errors import Truncated
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 FIELDS = struct.Struct(">qqqqq")
 FILE_SIZE_BYTES = 4096
+OWN_FIELDS = struct.Struct(">qqqq")
+OWN_FIELDS_AT = 2048
 MARGIN_MS = 3000
 """Recovery goes this much further back than the times say."""
 assert FIELDS.size == 40
@@ -25,9 +29,10 @@ assert FIELDS.size == 40
 
 @dataclass(frozen=True, slots=True)
 class StoreCheckpoint:
-    """Store times (ms) up to which log, queues and full index files were synced, and two physical offsets of replicas.
+    """Store times (ms) up to which log, queues and full index files were synced, and physical offsets.
 
     RocketMQ's names: physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, masterFlushedOffset, confirmPhyOffset.
+    The last four fields are Reput's: the end of what was synced of the log, and the times that were written with it.
     """
 
     commit_log_time_ms: int = 0
@@ -35,6 +40,35 @@ class StoreCheckpoint:
     index_time_ms: int = 0
     master_flushed_physical_offset: int = 0
     confirmed_physical_offset: int = 0
+    flushed_physical_offset: int = 0
+    flushed_time_ms: int = 0
+    flushed_queue_time_ms: int = 0
+    flushed_index_time_ms: int = 0
+
+    @property
+    def is_of_rocketmq(self) -> bool:
+        """Whether RocketMQ has written the log since Reput last wrote the checkpoint."""
+        times = (self.commit_log_time_ms, self.consume_queue_time_ms, self.index_time_ms)
+        own_times = (self.flushed_time_ms, self.flushed_queue_time_ms, self.flushed_index_time_ms)
+        return self.flushed_physical_offset > 0 and own_times != times
+
+    def of_reput(self) -> StoreCheckpoint:
+        """The same, as Reput's own."""
+        return replace(
+            self,
+            flushed_time_ms=self.commit_log_time_ms,
+            flushed_queue_time_ms=self.consume_queue_time_ms,
+            flushed_index_time_ms=self.index_time_ms,
+        )
+
+    def of_rocketmq(self) -> StoreCheckpoint:
+        """The same, with RocketMQ known to have written since."""
+        return replace(self, flushed_time_ms=-1)
+
+    @property
+    def durable_physical_offset(self) -> int:
+        """End of what was synced of the log for certain; 0 if unknown."""
+        return 0 if self.is_of_rocketmq else self.flushed_physical_offset
 
     @property
     def min_time_ms(self) -> int:
@@ -49,12 +83,30 @@ class StoreCheckpoint:
 
 def encode(checkpoint: StoreCheckpoint) -> bytes:
     """The 4096 bytes of the file."""
-    return FIELDS.pack(*astuple(checkpoint)).ljust(FILE_SIZE_BYTES, b"\0")
+    page = bytearray(FILE_SIZE_BYTES)
+    FIELDS.pack_into(
+        page,
+        0,
+        checkpoint.commit_log_time_ms,
+        checkpoint.consume_queue_time_ms,
+        checkpoint.index_time_ms,
+        checkpoint.master_flushed_physical_offset,
+        checkpoint.confirmed_physical_offset,
+    )
+    OWN_FIELDS.pack_into(
+        page,
+        OWN_FIELDS_AT,
+        checkpoint.flushed_physical_offset,
+        checkpoint.flushed_time_ms,
+        checkpoint.flushed_queue_time_ms,
+        checkpoint.flushed_index_time_ms,
+    )
+    return bytes(page)
 
 
 def decode(buffer: ReadableBuffer) -> StoreCheckpoint:
-    """The numbers of a checkpoint file; raises Truncated. Bytes after the numbers are ignored."""
+    """The numbers of a checkpoint file; raises Truncated. All other bytes are ignored."""
     with memoryview(buffer) as view:
         if len(view) < FILE_SIZE_BYTES:
             raise Truncated(position=len(view), reason=f"a checkpoint has {FILE_SIZE_BYTES} bytes, not {len(view)}")
-        return StoreCheckpoint(*FIELDS.unpack_from(view))
+        return StoreCheckpoint(*FIELDS.unpack_from(view), *OWN_FIELDS.unpack_from(view, OWN_FIELDS_AT))

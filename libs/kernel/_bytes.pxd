@@ -70,6 +70,10 @@ cdef inline void copy(Target target, Py_ssize_t target_at, Source source, Py_ssi
     memcpy(target + target_at, source + source_at, size)
 
 
+cdef inline void put_text(Target target, Py_ssize_t at, const char *text, Py_ssize_t size) noexcept nogil:
+    memcpy(target + at, text, size)
+
+
 cdef inline bint equal(Source left, Py_ssize_t left_at, Source right, Py_ssize_t right_at, Py_ssize_t size) noexcept nogil:
     return memcmp(left + left_at, right + right_at, size) == 0
 

@@ -60,6 +60,11 @@ def copy(target: memoryview, target_at: int, source: memoryview, source_at: int,
     target[target_at : target_at + size] = source[source_at : source_at + size]
 
 
+def put_text(target: memoryview, at: int, text: bytes, size: int) -> None:
+    """Write the first `size` bytes of a text."""
+    target[at : at + size] = text[:size]
+
+
 def equal(left: memoryview, left_at: int, right: memoryview, right_at: int, size: int) -> bool:
     """Whether `size` bytes are the same at both places."""
     return left[left_at : left_at + size] == right[right_at : right_at + size]

@@ -6,14 +6,22 @@ Callers own the columns and may use them again for the next call; one thread at 
 
 from array import array
 
+from libs.formats.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
+
 # Columns of the scratch that pass 1 leaves for pass 2, per message; append_cy.py names them.
-PLAN_STRIDE = 20
+PLAN_STRIDE = 24
 
 
 class AppendLimits:
     """What one append may hold. Sizes in bytes."""
 
-    __slots__ = ("body_size_bytes_max", "crc_property", "message_count_max", "record_size_bytes_max")
+    __slots__ = (
+        "body_size_bytes_max",
+        "crc_property",
+        "delay_level_count",
+        "message_count_max",
+        "record_size_bytes_max",
+    )
 
     def __init__(
         self,
@@ -22,12 +30,16 @@ class AppendLimits:
         record_size_bytes_max: int,
         message_count_max: int,
         crc_property: bool = False,
+        delay_level_count: int = DELAY_LEVEL_MAX,
     ) -> None:
         assert 0 < body_size_bytes_max <= record_size_bytes_max < 2**31
+        assert 0 < delay_level_count <= DELAY_LEVEL_COUNT_MAX
         self.body_size_bytes_max = body_size_bytes_max
         self.record_size_bytes_max = record_size_bytes_max
         self.message_count_max = message_count_max
         self.crc_property = crc_property
+        self.delay_level_count = delay_level_count
+        """A message with a higher delay level gets the last one."""
 
 
 class AppendColumns:

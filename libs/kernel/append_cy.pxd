@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # C signatures of append_cy.py; nobody else needs them.
-from libs.kernel._bytes cimport Source
 from libs.kernel.message_cy cimport Field, Message
 from libs.kernel.place_cy cimport Job
 from libs.kernel.text_cy cimport Property
@@ -10,7 +9,7 @@ cdef int plan_request(Job job, Message message, Field field, Property piece) noe
 cdef int plan_message(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int check_fields(Job job, Message message) noexcept nogil
 cdef int plan_queue(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
+cdef bint plan_delay(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
 cdef int refuse(Job job, Py_ssize_t index, int code, int field, long long value) noexcept nogil
 cdef int refuse_message(Job job, Message message, int code, int field, long long value) noexcept nogil
-cdef bint is_topic_name(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t find_topic(Job job, Py_ssize_t start, Py_ssize_t size) noexcept nogil

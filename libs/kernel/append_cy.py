@@ -20,17 +20,26 @@ if cython.compiled:
         Field,
         Message,
         check_properties,
+        is_topic_name,
         next_field,
         read_message,
         to_signed,
     )
     from cython.cimports.libs.kernel.place_cy import Job, place_message
-    from cython.cimports.libs.kernel.text_cy import Property, crc32, java_hash
+    from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 else:
     from libs.kernel._bytes import equal, source_of, target_of
-    from libs.kernel.message_cy import Field, Message, check_properties, next_field, read_message, to_signed
+    from libs.kernel.message_cy import (
+        Field,
+        Message,
+        check_properties,
+        is_topic_name,
+        next_field,
+        read_message,
+        to_signed,
+    )
     from libs.kernel.place_cy import Job, place_message
-    from libs.kernel.text_cy import Property, crc32, java_hash
+    from libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 
 __all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append"]
 
@@ -62,12 +71,14 @@ IPV6_EXTRA_SIZE = cython.declare(cython.Py_ssize_t, 12)
 BLANK_SIZE_MIN = cython.declare(cython.Py_ssize_t, 8)
 CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, 20)
 PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
-TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, 127)
 INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 INT32_SPAN = cython.declare(cython.longlong, 0x100000000)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 INNER_BATCH_FLAGS = cython.declare(cython.int, 0xC0)
+TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
+TRANSACTION_COMMIT = cython.declare(cython.int, 0x8)
+REAL_SIZE_MIN = cython.declare(cython.Py_ssize_t, 22)  # `REAL_TOPIC`, `REAL_QID` and their separators
 
 # Columns of a row of TopicTable.
 NAME_START = cython.declare(cython.int, 0)
@@ -75,6 +86,7 @@ NAME_SIZE = cython.declare(cython.int, 1)
 NAME_HASH = cython.declare(cython.int, 2)
 WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
 IS_WRITABLE = cython.declare(cython.int, 4)
+ROUND_ROBIN = cython.declare(cython.int, 7)
 ROW_STRIDE = cython.declare(cython.int, 8)
 
 # Columns of the plan, one row per message.
@@ -98,9 +110,13 @@ PLAN_RECONSUME_TIMES = cython.declare(cython.int, 16)
 PLAN_PREPARED_OFFSET = cython.declare(cython.int, 17)
 PLAN_SIZE = cython.declare(cython.int, 18)
 PLAN_PROPERTIES_FORM = cython.declare(cython.int, 19)
-PLAN_STRIDE = cython.declare(cython.int, 20)
+PLAN_REAL_ROW = cython.declare(cython.int, 20)
+PLAN_REAL_QUEUE_ID = cython.declare(cython.int, 21)
+PLAN_DELAY_LEVEL = cython.declare(cython.int, 22)  # the last level if DELAY names a higher one, otherwise 0
+PLAN_IS_DELAYED = cython.declare(cython.int, 23)
+PLAN_STRIDE = cython.declare(cython.int, 24)
 FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
-FORM_PIECES = cython.declare(cython.int, 1)  # copied without the client's CRC property
+FORM_PIECES = cython.declare(cython.int, 1)  # copied piece by piece: some are left out or changed
 FORM_ENTRIES = cython.declare(cython.int, 2)  # written from the map
 SERVER_CHOOSES = cython.declare(cython.int, -1)
 DEFAULT_HOST = cython.declare(cython.int, -1)
@@ -127,10 +143,12 @@ def append(
     counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
-      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY, E_HOST,
-      E_FIELD (any other value). E_RECORD_SIZE: fits no segment. E_FULL: fits not here; error_value bytes are needed,
+      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
+      timer wheel, or by level without a schedule topic), E_HOST, E_FIELD (any other value). E_RECORD_SIZE: fits no
+      segment. E_FULL: fits not here; error_value bytes are needed,
       and eight more for the blank. A batch may also be larger than any segment: the caller compares.
-    Bytes are written, not synced. Raises ValueError for a position outside of the segment or a host of another size.
+    Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
+    or a table whose schedule topic has fewer queues than there are delay levels.
     """
     job = Job()
     job.request_view = request
@@ -164,6 +182,10 @@ def append(
     job.physical_offsets = columns.physical_offsets
     job.queue_offsets = columns.queue_offsets
     job.queue_ids = columns.queue_ids
+    job.schedule_row = table.schedule_row
+    job.delay_level_max = limits.delay_level_count if job.schedule_row >= 0 else 0
+    if job.delay_level_max > 0 and job.rows[job.schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
+        raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
     job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
     job.count = 0
     job.total_size = 0
@@ -270,11 +292,17 @@ def plan_message(job, message, field, piece):
     code = check_properties(job.request, message, field, piece)
     if code != 0:
         return refuse_message(job, message, PROPERTIES if code == 1 else DELAY, 5 if message.string_size > 0 else 4, 0)
+    code = plan_queue(job, message, at, row)
+    if code < 0:
+        return code
+    if not plan_delay(job, message, at, row):
+        return refuse_message(job, message, DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if size > PROPERTIES_SIZE_MAX:
         return refuse_message(job, message, PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
-    size += RECORD_SIZE_MIN + message.topic_size + message.body_size
+    size += RECORD_SIZE_MIN + message.body_size
+    size += job.rows[job.schedule_row + NAME_SIZE] if job.plan[at + PLAN_IS_DELAYED] else message.topic_size
     message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):
         message.sys_flag |= BORN_HOST_V6
@@ -303,9 +331,11 @@ def plan_message(job, message, field, piece):
     job.plan[at + PLAN_PREPARED_OFFSET] = message.prepared_transaction_offset
     if message.entry_count > 0:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_ENTRIES
+    elif message.has_crc_property or job.plan[at + PLAN_IS_DELAYED]:
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_PIECES
     else:
-        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_PIECES if message.has_crc_property else FORM_STRING
-    return plan_queue(job, message, at, row)
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_STRING
+    return 0
 
 
 def check_fields(job, message):
@@ -358,24 +388,34 @@ def plan_queue(job, message, at, row):
     return 0
 
 
-def is_topic_name(source, start, size):
-    """Whether bytes are a topic name: 1 to 127 of letters, digits, `_`, `-`, `%` and `|` (TopicValidator)."""
-    at: cython.Py_ssize_t
-    byte: cython.int
-    if size < 1 or size > TOPIC_SIZE_MAX:
+def plan_delay(job, message, at, row):
+    """Send a message with a delay level to the schedule topic's queue of that level; its own place becomes properties.
+
+    Prepared and rolled back messages stay where they are, as in RocketMQ (HookUtils.handleScheduleMessage). False if
+    the table has no schedule topic. The queue that the server chooses is chosen here: its id has a size.
+    """
+    kind: cython.longlong = message.sys_flag & TRANSACTION_TYPE
+    queue_id: cython.longlong = job.plan[at + PLAN_QUEUE_ID]
+    job.plan[at + PLAN_DELAY_LEVEL] = 0
+    job.plan[at + PLAN_IS_DELAYED] = message.delay_level > 0 and (kind == 0 or kind == TRANSACTION_COMMIT)
+    if not job.plan[at + PLAN_IS_DELAYED]:
+        return True
+    if job.delay_level_max == 0:
         return False
-    for at in range(start, start + size):
-        byte = source[at]
-        if not (
-            97 <= byte <= 122
-            or 65 <= byte <= 90
-            or 48 <= byte <= 57
-            or byte == 95
-            or byte == 45
-            or byte == 37
-            or byte == 124
-        ):
-            return False
+    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
+        return True  # an unknown topic, told at the end
+    if queue_id == SERVER_CHOOSES:
+        queue_id = (job.rows[row + ROUND_ROBIN] + job.count) % job.rows[row + WRITE_QUEUE_COUNT]
+    message.properties_size += REAL_SIZE_MIN + message.topic_size + decimal_size(queue_id) - message.real_size
+    if message.delay_level > job.delay_level_max:
+        message.delay_level = job.delay_level_max
+        message.properties_size -= message.delay_value_size
+        message.properties_size += message.delay_count * decimal_size(message.delay_level)
+        job.plan[at + PLAN_DELAY_LEVEL] = message.delay_level
+    job.plan[at + PLAN_ROW] = job.schedule_row
+    job.plan[at + PLAN_QUEUE_ID] = message.delay_level - 1
+    job.plan[at + PLAN_REAL_ROW] = row
+    job.plan[at + PLAN_REAL_QUEUE_ID] = queue_id
     return True
 
 

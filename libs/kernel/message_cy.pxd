@@ -37,6 +37,10 @@ cdef class Message:
     cdef bint has_crc_property
     cdef Py_ssize_t sharding_key_start
     cdef Py_ssize_t sharding_key_size
+    cdef long long delay_level
+    cdef Py_ssize_t delay_count
+    cdef Py_ssize_t delay_value_size
+    cdef Py_ssize_t real_size
 
 
 cdef Py_ssize_t next_field(Source source, Py_ssize_t at, Py_ssize_t end, Field field) noexcept nogil
@@ -44,9 +48,11 @@ cdef Py_ssize_t read_varint(Source source, Py_ssize_t at, Py_ssize_t end, Field 
 cdef bint read_message(Source source, Py_ssize_t start, Py_ssize_t end, Message message, Field field, Property piece) noexcept nogil
 cdef bint read_host(Source source, Py_ssize_t start, Py_ssize_t end, Message message, Field field) noexcept nogil
 cdef bint read_entry(Source source, Py_ssize_t start, Py_ssize_t end, Field field, Property piece) noexcept nogil
+cdef bint is_topic_name(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef int check_properties(Source source, Message message, Field field, Property piece) noexcept nogil
 cdef bint is_entry_text(Source source, Property piece) noexcept nogil
 cdef bint looks_like_crc_property(Source source, Property piece) noexcept nogil
+cdef bint is_real_place(Source source, Property piece) noexcept nogil
 cdef int check_property(Source source, Message message, Property piece) noexcept nogil
 cdef void reset(Message message, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 cdef long long to_signed(unsigned long long value) noexcept nogil

@@ -4,7 +4,8 @@
 
 Protobuf's rules hold: unknown fields are skipped, the last of several equal fields counts, embedded hosts are merged,
 groups and wire types that do not fit the field are malformed. Every length is checked before it is used.
-Values are checked by append_cy.py, except properties. Layout: protos/reput/commitlog/v1/append_service.proto.
+Values are checked by append_cy.py, except topic names and properties.
+Layout: protos/reput/commitlog/v1/append_service.proto.
 """
 
 import cython
@@ -18,7 +19,8 @@ else:
 
 PROPERTIES_OK = cython.declare(cython.int, 0)
 PROPERTIES_BAD = cython.declare(cython.int, 1)
-PROPERTIES_DELAYED = cython.declare(cython.int, 2)
+PROPERTIES_TIMED = cython.declare(cython.int, 2)
+TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, 127)
 TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 SIGN = cython.declare(cython.ulonglong, 0x8000000000000000)
 
@@ -205,10 +207,31 @@ def read_entry(source, start, end, field, piece):
     return True
 
 
+def is_topic_name(source, start, size):
+    """Whether bytes are a topic name: 1 to 127 of letters, digits, `_`, `-`, `%` and `|` (TopicValidator)."""
+    at: cython.Py_ssize_t
+    byte: cython.int
+    if size < 1 or size > TOPIC_SIZE_MAX:
+        return False
+    for at in range(start, start + size):
+        byte = source[at]
+        if not (
+            97 <= byte <= 122
+            or 65 <= byte <= 90
+            or 48 <= byte <= 57
+            or byte == 95
+            or byte == 45
+            or byte == 37
+            or byte == 124
+        ):
+            return False
+    return True
+
+
 def check_properties(source, message, field, piece):
     """Check all properties and compute properties_size, what they take in the record without the CRC property.
 
-    Answers PROPERTIES_OK, PROPERTIES_BAD or PROPERTIES_DELAYED. Equal names are stored as they came: for every reader
+    Answers PROPERTIES_OK, PROPERTIES_BAD or PROPERTIES_TIMED. Equal names are stored as they came: for every reader
     the last one counts. A CRC property of the client is not counted.
     """
     at: cython.Py_ssize_t
@@ -217,6 +240,10 @@ def check_properties(source, message, field, piece):
     message.properties_size = 0
     message.has_crc_property = False
     message.sharding_key_size = 0
+    message.delay_level = 0
+    message.delay_count = 0
+    message.delay_value_size = 0
+    message.real_size = 0
     if message.string_size > 0:
         at = message.string_start
         end = at + message.string_size
@@ -292,12 +319,24 @@ def check_property(source, message, piece):
         number = java_int(source, piece.value_start, piece.value_size)
         if number > 2147483647:
             return PROPERTIES_BAD
-        return PROPERTIES_DELAYED if number > 0 else PROPERTIES_OK
+        message.delay_level = number
+        message.delay_count += 1
+        message.delay_value_size += piece.value_size
+        return PROPERTIES_OK
     if size == 9 and matches(source, name, b"INNER_NUM", 9):
         return PROPERTIES_BAD
     if size == 13 and matches(source, name, b"__SHARDINGKEY", 13):
         message.sharding_key_start = piece.value_start
         message.sharding_key_size = piece.value_size
+    elif is_real_place(source, piece):
+        message.real_size += size + piece.value_size + 2
     elif size >= 6 and matches(source, name, b"TIMER_", 6):
-        return PROPERTIES_DELAYED
+        return PROPERTIES_TIMED
     return PROPERTIES_OK
+
+
+def is_real_place(source, piece):
+    """Whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a delayed message."""
+    return (piece.name_size == 10 and matches(source, piece.name_start, b"REAL_TOPIC", 10)) or (
+        piece.name_size == 8 and matches(source, piece.name_start, b"REAL_QID", 8)
+    )

@@ -5,6 +5,9 @@ The caller owns the columns and may use them again; every scan starts them anew.
 """
 
 from array import array
+from collections.abc import Sequence
+
+from libs.formats.delay_level import DELAY_LEVELS_MS
 
 # Columns of a row of `queue_rows`; scan_cy.py repeats them and a test compares.
 QUEUE_ROW_STRIDE = 5
@@ -19,6 +22,7 @@ class ScanColumns:
     __slots__ = (
         "_queues",
         "count",
+        "delays_ms",
         "end_position",
         "error_position",
         "key_count",
@@ -38,9 +42,16 @@ class ScanColumns:
         "tags_codes",
     )
 
-    def __init__(self, record_count_max: int, key_count_max: int) -> None:
-        """Room for so many records and keys, but never for less than 16,384 keys."""
+    def __init__(
+        self, record_count_max: int, key_count_max: int, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
+    ) -> None:
+        """Room for so many records and keys, but never for less than 16,384 keys.
+
+        The delay levels decide when the messages of the schedule topic are due.
+        """
         assert record_count_max > 0
+        assert delay_levels_ms
+        self.delays_ms = array("q", delay_levels_ms)
         self.count = 0
         self.key_count = 0
         self.queue_count = 0

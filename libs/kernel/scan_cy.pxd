@@ -24,6 +24,7 @@ cdef class Walk:
     cdef int[::1] key_hashes
     cdef long long[::1] queue_rows
     cdef int[::1] slots
+    cdef long long[::1] delays_ms
     cdef Py_ssize_t count
     cdef Py_ssize_t key_count
     cdef Py_ssize_t queue_count
@@ -46,4 +47,4 @@ cdef bint add_key(Walk job, Py_ssize_t start, Py_ssize_t size, unsigned int seed
 cdef Py_ssize_t queue_index(Walk job, Record record) noexcept nogil
 cdef void clear_slots(Walk job) noexcept nogil
 cdef long long tags_code(Walk job, Record record) noexcept nogil
-cdef long long delay_ms(long long level) noexcept nogil
+cdef long long delay_ms(Walk job, long long level) noexcept nogil

@@ -110,6 +110,7 @@ def scan(buffer, position, end, base_physical_offset, check_crc, columns):
     job.key_hashes = columns.key_hashes
     job.queue_rows = columns.queue_rows
     job.slots = columns.slots
+    job.delays_ms = columns.delays_ms
     job.count = 0
     job.key_count = 0
     job.queue_count = 0
@@ -302,24 +303,10 @@ def tags_code(job, record):
     ):
         level = java_int(job.source, job.delay_start, job.delay_size)
         if 0 < level <= INT32_MAX and record.store_time_ms <= TIME_MAX:
-            value = record.store_time_ms + delay_ms(level)
+            value = record.store_time_ms + delay_ms(job, level)
     return value
 
 
-def delay_ms(level):
-    """Milliseconds of a delay level, "1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h"; levels above 18 count as 18."""
-    if level == 1:
-        return 1000
-    if level == 2:
-        return 5000
-    if level == 3:
-        return 10000
-    if level == 4:
-        return 30000
-    if level <= 14:
-        return (level - 4) * 60000
-    if level == 15:
-        return 1200000
-    if level == 16:
-        return 1800000
-    return 3600000 if level == 17 else 7200000
+def delay_ms(job, level):
+    """Milliseconds of a delay level; levels above the last count as the last."""
+    return job.delays_ms[min(level, len(job.delays_ms)) - 1]

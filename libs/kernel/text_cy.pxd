@@ -16,5 +16,6 @@ cdef class Property:
 cdef unsigned int crc32(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef unsigned int java_hash(Source source, Py_ssize_t start, Py_ssize_t size, unsigned int seed) noexcept nogil
 cdef bint is_utf8(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
+cdef Py_ssize_t decimal_size(long long number) noexcept nogil
 cdef long long java_int(Source source, Py_ssize_t start, Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t next_property(Source source, Py_ssize_t start, Py_ssize_t end, Property piece) noexcept nogil

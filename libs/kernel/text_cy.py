@@ -154,6 +154,15 @@ def java_int(source, start, size):
     return value
 
 
+def decimal_size(number):
+    """How many digits a number has that is not negative."""
+    size: cython.Py_ssize_t = 1
+    while number > 9:
+        number //= 10
+        size += 1
+    return size
+
+
 def next_property(source, start, end, piece):
     """Find the piece at `start` of a property string that ends at `end`; answers where the next piece starts.
 

@@ -10,20 +10,25 @@ Not handled: permissions for readers, names (the service checks them), persisten
 from array import array
 from zlib import crc32
 
+from libs.formats.delay_level import SCHEDULE_TOPIC
+
 # Columns of a row of `rows`; append_cy.py repeats them and a test compares.
 ROW_STRIDE = 8
 NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT = 0, 1, 2, 3
 IS_WRITABLE, COUNTER_START, COUNTER_CAPACITY, ROUND_ROBIN = 4, 5, 6, 7
 QUEUE_ID_MAX = 65535
+_SCHEDULE_NAME = SCHEDULE_TOPIC.encode()
 
 
 class TopicTable:
     """Topics by name, each with a queue count, a permission to write and the next offset of every queue."""
 
-    __slots__ = ("_outside", "counter_values", "names", "rows", "slots", "topic_count")
+    __slots__ = ("_outside", "counter_values", "names", "rows", "schedule_row", "slots", "topic_count")
 
     def __init__(self) -> None:
         self.topic_count = 0
+        self.schedule_row = -1
+        """First column of the row of the topic where delayed messages wait; -1 as long as nobody has put it."""
         self.names = bytearray()
         self.rows = array("q")
         self.slots = array("i", bytes(4 * 64))  # open addressing, row number + 1; a power of two, at most half full
@@ -39,6 +44,8 @@ class TopicTable:
             self._grow_counters(row, write_queue_count)
         self.rows[row + WRITE_QUEUE_COUNT] = write_queue_count
         self.rows[row + IS_WRITABLE] = int(is_writable)
+        if name == _SCHEDULE_NAME:
+            self.schedule_row = row
 
     def remove_topic(self, name: bytes) -> None:
         """Forget a topic for appends; its counters stay. Nothing happens if there is none."""

@@ -30,8 +30,8 @@ class DiskUsage:
 class MappedFile(Protocol):
     """One file mapped in full. Its size never changes.
 
-    Writes go into `buffer` and are visible at once to every mapping of the file; they survive the process, but not a
-    power cut until `sync` returns.
+    Writes go into `buffer`, or through `write`, and are visible at once to every mapping of the file; they survive the
+    process, but not a power cut until `sync` returns.
     """
 
     @property
@@ -49,6 +49,14 @@ class MappedFile(Protocol):
         """All bytes of the file. Slices stay readable after `close`: the pages go when the last view goes."""
         ...
 
+    def write(self, position: int, data: memoryview) -> None:
+        """Copy bytes into the file, visible in `buffer` on return; other threads run meanwhile.
+
+        A disk that refuses raises OSError here, where a store into `buffer` would end the process. After an error a
+        part may have been written.
+        """
+        ...
+
     def sync(self) -> None:
         """Make all that was written before the call durable; other threads run meanwhile.
 
@@ -56,10 +64,36 @@ class MappedFile(Protocol):
         """
         ...
 
+    def reserve(self) -> None:
+        """Reserve all blocks of the file, so that no later store into `buffer` can lack space; changes no byte.
+
+        A file that `create_mapped` made has them; one that was copied, or that another store made, may have holes, and
+        a store into a hole of a file on a full disk would end the process. Raises DiskFull.
+        """
+        ...
+
     def populate(self, position: int, size_bytes: int) -> None:
         """Make pages present and writable, so that the first write into them does not wait for the file system.
 
         Changes no byte; other threads run meanwhile. A hint: where the kernel can't, nothing happens.
+        """
+        ...
+
+    def lock(self) -> None:
+        """Keep all pages in memory until `unlock` or the end of the mapping; other threads run meanwhile.
+
+        Raises OSError where the process may not lock so much.
+        """
+        ...
+
+    def unlock(self) -> None:
+        """End `lock`. No error when nothing is locked."""
+        ...
+
+    def check_readable(self, position: int, size_bytes: int) -> None:
+        """Read these bytes from the disk, unless they are in memory, and forget them; other threads run meanwhile.
+
+        A disk that can't raises OSError here, where a touch of `buffer` would end the process.
         """
         ...
 

@@ -4,12 +4,14 @@
 The model is that of a page cache over a disk. A file has bytes as processes see them and bytes as the disk has them; a
 sync copies the former to the latter. A directory has names as processes see them and names as the disk has them;
 `sync_directory` copies those. `crash` throws away what processes saw and starts again from the disk, where the
-caller may let any unsynced page or name survive, because a kernel writes back on its own whenever it likes.
+caller may let any unsynced page or name survive, because a kernel writes back on its own whenever it likes, and of a
+page any of its sectors, because a disk writes no more than a sector at once. `PowerCut` decides all that by chance.
 Handles from before a crash stay usable but no longer belong to any file, as those of a dead process.
 Paths are absolute; the root directory exists. Safe to use from any thread, with the limits of `Fs`.
 """
 
 import errno
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,17 +38,59 @@ def everything_survives(_path: Path, _page: int | None) -> bool:
     return True
 
 
+SECTOR_BYTES = 512
+"""What a disk writes whole."""
+
+SECTORS_PER_PAGE = PAGE_SIZE_BYTES // SECTOR_BYTES
+
+Tear = Callable[[Path, int], int]
+"""Decides which sectors of a page that survives are new, as bits, the first sector's the lowest."""
+
+ALL_SECTORS = (1 << SECTORS_PER_PAGE) - 1
+
+
+def whole_pages(_path: Path, _page: int) -> int:
+    """Tear no page."""
+    return ALL_SECTORS
+
+
+class PowerCut:
+    """What outlives a crash by chance: each page and each name with its probability, a part of the pages torn."""
+
+    def __init__(self, chance: random.Random, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> None:
+        self._chance = chance
+        self._page_ratio = page_ratio
+        self._name_ratio = name_ratio
+        self._torn_ratio = torn_ratio
+
+    def survives(self, _path: Path, page: int | None) -> bool:
+        """See `Survives`."""
+        return self._chance.random() < (self._name_ratio if page is None else self._page_ratio)
+
+    def tear(self, _path: Path, _page: int) -> int:
+        """See `Tear`."""
+        is_torn = self._chance.random() < self._torn_ratio
+        return self._chance.getrandbits(SECTORS_PER_PAGE) if is_torn else ALL_SECTORS
+
+
 class _File:
     """Bytes as seen, bytes on the disk, and what the kernel believes to be on the disk.
 
     The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
-    them, as Linux does.
+    them, as Linux does. Only a write makes them dirty again, also one of the same bytes, if it goes through `write`:
+    a store into a mapping can't be told from none when it changes nothing.
     """
 
     def __init__(self, data: bytes = b"", durable: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = durable
         self.believed = durable
+        self._written_pages: set[int] = set()
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write, and make the pages dirty whatever was there."""
+        self.data[position : position + len(data)] = data
+        self._written_pages.update(range(position // PAGE_SIZE_BYTES, -(-(position + len(data)) // PAGE_SIZE_BYTES)))
 
     def sync(self) -> None:
         """Write the dirty pages."""
@@ -54,30 +98,40 @@ class _File:
         for start in self._dirty_pages():
             _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
         self.durable = bytes(kept)
-        self.believed = bytes(self.data)
+        self._make_clean()
 
     def fail_sync(self) -> None:
         """Lose the dirty pages, as a disk error does, and forget that they were dirty."""
-        self.believed = bytes(self.data)
+        self._make_clean()
 
-    def after_crash(self, path: Path, survives: Survives) -> "_File":
+    def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "_File":
         """Return the file as the disk has it; a size that was not synced survives with its last page."""
         kept = bytearray(self.durable)
         for start in self._dirty_pages():
-            if survives(path, start // PAGE_SIZE_BYTES):
-                _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
+            page = start // PAGE_SIZE_BYTES
+            if survives(path, page):
+                sectors = tear(path, page)
+                page_end = min(start + PAGE_SIZE_BYTES, len(self.data))
+                for index, at in enumerate(range(start, page_end, SECTOR_BYTES)):
+                    if sectors >> index & 1:
+                        _put(kept, at, self.data[at : at + SECTOR_BYTES])
         return _File(bytes(kept), bytes(kept))
+
+    def _make_clean(self) -> None:
+        self.believed = bytes(self.data)
+        self._written_pages.clear()
 
     def _dirty_pages(self) -> Iterator[int]:
         for start in range(0, len(self.data), PAGE_SIZE_BYTES):
             end = start + PAGE_SIZE_BYTES
-            if self.data[start:end] != self.believed[start:end]:
+            is_changed = self.data[start:end] != self.believed[start:end]
+            if is_changed or start // PAGE_SIZE_BYTES in self._written_pages:
                 yield start
 
 
-def _put(kept: bytearray, start: int, page: bytearray) -> None:
-    kept.extend(bytes(max(0, start + len(page) - len(kept))))
-    kept[start : start + len(page)] = page
+def _put(kept: bytearray, start: int, piece: bytearray) -> None:
+    kept.extend(bytes(max(0, start + len(piece) - len(kept))))
+    kept[start : start + len(piece)] = piece
 
 
 class _Directory:
@@ -90,7 +144,7 @@ class _Directory:
     def sync(self) -> None:
         self.durable = dict(self.names)
 
-    def after_crash(self, path: Path, survives: Survives) -> "_Directory":
+    def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "_Directory":
         kept = dict(self.durable)
         for name in sorted(self.names.keys() | self.durable.keys()):
             seen = self.names.get(name)
@@ -99,7 +153,7 @@ class _Directory:
                 if seen is not None:
                     kept[name] = seen
         directory = _Directory()
-        directory.names = {name: node.after_crash(path / name, survives) for name, node in kept.items()}
+        directory.names = {name: node.after_crash(path / name, survives, tear) for name, node in kept.items()}
         directory.sync()
         return directory
 
@@ -119,22 +173,47 @@ class MemoryMappedFile:
         try:
             failpoint("file.sync")
         except OSError:
-            self._file.fail_sync()
+            self.fail_sync()
             raise
         self._file.sync()
+
+    def fail_sync(self) -> None:
+        """Do to the file what a sync does that fails: its dirty pages are lost, and later syncs do not know of it."""
+        self._file.fail_sync()
+
+    def write(self, position: int, data: memoryview) -> None:
+        """See `MappedFile.write`."""
+        assert 0 <= position <= position + len(data) <= self.size_bytes
+        failpoint("file.write")
+        self._file.write(position, data)
+
+    def reserve(self) -> None:
+        """See `MappedFile.reserve`. There are no holes here."""
+
+    def lock(self) -> None:
+        """See `MappedFile.lock`. Memory stays."""
+
+    def unlock(self) -> None:
+        """See `MappedFile.unlock`."""
 
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`. Memory is always present."""
         assert 0 <= position < position + size_bytes <= self.size_bytes
 
+    def check_readable(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.check_readable`."""
+        assert 0 <= position <= position + size_bytes <= self.size_bytes
+        failpoint("file.read")
+
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """See `MappedFile.data_ranges`. Pages of zeros are holes."""
+        """See `MappedFile.data_ranges`. Pages of zeros are holes, unless the disk has other bytes there."""
         assert 0 <= position <= self.size_bytes
         page_starts = range(position - position % PAGE_SIZE_BYTES, self.size_bytes, PAGE_SIZE_BYTES)
         return [
             (max(start, position), min(start + PAGE_SIZE_BYTES, self.size_bytes))
             for start in page_starts
             if any(self._file.data[start : start + PAGE_SIZE_BYTES])
+            or any(self._file.durable[start : start + PAGE_SIZE_BYTES])
         ]
 
     def close(self) -> None:
@@ -163,10 +242,10 @@ class MemoryFs:
         self._locked: set[Path] = set()
         self._mutex = threading.RLock()
 
-    def crash(self, survives: Survives = nothing_survives) -> None:
+    def crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> None:
         """Cut the power: go back to what the disk has. Locks end; handles from before belong to nothing."""
         with self._mutex:
-            self._root = self._root.after_crash(Path("/"), survives)
+            self._root = self._root.after_crash(Path("/"), survives, tear)
             self._locked = set()
 
     def used_bytes(self) -> int:
@@ -213,9 +292,13 @@ class MemoryFs:
             temporary = path.name + TEMPORARY_SUFFIX
             self._reserve(path, len(data))
             file = parent.names[temporary] = _File(data)
-            failpoint("write_atomic.before_sync")
-            file.sync()
-            failpoint("write_atomic.before_rename")
+            try:
+                failpoint("write_atomic.before_sync")
+                file.sync()
+                failpoint("write_atomic.before_rename")
+            except OSError:
+                del parent.names[temporary]
+                raise
             parent.names[path.name] = parent.names.pop(temporary)
             failpoint("write_atomic.after_rename")
             self.sync_directory(path.parent)

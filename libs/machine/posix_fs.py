@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """PosixFs: the real file system, as Linux has it.
 
-Invariants: a file with its final name always has its full size and all its blocks (it is made under a temporary name,
-allocated, synced, then renamed); a failed sync is reported to the caller and never repeated here.
+Invariants: a file with its final name always has its full size and all its blocks (it is made without a name or under a
+temporary one, allocated, synced, then named); a failed sync is reported to the caller and never repeated here.
 Not handled: retries, and what a failure means; that is the callers' knowledge.
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from libs.machine import memory
 from libs.machine.btrfs import ensure_not_copy_on_write
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
@@ -24,11 +23,15 @@ from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
 LOCK_CONTENT = b"lock"
 """What RocketMQ's store writes into its lock file (DefaultMessageStore.start)."""
 
-MADV_POPULATE_WRITE = 23
-"""linux/mman.h, since Linux 5.14; older kernels answer EINVAL."""
+STAT_BLOCK_BYTES = 512
+"""Unit of st_blocks, whatever the file system's own is."""
 
-_LIBC = ctypes.CDLL(None)
-_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+NO_UNNAMED_FILES_ERRORS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+"""How a file system or a kernel says that it does not know O_TMPFILE (open(2))."""
+
+READ_CHUNK_BYTES = 1 << 20
+"""What `check_readable` reads at once: stays in the processor's cache."""
+
 _FLOCK = struct.Struct("hhqqi")  # struct flock: l_type, l_whence, l_start, l_len, l_pid
 
 
@@ -42,8 +45,15 @@ class PosixMappedFile:
         self.path = path
         self.size_bytes = os.fstat(descriptor).st_size
         self._descriptor = descriptor
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self.buffer = memoryview(mmap.mmap(descriptor, self.size_bytes, access=access))
+        self.buffer = memory.map_file(descriptor, self.size_bytes, writable=writable)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """See `MappedFile.write`. The page cache is one for pwrite(2) and for mappings."""
+        assert 0 <= position <= position + len(data) <= self.size_bytes
+        failpoint("file.write")
+        while data:
+            wrote_bytes = os.pwrite(self._descriptor, data, position)
+            data, position = data[wrote_bytes:], position + wrote_bytes
 
     def sync(self) -> None:
         """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not)."""
@@ -51,11 +61,40 @@ class PosixMappedFile:
         os.fdatasync(self._descriptor)
 
     def populate(self, position: int, size_bytes: int) -> None:
-        """See `MappedFile.populate`. Through ctypes, because mmap.madvise holds the GIL."""
+        """See `MappedFile.populate`."""
         start = position - position % PAGE_SIZE_BYTES
         assert 0 <= start < position + size_bytes <= self.size_bytes
-        first = ctypes.c_char.from_buffer(self.buffer, start)
-        _LIBC.madvise(ctypes.addressof(first), position + size_bytes - start, MADV_POPULATE_WRITE)
+        memory.populate(self.buffer[start : position + size_bytes])
+
+    def reserve(self) -> None:
+        """See `MappedFile.reserve`."""
+        needed_bytes = self.size_bytes - os.fstat(self._descriptor).st_blocks * STAT_BLOCK_BYTES
+        if needed_bytes <= 0:
+            return
+        if _free_bytes(self._descriptor) < needed_bytes:
+            raise DiskFull(self.path, needed_bytes=needed_bytes)  # an attempt would take what is left
+        with _full_disk_named(self.path, needed_bytes):
+            os.posix_fallocate(self._descriptor, 0, self.size_bytes)
+
+    def lock(self) -> None:
+        """See `MappedFile.lock`."""
+        memory.lock(self.buffer)
+
+    def unlock(self) -> None:
+        """See `MappedFile.unlock`."""
+        memory.unlock(self.buffer)
+
+    def check_readable(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.check_readable`."""
+        end = position + size_bytes
+        assert 0 <= position <= end <= self.size_bytes
+        scratch = memoryview(bytearray(min(READ_CHUNK_BYTES, size_bytes)))
+        failpoint("file.read")
+        while position < end:
+            read_bytes = os.preadv(self._descriptor, [scratch[: end - position]], position)
+            if read_bytes == 0:
+                raise OSError(errno.EIO, f"the file ends at byte {position}", str(self.path))
+            position += read_bytes
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2); pages in the cache are data.
@@ -119,24 +158,28 @@ class PosixFs:
             self._suited_directories.add(path.parent)
         if self.disk_usage(path.parent).free_bytes < size_bytes:
             raise DiskFull(path, needed_bytes=size_bytes)  # an attempt would take what is left from everybody else
-        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        created = temporary
+        descriptor, created = _open_unfinished(path)
         try:
             os.posix_fallocate(descriptor, 0, size_bytes)
             os.fsync(descriptor)
             failpoint("create.before_rename")
-            created = temporary.rename(path)
+            if created is None:
+                # Without a directory os.link would not follow the link; the absolute path makes it meaningless.
+                os.link(f"/proc/self/fd/{descriptor}", path.absolute(), src_dir_fd=descriptor)
+                created = path
+            else:
+                created = created.rename(path)
             self.sync_directory(path.parent)
             failpoint("create.after_rename")
-            return PosixMappedFile(path, descriptor, writable=True)
+            return self.open_mapped(path)  # by its name: otherwise /proc/…/maps would call it deleted
         except BaseException as error:
-            os.close(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                created.unlink()
+            if created is not None:
+                created.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull(path, needed_bytes=size_bytes) from error
             raise
+        finally:
+            os.close(descriptor)
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> PosixMappedFile:
         """See `Fs.open_mapped`."""
@@ -154,13 +197,17 @@ class PosixFs:
     def write_atomic(self, path: Path, data: bytes) -> None:
         """See `Fs.write_atomic`."""
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        with _full_disk_named(path, len(data)), temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            failpoint("write_atomic.before_sync")
-            os.fsync(file.fileno())
-        failpoint("write_atomic.before_rename")
-        temporary.replace(path)
+        try:
+            with _full_disk_named(path, len(data)), temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                failpoint("write_atomic.before_sync")
+                os.fsync(file.fileno())
+            failpoint("write_atomic.before_rename")
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         failpoint("write_atomic.after_rename")
         self.sync_directory(path.parent)
 
@@ -223,20 +270,43 @@ class PosixFs:
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""
         facts = os.statvfs(path)
-        return DiskUsage(total_bytes=facts.f_blocks * facts.f_frsize, free_bytes=facts.f_bavail * facts.f_frsize)
+        return DiskUsage(total_bytes=facts.f_blocks * facts.f_frsize, free_bytes=_free_bytes(path))
 
     def lock(self, path: Path) -> PosixLock:
         """See `Fs.lock`."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-            os.pwrite(descriptor, LOCK_CONTENT, 0)
+            if os.pread(descriptor, len(LOCK_CONTENT), 0) != LOCK_CONTENT:  # a full disk takes no byte more
+                with _full_disk_named(path, len(LOCK_CONTENT)):
+                    os.pwrite(descriptor, LOCK_CONTENT, 0)
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise StoreLocked(path) from error
             raise
         return PosixLock(descriptor)
+
+
+def _open_unfinished(path: Path) -> tuple[int, Path | None]:
+    """Open a new file for `path` to be; and its name, None if it has none.
+
+    RocketMQ refuses a store with a file of another name or size beside its own, so a kill should leave none. File
+    systems without O_TMPFILE (NFS, older overlayfs) get a temporary name, which our own next start removes.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(path.parent, flags | os.O_TMPFILE, 0o644), None
+    except OSError as error:
+        if error.errno not in NO_UNNAMED_FILES_ERRORS:
+            raise
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    return os.open(temporary, flags | os.O_CREAT | os.O_TRUNC, 0o644), temporary
+
+
+def _free_bytes(place: Path | int) -> int:
+    facts = os.statvfs(place)
+    return facts.f_bavail * facts.f_frsize
 
 
 @contextlib.contextmanager

@@ -48,16 +48,19 @@ def service_handler(
     servicer: object,
     *,
     raw: Collection[str] = (),
+    early: Collection[str] = (),
     errors: ErrorTable,
     gate: Gate,
     telemetry: Telemetry,
 ) -> grpc.GenericRpcHandler:
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes.
 
+    Those named in `early` are called also before the service is ready.
+
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
     """
-    offered = {name for name in dir(servicer) if name[0].isupper()} | set(raw)
+    offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early}
     unknown = offered - {method.name for method in service.methods}
     assert not unknown, f"{service.full_name} has no method {unknown}"
     handlers = {}
@@ -65,7 +68,15 @@ def service_handler(
         behaviour = getattr(servicer, method.name, None)
         if behaviour is None:
             continue
-        call = _Call(method, behaviour, is_raw=method.name in raw, errors=errors, gate=gate, telemetry=telemetry)
+        call = _Call(
+            method,
+            behaviour,
+            is_raw=method.name in raw,
+            is_early=method.name in early,
+            errors=errors,
+            gate=gate,
+            telemetry=telemetry,
+        )
         handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
@@ -87,6 +98,7 @@ class _Call:
         behaviour: Callable[..., Any],
         *,
         is_raw: bool,
+        is_early: bool,
         errors: ErrorTable,
         gate: Gate,
         telemetry: Telemetry,
@@ -94,6 +106,7 @@ class _Call:
         self._method = method
         self._behaviour = behaviour
         self._parse = _identity if is_raw else _parser(method)
+        self._is_early = is_early
         self._errors = errors
         self._gate = gate
         self._telemetry = telemetry
@@ -132,7 +145,7 @@ class _Call:
     def _check_gate(self) -> None:
         if self._gate.is_stopping:
             raise Stopping
-        if not self._gate.is_ready:
+        if not self._gate.is_ready and not self._is_early:
             raise NotReady
 
     async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:

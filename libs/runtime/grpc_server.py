@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """GrpcServer: a grpc.aio server with what every service of ours serves: health, reflection, limits, TLS, tokens.
 
-States: made -> add_service... -> start (listens, answers RECOVERING) -> set_ready (serves) -> drain (answers STOPPING)
--> stop. Health says SERVING only between set_ready and drain. Callers: the event loop that it was started on.
+States: made -> add_service... -> start (listens, answers RECOVERING to all but early calls) -> set_ready (serves)
+-> drain (answers STOPPING) -> stop. Health says SERVING only between set_ready and drain.
+Callers: the event loop that it was started on.
 Not handled: what the calls mean (servicers), when to change state (libs.runtime.process).
 """
 
@@ -69,9 +70,24 @@ class GrpcServer:
             maximum_concurrent_rpcs=config.concurrent_rpc_max,
         )
 
-    def add_service(self, service: ServiceDescriptor, servicer: object, *, raw: Collection[str] = ()) -> None:
+    def add_service(
+        self,
+        service: ServiceDescriptor,
+        servicer: object,
+        *,
+        raw: Collection[str] = (),
+        early: Collection[str] = (),
+    ) -> None:
         """Serve a proto service; see `service_handler`. Before `start`."""
-        handler = service_handler(service, servicer, raw=raw, errors=self._errors, gate=self, telemetry=self._telemetry)
+        handler = service_handler(
+            service,
+            servicer,
+            raw=raw,
+            early=early,
+            errors=self._errors,
+            gate=self,
+            telemetry=self._telemetry,
+        )
         self._server.add_generic_rpc_handlers((handler,))
         self._service_names.append(service.full_name)
 

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import os
 import resource
 import signal
@@ -41,6 +42,8 @@ TOP_PAD_BYTES = 64 << 20
 """By default glibc maps and unmaps memory for every large gRPC message, which halves the rate of 1 MiB chunks."""
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
+
+STANDARD_ERROR = 2
 
 CLOSE_TIMEOUT_S = 60.0
 """How long closing may take, syncs included; after it the process ends as in a crash, and the next start recovers."""
@@ -151,6 +154,9 @@ def main(
         return _end_with(f"reput {section}: {error}")
     tune_memory()
     raise_descriptor_limit()
+    faulthandler.enable(
+        STANDARD_ERROR
+    )  # a page of a mapped file that the disk can't read is SIGBUS: say where, at least
     return uvloop.run(_run(section, loaded.value, build))
 
 
@@ -178,11 +184,13 @@ def tune_memory() -> None:
         mallopt(M_TOP_PAD, TOP_PAD_BYTES)
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system lets us; a mapped file takes two."""
+def raise_descriptor_limit() -> int:
+    """Allow as many open files as the system lets us, and return how many; a mapped file takes two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 @contextlib.asynccontextmanager
@@ -225,21 +233,23 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
 
 async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
     """Start, wait for the end, stop. Raises what made the service fail."""
-    async with _started(service, config):
-        opening = asyncio.ensure_future(_open(service))
-        ended = asyncio.ensure_future(shell.wait_ended())
-        await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
-        if opening.done():
-            opening.result()
-            _log.info("serving", port=service.server.port)
-            notify_ready()
-            await ended
-        else:
-            opening.cancel()
-            await asyncio.wait([opening])
-        _log.info("stopping")
-    if shell.error is not None:
-        raise shell.error
+    try:
+        async with _started(service, config):
+            opening = asyncio.ensure_future(_open(service))
+            ended = asyncio.ensure_future(shell.wait_ended())
+            await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                opening.result()
+                _log.info("serving", port=service.server.port)
+                notify_ready()
+                await ended
+            else:
+                opening.cancel()
+                await asyncio.wait([opening])
+            _log.info("stopping")
+    finally:
+        if shell.error is not None:  # the first failure counts, whatever the closing met after it
+            raise shell.error
     _log.info("stopped")
 
 

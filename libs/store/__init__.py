@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File mechanics both engines need: Segment, SegmentChain, StoreCheckpoint. Knows no records and no queues."""
+"""What both engines need of files: Segment, SegmentChain, StoreCheckpoint, and where the records of a log end."""

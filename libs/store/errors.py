@@ -10,10 +10,12 @@ from libs.machine.errors import StoreLocked
 
 __all__ = [
     "CheckpointDamaged",
+    "CommitFailed",
     "OffsetBeyondEnd",
     "OffsetTrimmed",
     "SegmentMissing",
     "SegmentSizeWrong",
+    "SegmentUnreadable",
     "StoreError",
     "StoreFull",
     "StoreLocked",
@@ -26,10 +28,10 @@ class StoreError(Exception):
 
 
 class StoreFull(StoreError):
-    """The disk has no room for the next segment. Nothing was changed; the same call may succeed later."""
+    """The disk has no room for a segment. Nothing was changed; the same call may succeed later."""
 
     def __init__(self, *, path: Path, needed_bytes: int) -> None:
-        super().__init__(f"{path}: the disk has no room for the {needed_bytes} bytes of the next segment")
+        super().__init__(f"{path}: the disk has no room for the {needed_bytes} bytes of this segment")
         self.path, self.needed_bytes = path, needed_bytes
 
 
@@ -37,7 +39,10 @@ class SegmentMissing(StoreError):
     """Two neighbouring files of a chain are not one segment size apart: a file between them is gone or misnamed."""
 
     def __init__(self, *, path: Path, previous: Path) -> None:
-        super().__init__(f"{path}: this file should come after {previous}, but a file between the two is missing")
+        super().__init__(
+            f"{path}: this file should come after {previous}, but a file between the two is missing; nothing was "
+            "changed: restore the missing file from a copy"
+        )
         self.path, self.previous = path, previous
 
 
@@ -46,9 +51,21 @@ class SegmentSizeWrong(StoreError):
 
     def __init__(self, *, path: Path, size_bytes: int, expected_bytes: int) -> None:
         super().__init__(
-            f"{path}: the file has {size_bytes} bytes, but the configured segment size is {expected_bytes} bytes"
+            f"{path}: the file has {size_bytes} bytes, but the configured segment size is {expected_bytes} bytes; "
+            "nothing was changed: correct the setting if all files have the other size, or restore this one from a copy"
         )
         self.path, self.size_bytes, self.expected_bytes = path, size_bytes, expected_bytes
+
+
+class SegmentUnreadable(StoreError):
+    """The file can't be opened, or the disk can't read it. Says nothing about its content."""
+
+    def __init__(self, *, path: Path, position: int, reason: str) -> None:
+        super().__init__(
+            f"{path}: can't be read at byte {position}: {reason}; nothing was changed: look at the disk and at the "
+            "file's permissions, or restore the file from a copy"
+        )
+        self.path, self.position, self.reason = path, position, reason
 
 
 class SyncFailed(StoreError):
@@ -59,6 +76,14 @@ class SyncFailed(StoreError):
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         super().__init__(f"{path}: sync up to byte {position} failed: {reason}; the store is sealed")
+        self.path, self.position, self.reason = path, position, reason
+
+
+class CommitFailed(SyncFailed):
+    """The file did not take what was to be copied into it from the pool. The chain is sealed as by a failed sync."""
+
+    def __init__(self, *, path: Path, position: int, reason: str) -> None:
+        StoreError.__init__(self, f"{path}: commit up to byte {position} failed: {reason}; the store is sealed")
         self.path, self.position, self.reason = path, position, reason
 
 

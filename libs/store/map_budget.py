@@ -5,6 +5,7 @@ Invariants: a segment that is held or has unsynced bytes stays mapped; any other
 needs the place, and is mapped again on its next touch. Views that were handed out stay valid through all of it, so an
 eviction is never seen by a reader. Eviction is second chance: a segment that was touched since the last round stays.
 One budget may serve many chains. Safe to use from any thread.
+Not handled: more unsynced segments than the bound. Who writes to many chains syncs in time (ConsumeQueueTable).
 """
 
 import threading

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segment: one preallocated, memory-mapped file of fixed size, with two cursors.
+"""Segment: one preallocated, memory-mapped file of fixed size, with three cursors.
 
-Invariants: 0 <= flushed_position <= wrote_position <= size_bytes; neither ever decreases, except by `truncate`.
-Bytes below wrote_position are complete and may be read by anybody; bytes below flushed_position survive a power cut.
-Callers: one writer (writes into `buffer`, then calls `advance`), one syncing thread at a time, any number of readers.
+Invariants: 0 <= flushed_position <= committed_position <= wrote_position <= size_bytes; none ever decreases, except by
+`truncate`. Bytes below wrote_position are complete; those below committed_position are in the file, so that anybody may
+read them and they survive the process; those below flushed_position survive a power cut.
+Without a pool the writer writes into the file's own pages, and committed is what is written. With one it writes into a
+borrowed buffer, which `commit` copies into the file, and which goes back when all of the segment is in the file.
+Callers: one writer (writes into `write_buffer`, then calls `advance`), any number of threads that commit or sync (they
+take turns), any number of readers.
 A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
 Not handled: what the bytes mean, which segment comes next (SegmentChain), when to sync (the engines).
 Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
@@ -12,10 +16,12 @@ Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's
 import threading
 from pathlib import Path
 
+from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import Fs, MappedFile
-from libs.store.errors import SyncFailed
+from libs.machine.fs import PAGE_SIZE_BYTES, Fs, MappedFile
+from libs.store.errors import CommitFailed, SegmentUnreadable, StoreFull, SyncFailed
 from libs.store.map_budget import MapBudget
+from libs.store.transient_store_pool import TransientStorePool
 
 CLEAR_CHUNK_BYTES = 1 << 20
 """Piece that `truncate` compares with zeros at a time: large enough for memcmp's speed, small enough for the cache."""
@@ -24,11 +30,12 @@ _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 
 
 class Seal:
-    """Shared by the segments of one chain: the first sync that failed, and the lock under which syncs take turns."""
+    """Shared by the segments of one chain: the first sync or commit that failed, and the locks to take turns."""
 
     def __init__(self) -> None:
         self.error: SyncFailed | None = None
         self.lock = threading.Lock()
+        self.commit_lock = threading.Lock()
         self.sync_count = 0
 
 
@@ -40,15 +47,19 @@ class Segment:
     """
 
     __slots__ = (
+        "_borrowed",
+        "_committed_position",
         "_fs",
         "_hold_count",
         "_is_closed",
         "_mapped",
         "_maps",
+        "_pool",
         "_seal",
         "base_physical_offset",
         "first_store_time_ms",
         "flushed_position",
+        "is_reserved",
         "is_touched",
         "last_store_time_ms",
         "path",
@@ -68,6 +79,7 @@ class Segment:
         seal: Seal,
         maps: MapBudget,
         mapped: MappedFile | None = None,
+        pool: TransientStorePool | None = None,
     ) -> None:
         assert 0 <= flushed_position <= wrote_position <= size_bytes
         self.path = path
@@ -78,10 +90,14 @@ class Segment:
         self.first_store_time_ms = 0
         self.last_store_time_ms = 0
         self.is_touched = True
+        self.is_reserved = mapped is not None
         self._fs = fs
         self._seal = seal
         self._maps = maps
         self._mapped = mapped
+        self._pool = pool
+        self._borrowed = pool.borrow() if pool is not None else None
+        self._committed_position = wrote_position
         self._hold_count = 0
         self._is_closed = False
         if mapped is not None:
@@ -103,6 +119,31 @@ class Segment:
         self.is_touched = True
         return mapped.buffer
 
+    @property
+    def write_buffer(self) -> memoryview:
+        """Where the writer writes: as long as the file, and readable from `committed_position` on by nobody else."""
+        borrowed = self._borrowed
+        return self.buffer if borrowed is None else borrowed
+
+    def check_readable(self, position: int, end: int) -> None:
+        """Read [position, end) from the disk, so that a bad one is an error here and not the end of the process.
+
+        Raises SegmentUnreadable with the first page that can't be read.
+        """
+        at, step = position - position % PAGE_SIZE_BYTES, max(end - position, PAGE_SIZE_BYTES)
+        try:
+            mapped = self._mapped or self._map()
+            while at < end:
+                try:
+                    mapped.check_readable(at, min(step, end - at))
+                    at += step
+                except OSError:
+                    if step == PAGE_SIZE_BYTES:
+                        raise
+                    step = PAGE_SIZE_BYTES  # look closer
+        except OSError as error:
+            raise SegmentUnreadable(path=self.path, position=at, reason=error.strerror or str(error)) from error
+
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Where bytes may be that are not zero, from `position` on; see `MappedFile.data_ranges`."""
         return (self._mapped or self._map()).data_ranges(position)
@@ -111,6 +152,16 @@ class Segment:
     def end_physical_offset(self) -> int:
         """Offset in the chain where the next byte will be written."""
         return self.base_physical_offset + self.wrote_position
+
+    @property
+    def committed_position(self) -> int:
+        """End of what is in the file."""
+        return self.wrote_position if self._borrowed is None else self._committed_position
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all that is written is in the file, and no buffer is borrowed if the segment is full."""
+        return self._borrowed is None or self._committed_position == self.wrote_position < self.size_bytes
 
     @property
     def is_full(self) -> bool:
@@ -123,9 +174,55 @@ class Segment:
         return self._mapped is not None
 
     def advance(self, position: int) -> None:
-        """Publish all bytes below `position` to readers. Makes nothing durable."""
+        """Publish all bytes below `position`. Makes nothing durable."""
         assert self.wrote_position <= position <= self.size_bytes
         self.wrote_position = position
+
+    def reserve(self) -> None:
+        """Make sure that the writer can't lack space; before the first write to a file that `open` found.
+
+        Raises StoreFull.
+        """
+        try:
+            (self._mapped or self._map()).reserve()
+        except DiskFull as error:
+            raise StoreFull(path=self.path, needed_bytes=error.needed_bytes) from error
+        self.is_reserved = True
+
+    def fill(self, last: bytes) -> None:
+        """Write the last bytes, and publish them and all the rest of the file, which stays zeros."""
+        buffer, position = self.write_buffer, self.wrote_position
+        end = position + len(last)
+        buffer[position:end] = last
+        if self._borrowed is not None:  # it may have been another segment's before
+            buffer[end:] = bytes(self.size_bytes - end)
+        self.advance(self.size_bytes)
+
+    def commit(self) -> None:
+        """Copy what was published before the call from the borrowed buffer into the file; give back a full one.
+
+        Blocks without the GIL. Raises CommitFailed when the disk refuses, and from then on as `sync` does.
+        """
+        with self._seal.commit_lock:
+            if self._seal.error is not None:
+                raise self._seal.error
+            borrowed, start, end = self._borrowed, self._committed_position, self.wrote_position
+            if borrowed is None or self._is_closed:
+                return
+            if end > start:
+                try:
+                    failpoint("segment.before_commit")
+                    (self._mapped or self._map()).write(start, borrowed[start:end])
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    self._seal.error = CommitFailed(path=self.path, position=end, reason=reason)
+                    raise self._seal.error from error
+                failpoint("segment.after_commit")
+                self._committed_position = end
+            if end == self.size_bytes:
+                assert self._pool is not None
+                self._borrowed = None
+                self._pool.give_back(borrowed)
 
     def populate(self, size_bytes: int) -> None:
         """Make the pages of the next bytes to be written present; see `MappedFile.populate`. Blocks without the GIL."""
@@ -133,19 +230,25 @@ class Segment:
         if size_bytes > 0:
             (self._mapped or self._map()).populate(self.wrote_position, size_bytes)
 
+    def unlock(self) -> None:
+        """See `MappedFile.unlock`; nothing when it is not mapped."""
+        mapped = self._mapped
+        if mapped is not None:
+            mapped.unlock()
+
     def sync(self) -> int:
-        """Make all bytes that were published before the call durable; return the flushed position.
+        """Make all bytes that were committed before the call durable; return the flushed position.
 
         Blocks without the GIL; does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the disk
         refuses, and from then on for every segment of the chain, because no later sync can be believed.
         """
         with self._seal.lock:
-            position = self.wrote_position
+            position = self.committed_position
             if self._seal.error is not None:
                 raise self._seal.error
             if position > self.flushed_position and not self._is_closed:
-                failpoint("segment.before_sync")
                 try:
+                    failpoint("segment.before_sync")
                     (self._mapped or self._map()).sync()
                 except OSError as error:
                     reason = error.strerror or str(error)
@@ -163,11 +266,29 @@ class Segment:
         it the caller knows that they are zeros. Raises SyncFailed.
         """
         assert 0 <= position <= self.wrote_position
+        assert self._borrowed is None
         if clear_rest and self._clear(position):
             self.wrote_position, self.flushed_position = self.size_bytes, min(self.flushed_position, position)
             self.sync()
         self.wrote_position = position
         self.flushed_position = min(self.flushed_position, position)
+
+    def write_again(self, position: int) -> None:
+        """Write all bytes from `position` on once more, durably, for recovery only; what was never written is left out.
+
+        When a sync fails the kernel takes the pages for clean although the disk does not have them, and a process that
+        starts later finds them in the page cache: they look sound, and a mere sync would leave them out again.
+        Raises OSError or SyncFailed.
+        """
+        assert self._borrowed is None
+        mapped = self._mapped or self._map()
+        for start, end in mapped.data_ranges(position):
+            for at in range(start, end, CLEAR_CHUNK_BYTES):
+                mapped.write(at, memoryview(bytes(mapped.buffer[at : min(at + CLEAR_CHUNK_BYTES, end)])))
+        wrote_position = self.wrote_position
+        self.wrote_position, self.flushed_position = self.size_bytes, min(self.flushed_position, position)
+        self.sync()
+        self.wrote_position = self.flushed_position = wrote_position
 
     def hold(self) -> bool:
         """Keep the segment mapped until `release`; False when it was closed already, and then there is no release."""
@@ -200,7 +321,7 @@ class Segment:
     def close(self) -> None:
         """Unmap, or leave that to the last holder. Makes nothing durable. May be repeated."""
         if self.wrote_position > self.flushed_position:
-            with self._seal.lock:  # a sync may be using the descriptor
+            with self._seal.commit_lock, self._seal.lock:  # a commit or a sync may be using the descriptor
                 self._close()
         else:
             self._close()

@@ -2,8 +2,11 @@
 """SegmentChain: files of equal size in one directory, each named by the offset of its first byte.
 
 Invariants: neighbours are exactly one segment size apart; only the last segment is written; every segment but the last
-is full; after the first failed sync the chain is sealed and no sync succeeds again.
-Callers: one writer for everything that changes the chain; `find`, `segments`, `sync` and the offsets from any thread.
+is full; after the first failed sync or commit the chain is sealed and none succeeds again.
+With a pool, what is written reaches the files by `commit`, oldest first, so that the committed bytes never have a hole;
+segments that were there at `open` are written in place. Without one every byte is committed as soon as it is written.
+Callers: one writer for everything that changes the chain; `find`, `segments`, `commit`, `sync` and the offsets from any
+thread.
 Used for the commit log (large files, one prepared ahead) and for each consume queue (small files, made when needed;
 many thousands of chains, so nothing is mapped or started before it is needed).
 Not handled: what the bytes mean, so a chain can't tell where the data of the last file end: it opens with every file
@@ -22,6 +25,7 @@ from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, Se
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Seal, Segment
 from libs.store.segment_allocator import SegmentAllocator
+from libs.store.transient_store_pool import TransientStorePool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class ChainStatistics:
     sync_count: int
     min_physical_offset: int
     max_physical_offset: int
+    committed_physical_offset: int
     flushed_physical_offset: int
 
 
@@ -46,16 +51,20 @@ class SegmentChain:
         segment_size_bytes: int,
         *,
         preallocates: bool = False,
+        warms: bool = False,
         maps: MapBudget | None = None,
+        pool: TransientStorePool | None = None,
     ) -> None:
         assert segment_size_bytes > 0
+        assert pool is None or pool.size_bytes == segment_size_bytes
         self.directory = directory
         self.segment_size_bytes = segment_size_bytes
         self._fs = fs
         self._maps = maps or MapBudget()
         self._seal = Seal()
+        self._pool = pool
         self._segments: list[Segment] = []
-        self._allocator = SegmentAllocator(fs, segment_size_bytes) if preallocates else None
+        self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
     @classmethod
     def open(
@@ -65,30 +74,34 @@ class SegmentChain:
         segment_size_bytes: int,
         *,
         preallocates: bool = False,
+        warms: bool = False,
         maps: MapBudget | None = None,
+        pool: TransientStorePool | None = None,
         is_clean: bool = False,
     ) -> Self:
         """Open the files of a directory, which is made when missing; maps none of them.
+
+        `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator.
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
         covers it. Names that are not 20 digits are left alone; unfinished files that a crash left are removed, and an
         empty last file, as RocketMQ may leave it.
-        Raises SegmentSizeWrong and SegmentMissing.
+        Raises SegmentSizeWrong and SegmentMissing, and then nothing was removed.
         """
-        chain = cls(fs, directory, segment_size_bytes, preallocates=preallocates, maps=maps)
+        chain = cls(fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool)
         fs.make_directory(directory)
         listed = fs.list(directory)
         names = [name for name in listed if _is_segment(name)]
         leftovers = [name for name in listed if name.endswith(TEMPORARY_SUFFIX) and _is_segment(Path(name).stem)]
         if names and fs.size(directory / names[-1]) == 0:
             leftovers.append(names.pop())
+        for name in names:
+            chain._open_segment(directory / name, is_clean=is_clean)
         for name in leftovers:
             fs.remove(directory / name)
         if leftovers:
             fs.sync_directory(directory)
-        for name in names:
-            chain._open_segment(directory / name, is_clean=is_clean)
         return chain
 
     @property
@@ -115,6 +128,18 @@ class SegmentChain:
         return segments[-1].end_physical_offset if segments else 0
 
     @property
+    def committed_physical_offset(self) -> int:
+        """Offset below which everything is in the files: readers see it, and it survives the process."""
+        if self._pool is None:
+            return self.max_physical_offset
+        offset = self.min_physical_offset
+        for segment in reversed(self._segments):
+            offset = segment.base_physical_offset + segment.committed_position
+            if segment.committed_position > 0:
+                break
+        return offset
+
+    @property
     def flushed_physical_offset(self) -> int:
         """Offset below which everything survives a power cut."""
         offset = self.min_physical_offset
@@ -126,7 +151,7 @@ class SegmentChain:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether a sync failed. Nothing more can be promised until the process starts anew."""
+        """Whether a sync or a commit failed. Nothing more can be promised until the process starts anew."""
         return self._seal.error is not None
 
     def find(self, physical_offset: int) -> Segment:
@@ -140,6 +165,11 @@ class SegmentChain:
             raise OffsetTrimmed(value=physical_offset, min_offset=first_base)
         return segments[(physical_offset - first_base) // self.segment_size_bytes]
 
+    @property
+    def can_roll(self) -> bool:
+        """Whether the next segment may begin: with a pool that needs a free buffer, which a commit gives back."""
+        return self._pool is None or self._pool.free_count > 0
+
     def roll(self, *, first_base_physical_offset: int = 0) -> Segment:
         """Add the next segment, durably, and make it the active one; the active one must be full.
 
@@ -147,24 +177,43 @@ class SegmentChain:
         """
         active = self.active
         assert active is None or active.is_full
+        assert self.can_roll
         base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
         mapped = self._create(self.directory / file_name(base))
-        segment = self._make_segment(mapped.path, base, wrote_position=0, flushed_position=0, mapped=mapped)
+        segment = self._make_segment(
+            mapped.path, base, wrote_position=0, flushed_position=0, mapped=mapped, pool=self._pool
+        )
         self._segments = [*self._segments, segment]
         if self._allocator is not None:
             self._allocator.prepare(self.directory / file_name(base + self.segment_size_bytes))
+            if active is not None:
+                self._allocator.retire(active)
         return segment
 
+    def commit(self) -> None:
+        """Copy all that was published before the call from the pool into the files.
+
+        Oldest first. Blocks without the GIL; does nothing without a pool. Raises CommitFailed.
+        """
+        pending: list[Segment] = []
+        for segment in reversed(self._segments):
+            if not segment.is_committed:
+                pending.append(segment)
+            elif segment.wrote_position > 0:
+                break
+        for segment in reversed(pending):
+            segment.commit()
+
     def sync(self) -> int:
-        """Make all that was published before the call durable; return the flushed offset of the chain.
+        """Make all that was committed before the call durable; return the flushed offset of the chain.
 
         Oldest first, so the flushed bytes never have a hole. Blocks without the GIL. Raises SyncFailed.
         """
         pending: list[Segment] = []
         for segment in reversed(self._segments):
-            if segment.wrote_position > segment.flushed_position:
+            if segment.committed_position > segment.flushed_position:
                 pending.append(segment)
-            elif segment.wrote_position > 0:
+            elif segment.flushed_position > 0:
                 break
         if self._seal.error is not None:
             raise self._seal.error
@@ -215,13 +264,13 @@ class SegmentChain:
         return first
 
     def destroy(self) -> None:
-        """Remove all segments, newest first, durably. The chain is then empty and may begin anew with `roll`."""
+        """Remove all segments, durably, newest first, so that a crash leaves no hole; `roll` may begin anew."""
         if self._allocator is not None:
             self._allocator.discard()
         segments, self._segments = self._segments, []
         for segment in reversed(segments):
             segment.delete(self._fs)
-        self._fs.sync_directory(self.directory)
+            self._fs.sync_directory(self.directory)
 
     def close(self) -> None:
         """Unmap everything and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
@@ -238,6 +287,7 @@ class SegmentChain:
             sync_count=self._seal.sync_count,
             min_physical_offset=self.min_physical_offset,
             max_physical_offset=self.max_physical_offset,
+            committed_physical_offset=self.committed_physical_offset,
             flushed_physical_offset=self.flushed_physical_offset,
         )
 
@@ -253,7 +303,14 @@ class SegmentChain:
         self._segments.append(segment)
 
     def _make_segment(
-        self, path: Path, base: int, *, wrote_position: int, flushed_position: int, mapped: MappedFile | None = None
+        self,
+        path: Path,
+        base: int,
+        *,
+        wrote_position: int,
+        flushed_position: int,
+        mapped: MappedFile | None = None,
+        pool: TransientStorePool | None = None,
     ) -> Segment:
         return Segment(
             self._fs,
@@ -265,6 +322,7 @@ class SegmentChain:
             seal=self._seal,
             maps=self._maps,
             mapped=mapped,
+            pool=pool,
         )
 
     def _create(self, path: Path) -> MappedFile:

@@ -3,6 +3,8 @@
 
 import struct
 
+import pytest
+
 from libs.formats import (
     batch,
     batch_consume_queue,
@@ -10,6 +12,7 @@ from libs.formats import (
     consume_queue,
     consume_queue_ext,
     consumer_offsets_json,
+    delay_offsets_json,
     epoch_file,
     index_file,
     record,
@@ -22,7 +25,9 @@ from libs.formats.batch_consume_queue import BatchConsumeQueueUnit
 from libs.formats.config_json import DataVersion
 from libs.formats.consume_queue import ConsumeQueueUnit
 from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.delay_offsets_json import DelayOffsetsFile
 from libs.formats.epoch_file import Epoch
+from libs.formats.errors import BadField
 from libs.formats.index_file import IndexEntry, IndexHeader
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.formats.topics_json import TopicConfig, TopicsFile
@@ -168,6 +173,19 @@ def test_consumer_offsets() -> None:
     assert consumer_offsets_json.loads(text) == file
     assert consumer_offsets_json.dumps(file) == text
     assert consumer_offsets_json.loads(text.replace("0:", '"0":').replace("1:7", '"1" : 7')) == file
+
+
+def test_delay_offsets() -> None:
+    """delayOffset.json with unquoted levels, ascending; quoted ones read the same."""
+    text = golden("config_files/v1/delayOffset.json").decode()
+    file = DelayOffsetsFile({1: 3, 18: 0, 3: STORE_TIME_MS}, DataVersion(12, STORE_TIME_MS))
+    assert delay_offsets_json.loads(text) == file
+    assert delay_offsets_json.dumps(file) == text
+    assert delay_offsets_json.loads(text.replace("18:0", '"18" : 0')) == file
+    assert delay_offsets_json.loads('{"offsetTable":{2:1}}') == DelayOffsetsFile({2: 1}, None)
+    for table in ("{0:1}", "{2147483648:1}", '{"a":1}', "{1:-1}", '{1:"1"}', "[]", "1"):
+        with pytest.raises(BadField):
+            delay_offsets_json.loads(f'{{"offsetTable":{table}}}')
 
 
 def test_topics() -> None:

@@ -193,10 +193,42 @@ def test_hash_map_grows_past_three_quarters() -> None:
     assert java.hash_map_order(names[:12], capacity=16) != java.hash_map_order(names[:12], capacity=32)
 
 
+def test_properties_of_a_delivered_message() -> None:
+    """What the producer sent comes back: without the delay and what the store added, in the order of the record."""
+    sent = properties.encode({"TAGS": "TagA", "KEYS": "a b", "user_id": "7"})
+    waiting = delay_level.delayed_properties(sent + b"DELAY\x0199", topic=b"T", queue_id=11)
+    assert properties.decode(waiting) == {
+        **properties.decode(sent), "DELAY": "18", "REAL_TOPIC": "T", "REAL_QID": "11"
+    }  # fmt: skip
+    assert delay_level.delivered_properties(waiting) == sent
+    odd = waiting + b"TIMER_OUT_MS\x011\x02__CRC32#\x010123456789\x02half"
+    assert delay_level.delivered_properties(odd) == sent
+
+
 def test_delay_levels() -> None:
     """Levels 1 to 18 as RocketMQ sets them; higher ones count as the last, 0 as none."""
     assert delay_level.delivery_time_ms(0, 1) == 1000
     assert delay_level.delivery_time_ms(0, 5) == 60_000
+    assert delay_level.parse_levels("0s 2s 3m 4h 5d") == (0, 2_000, 180_000, 14_400_000, 432_000_000)
+    assert delay_level.delivery_time_ms(5, 9, (1, 2)) == 7
+    for text in (
+        "",
+        " ",
+        "1s  2s",
+        "1s ",
+        "1",
+        "s",
+        "-1s",
+        "1S",
+        "1.5s",
+        "1s,2s",
+        "1w",
+        "1s " * 256 + "1s",
+        "9999999999s",
+        "١s",
+    ):
+        with pytest.raises(BadField):
+            delay_level.parse_levels(text)
     assert delay_level.delivery_time_ms(0, 18) == delay_level.delivery_time_ms(0, 99) == 7_200_000
     tag = consume_queue.tags_code("TagA")
     assert consume_queue.record_tags_code(delayed("0")) == tag

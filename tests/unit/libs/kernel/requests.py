@@ -30,11 +30,12 @@ def request(*messages: bytes, durability: int = 0) -> bytes:
 
 
 def make_table() -> TopicTable:
-    """TopicTest and Other with four queues, Closed without permission to write."""
+    """TopicTest and Other with four queues, Closed without permission to write, and the schedule topic."""
     table = TopicTable()
     table.put_topic(b"TopicTest", write_queue_count=4, is_writable=True)
     table.put_topic(b"Other", write_queue_count=4, is_writable=True)
     table.put_topic(b"Closed", write_queue_count=4, is_writable=False)
+    table.put_topic(b"SCHEDULE_TOPIC_XXXX", write_queue_count=18, is_writable=False)
     return table
 
 

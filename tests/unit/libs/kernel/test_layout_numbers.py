@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.formats import consume_queue, crc, host, index_file, limits, properties, record
+from libs.formats import consume_queue, crc, host, index_file, java, limits, properties, record
 from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.kernel import append_columns, arrow, scan_columns, topic_table
 from tests.unit.libs.kernel.builds import BUILDS, SOURCES, Build, label
@@ -13,13 +13,15 @@ from tests.unit.libs.kernel.builds import BUILDS, SOURCES, Build, label
 UNSIGNED = 2**32
 ROOMS = {
     "text_cy": {},
-    "message_cy": {},
+    "message_cy": {"TOPIC_SIZE_MAX": limits.TOPIC_SIZE_BYTES_MAX},
     "place_cy": {
         "MAGIC_V1": record.MAGIC_V1 % UNSIGNED,
         "CRC_PROPERTY_NAME": int.from_bytes(properties.CRC32, "big"),
         "BORN_HOST_V6": record.BORN_HOST_V6_FLAG,
         "TRANSACTION_TYPE": record.TRANSACTION_MASK,
         "TRANSACTION_COMMIT": record.TRANSACTION_COMMIT,
+        "REAL_TOPIC_BUCKET": java.hash_map_bucket("REAL_TOPIC"),
+        "HASH_MAP_MASK": java.HASH_MAP_CAPACITY - 1,
         "PLAN_STRIDE": append_columns.PLAN_STRIDE,
     },
     "append_cy": {
@@ -28,10 +30,12 @@ ROOMS = {
         "BLANK_SIZE_MIN": limits.BLANK_SIZE_BYTES_MIN,
         "CRC_PROPERTY_SIZE": limits.CRC_PROPERTY_SIZE_BYTES,
         "PROPERTIES_SIZE_MAX": limits.PROPERTIES_SIZE_BYTES_MAX,
-        "TOPIC_SIZE_MAX": limits.TOPIC_SIZE_BYTES_MAX,
         "INT32_MAX": limits.INT32_MAX,
         "BORN_HOST_V6": record.BORN_HOST_V6_FLAG,
         "STORE_HOST_V6": record.STORE_HOST_V6_FLAG,
+        "TRANSACTION_TYPE": record.TRANSACTION_MASK,
+        "TRANSACTION_COMMIT": record.TRANSACTION_COMMIT,
+        "REAL_SIZE_MIN": len(properties.REAL_TOPIC + properties.REAL_QID) + 4,
         "INNER_BATCH_FLAGS": record.NEED_UNWRAP_FLAG | record.INNER_BATCH_FLAG,
         "PLAN_STRIDE": append_columns.PLAN_STRIDE,
     },
@@ -88,7 +92,7 @@ def test_table_columns(room: str) -> None:
     module = vars(getattr(SOURCES, room))
     owned = vars(topic_table)
     shared = [name for name in module if name in owned and isinstance(module[name], int)]
-    assert {"append_cy": 5, "place_cy": 3}[room] <= len(shared)
+    assert {"append_cy": 6, "place_cy": 5}[room] <= len(shared)
     assert {name: module[name] for name in shared} == {name: owned[name] for name in shared}
     plan = {name: value for name, value in module.items() if name.startswith("PLAN_") and name != "PLAN_STRIDE"}
     other = vars(SOURCES.place_cy)
@@ -100,6 +104,7 @@ def test_limits_of_scan() -> None:
     """One record's keys always fit, and the names inside the scan are the real ones."""
     assert scan_columns.KEY_COUNT_PER_RECORD_MAX >= limits.KEY_COUNT_MAX - 1
     assert (len(SCHEDULE_TOPIC), SCHEDULE_TOPIC) == (19, "SCHEDULE_TOPIC_XXXX")
+    assert java.hash_map_bucket("REAL_QID") == java.HASH_MAP_CAPACITY - 1  # so append writes it last
     assert crc.CRC_PROPERTY_PREFIX == properties.CRC32 + b"\x01"
 
 

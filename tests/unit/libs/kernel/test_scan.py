@@ -115,6 +115,17 @@ def test_delivery_time_of_the_schedule_topic(build: Build, delay: bytes, added_m
     assert columns.tags_codes[0] == columns.store_times_ms[0] + added_ms
 
 
+def test_delivery_time_by_other_levels(build: Build) -> None:
+    """The levels of the columns count; the last of them for all above it."""
+    data = b""
+    for level in (b"1", b"2", b"3"):
+        data += encoded(BASE + len(data), topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01" + level)
+    columns = build.scan_cy.ScanColumns(3, 1, (7, 86_400_000 * 365))
+    build.scan_cy.scan(data, 0, len(data), BASE, True, columns)
+    times = [columns.tags_codes[row] - columns.store_times_ms[row] for row in range(3)]
+    assert times == [7, 86_400_000 * 365, 86_400_000 * 365]
+
+
 @pytest.mark.parametrize("delay", [b"0", b"-1", b"x", b"99999999999", b"1 "])
 def test_delay_that_delays_nothing(build: Build, delay: bytes) -> None:
     """Level 0, negative levels and text leave the tag's hash; so does a level in another topic."""

@@ -2,6 +2,10 @@
 """PosixFs and its twin MemoryFs keep the same promises: every test here runs against both."""
 
 import errno
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +92,31 @@ def test_a_file_appears_whole_or_not_at_all(world: World, point: str) -> None:
         else:
             with pytest.raises(FailpointRaised):
                 world.fs.write_atomic(world.home / "old", b"new")
-    assert not world.fs.exists(world.home / "new")
+    assert world.fs.list(world.home) == ["old"]
     assert world.fs.read(world.home / "old") == b"old"
     world.fs.write_atomic(world.home / "old", b"new")
     world.fs.create_mapped(world.home / "new", 4096).close()
     assert world.fs.list(world.home) == ["new", "old"]
+
+
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_what_a_kill_leaves_of_a_file_that_is_being_made(tmp_path: Path, has_unnamed_files: bool) -> None:
+    """Nothing, as RocketMQ refuses a store with a strange file in it; a temporary name where it can't be helped."""
+    program = f"""
+import pathlib
+from libs.machine import posix_fs
+from libs.machine.failpoints import armed
+if not {has_unnamed_files}:
+    posix_fs.os.O_TMPFILE = 0  # opening a directory to write is EISDIR, as on a kernel that does not know the flag
+fs = posix_fs.PosixFs()
+fs.create_mapped(pathlib.Path("whole"), 4096)
+with armed("create.before_rename", "kill"):
+    fs.create_mapped(pathlib.Path("unfinished"), 4096)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["unfinished.tmp"] * (not has_unnamed_files) + ["whole"]
 
 
 def test_a_file_that_could_not_be_finished_can_be_made_again(world: World) -> None:
@@ -298,3 +322,76 @@ def test_populate_makes_pages_present_and_changes_nothing(world: World) -> None:
     assert bytes(mapped.buffer[5000:5003]) == b"abc"
     assert bytes(mapped.buffer).count(0) == (1 << 20) - 3
     mapped.close()
+
+
+def test_what_is_written_through_the_file_is_in_every_mapping(world: World) -> None:
+    """`write` and stores into the mapping meet in one page cache; both are durable after a sync."""
+    one = world.fs.create_mapped(world.home / "f", 3 * 4096)
+    two = world.fs.open_mapped(world.home / "f")
+    one.buffer[:2] = b"ab"
+    one.write(4000, memoryview(b"x" * 200))
+    one.write(one.size_bytes, memoryview(b""))
+    assert bytes(two.buffer[3998:4202]) == bytes(2) + b"x" * 200 + bytes(2)
+    assert bytes(one.buffer[:2]) == b"ab"
+    with pytest.raises(AssertionError):
+        one.write(3 * 4096 - 1, memoryview(b"xy"))
+    with armed("file.write", "raise"), pytest.raises(OSError, match="failpoint"):
+        one.write(0, memoryview(b"z"))
+    one.lock()
+    one.unlock()
+    one.close()
+    one.unlock()
+    two.close()
+
+
+def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may take less than all of it; what is left is written behind."""
+    mapped = PosixFs().create_mapped(tmp_path / "f", 4096)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, bytes(data[:7]), at))
+    mapped.write(10, memoryview(bytes(range(100))))
+    assert bytes(mapped.buffer[10:110]) == bytes(range(100))
+    mapped.close()
+
+
+def test_holes_of_a_file_get_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file has all its blocks after `reserve`, and the bytes it had; without room nothing is taken."""
+    path, size = tmp_path / "f", 1 << 20
+    with path.open("wb") as file:
+        file.truncate(size)
+        os.pwrite(file.fileno(), b"abc", 500_000)
+    mapped = PosixFs().open_mapped(path)
+    before = path.stat().st_blocks
+    with monkeypatch.context() as patch:
+        patch.setattr("libs.machine.posix_fs._free_bytes", lambda _place: size // 2)
+        with pytest.raises(DiskFull) as caught:
+            mapped.reserve()
+    assert caught.value.needed_bytes == size - before * 512
+    assert path.stat().st_blocks == before
+    mapped.reserve()
+    mapped.reserve()
+    assert path.stat().st_blocks * 512 >= size
+    assert bytes(mapped.buffer) == bytes(500_000) + b"abc" + bytes(size - 500_003)
+    mapped.close()
+
+
+def test_check_readable_changes_nothing(world: World) -> None:
+    """Any stretch of a file can be read ahead of a touch; an empty one too."""
+    mapped = world.fs.create_mapped(world.home / "f", 3 << 20)
+    mapped.buffer[5000:5003] = b"abc"
+    for position, size_bytes in ((0, 3 << 20), (4_999, 10), ((3 << 20) - 1, 1), (7, 0)):
+        mapped.check_readable(position, size_bytes)
+    world.fs.open_mapped(world.home / "f", writable=False).check_readable(0, 3 << 20)
+    assert bytes(mapped.buffer[5000:5003]) == b"abc"
+    with armed("file.read", "raise"), pytest.raises(OSError, match="failpoint"):
+        mapped.check_readable(0, 1)
+
+
+def test_check_readable_tells_of_what_a_touch_would_not_survive(tmp_path: Path) -> None:
+    """A page that is gone from the file is SIGBUS for whoever touches it, and an error with the file's name here."""
+    mapped = PosixFs().create_mapped(tmp_path / "f", 1 << 20)
+    os.truncate(tmp_path / "f", 300_000)
+    mapped.check_readable(0, 300_000)
+    with pytest.raises(OSError, match="the file ends at byte 300000") as caught:
+        mapped.check_readable(0, 1 << 20)
+    assert caught.value.filename == str(tmp_path / "f")

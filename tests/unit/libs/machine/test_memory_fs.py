@@ -8,7 +8,7 @@ import pytest
 
 from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, everything_survives
+from libs.machine.memory_fs import MemoryFs, PowerCut, everything_survives
 
 FILE = Path("/d/f")
 
@@ -74,6 +74,51 @@ def test_pages_survive_one_by_one(fs: MemoryFs) -> None:
     fs.crash(survives)
     assert asked == [(FILE, 1), (FILE, 2), (FILE, 3)]
     assert [chr(fs.read(FILE)[page * 4096]) for page in range(4)] == ["a", "a", "b", "a"]
+
+
+def test_writing_again_repairs_a_failed_sync(fs: MemoryFs) -> None:
+    """The same bytes, written once more, are dirty again, and the next sync puts them on the disk."""
+    mapped = fs.create_mapped(FILE, 2 * 4096)
+    mapped.buffer[:] = b"x" * (2 * 4096)
+    mapped.fail_sync()
+    mapped.write(4096, memoryview(bytes(mapped.buffer[4096:])))
+    mapped.sync()
+    fs.crash()
+    assert fs.read(FILE) == bytes(4096) + b"x" * 4096
+
+
+def test_a_page_is_torn_by_sectors(fs: MemoryFs) -> None:
+    """Of a page that survives any of the eight sectors may be the new ones; the last page of a file may be short."""
+    mapped = fs.create_mapped(FILE, 4096 + 1000)
+    mapped.buffer[:] = b"n" * (4096 + 1000)
+    fs.crash(lambda _path, _page: True, lambda _path, page: (0b1000_0010, 0b0000_0010)[page])
+    content = fs.read(FILE)
+    assert [content[at : at + 1] for at in range(0, 4096, 512)] == [b"\0", b"n", *[b"\0"] * 5, b"n"]
+    assert content[4096:] == bytes(512) + b"n" * 488
+
+
+def test_a_power_cut_by_chance_repeats() -> None:
+    """The same seed leaves the same; the ratios are those of pages, names and torn pages."""
+
+    def left(seed: int, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> tuple[list[str], bytes]:
+        fs = MemoryFs()
+        mapped = fs.create_mapped(Path("/f"), 64 * 4096)
+        mapped.buffer[:] = b"x" * (64 * 4096)
+        for index in range(32):
+            fs.write_atomic(Path(f"/{index}"), b"")
+        for index in range(32):
+            fs.remove(Path(f"/{index}"))
+        cut = PowerCut(random.Random(seed), page_ratio=page_ratio, name_ratio=name_ratio, torn_ratio=torn_ratio)
+        fs.crash(cut.survives, cut.tear)
+        return fs.list(Path("/")), fs.read(Path("/f"))
+
+    some = {"page_ratio": 0.5, "name_ratio": 0.5, "torn_ratio": 0.5}
+    assert left(1, **some) == left(1, **some) != left(2, **some)
+    assert left(1, page_ratio=1, name_ratio=1, torn_ratio=0) == (["f"], b"x" * (64 * 4096))
+    assert left(1, page_ratio=0, name_ratio=0, torn_ratio=1)[1] == bytes(64 * 4096)
+    names, content = left(1, page_ratio=1, name_ratio=0, torn_ratio=1)
+    assert len(names) == 33
+    assert 0 < content.count(b"x" * 512) < 64 * 8
 
 
 @pytest.mark.parametrize("is_synced", [False, True])

@@ -166,7 +166,10 @@ def test_a_drain_that_hangs_is_cut_off(toy: type[Toy], capsys: pytest.CaptureFix
         (
             SegmentSizeWrong(path=Path("/d/0"), size_bytes=5, expected_bytes=8),
             ExitCode.FAILURE,
-            "/d/0: the file has 5 bytes, but the configured segment size is 8 bytes",
+            (
+                "/d/0: the file has 5 bytes, but the configured segment size is 8 bytes; nothing was changed: correct "
+                "the setting if all files have the other size, or restore this one from a copy"
+            ),
         ),
         (
             OSError(errno.EROFS, "Read-only file system", "/d/commitlog"),
@@ -189,6 +192,13 @@ def test_an_expected_failure_is_one_line(
     assert run(toy, "--log-level", "error") == code
     assert capsys.readouterr().err == f"reput commitlog: {text}\n"
     assert Toy.events[-1] == "close"
+
+
+def test_the_first_failure_counts(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
+    """A disk that died fails the closing too; line and exit code still tell of the sync that failed."""
+    toy.on_open, toy.on_close = lambda toy: toy.shell.fail(SYNC_FAILED), raiser(OSError(errno.EIO, "close"))
+    assert run(toy, "--log-level", "error") == ExitCode.SEALED
+    assert capsys.readouterr().err == f"reput commitlog: {SYNC_FAILED}\n"
 
 
 def test_a_bug_is_logged_with_its_traceback(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Segment: cursors, syncs, holds, truncation; and the budget that takes mappings away."""
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from libs.machine.failpoints import armed
+from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import MemoryFs
 from libs.machine.posix_fs import PosixFs
+from libs.store.errors import SegmentUnreadable
 from libs.store.map_budget import MapBudget
 from libs.store.segment import CLEAR_CHUNK_BYTES, Seal, Segment
+from libs.store.segment_chain import SegmentChain
 from tests.support.watched_buffer import WatchedBuffer
 
 SIZE = 8192
@@ -235,3 +239,14 @@ def test_views_outlive_eviction_on_a_real_disk(tmp_path: Path) -> None:
         segment.delete(fs)
     assert bytes(view[:3]) == b"abc"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unreadable_page_is_named(tmp_path: Path) -> None:
+    """The error has the first page that can't be read, wherever the look at it began."""
+    chain = SegmentChain.open(PosixFs(), tmp_path / "s", 1 << 20)
+    segment = chain.roll()
+    os.truncate(segment.path, 40 * PAGE_SIZE_BYTES)
+    segment.check_readable(0, 40 * PAGE_SIZE_BYTES)
+    with pytest.raises(SegmentUnreadable, match="the file ends") as caught:
+        segment.check_readable(10, 1 << 20)
+    assert (caught.value.path, caught.value.position) == (segment.path, 40 * PAGE_SIZE_BYTES)

@@ -7,6 +7,7 @@ import pytest
 
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.memory_fs import MemoryFs, everything_survives
+from libs.machine.posix_fs import PosixFs
 from libs.store.errors import (
     OffsetBeyondEnd,
     OffsetTrimmed,
@@ -263,6 +264,27 @@ def test_destroy_empties_the_chain(fs: MemoryFs) -> None:
     assert fs.list(HOME) == names(7 * SIZE)
 
 
+@pytest.mark.parametrize("removed_count", range(4))
+@pytest.mark.parametrize("survivor", range(4))
+def test_a_crash_while_it_is_destroyed_leaves_no_hole(
+    fs: MemoryFs, monkeypatch: pytest.MonkeyPatch, removed_count: int, survivor: int
+) -> None:
+    """Whichever removal happens to reach the disk, what is left opens again."""
+    chain = chain_of(fs, b"a", b"b", b"c", b"d")
+    remove, paths = fs.remove, [HOME / name for name in names(0, SIZE, 2 * SIZE, 3 * SIZE)]
+
+    def remove_some(path: Path) -> None:
+        if len(fs.list(HOME)) == len(paths) - removed_count:
+            raise OSError("killed")
+        remove(path)
+
+    monkeypatch.setattr(fs, "remove", remove_some)
+    with pytest.raises(OSError, match="killed"):
+        chain.destroy()
+    fs.crash(lambda path, _: path == paths[survivor])
+    assert len(SegmentChain.open(fs, HOME, SIZE).segments) == 4 - removed_count
+
+
 def test_sync_goes_from_old_to_new(fs: MemoryFs) -> None:
     """What is flushed never has a hole: a failure in the first segment leaves the second unsynced."""
     chain = chain_of(fs, b"a", b"b")
@@ -331,6 +353,42 @@ def test_a_file_made_ahead_survives_a_crash_as_zeros(fs: MemoryFs) -> None:
     assert fs.list(HOME) == names(0)
 
 
+def test_the_next_segment_is_warm_and_locked_until_it_is_full(tmp_path: Path) -> None:
+    """Its pages are in memory before the first write, also those of one that was made at once; then it lets go."""
+    size_bytes = 64 << 10
+    chain = SegmentChain.open(PosixFs(), tmp_path, size_bytes, preallocates=True, warms=True)
+    first = chain.roll()
+    warmed(chain)
+    assert pages_kib(first.path) == pages_kib(tmp_path / f"{size_bytes:020d}") == (64, 64)
+    first.advance(size_bytes)
+    chain.roll()
+    warmed(chain)
+    assert pages_kib(first.path) == (64, 0)
+    assert pages_kib(tmp_path / f"{2 * size_bytes:020d}") == (64, 64)
+    chain.truncate_after(size_bytes)
+    chain.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{0:020d}"]
+
+
+def warmed(chain: SegmentChain) -> None:
+    """Wait until the allocator's thread has nothing more to do."""
+    assert chain._allocator is not None
+    chain._allocator._executor.submit(lambda: None).result()
+
+
+def pages_kib(path: Path) -> tuple[int, int]:
+    """How much of a mapped file is in memory, and locked there, in KiB."""
+    found: dict[str, int] = {}
+    is_it = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):
+            is_it = rest[-1:] == [str(path)]
+        elif is_it and name in ("Rss:", "Locked:"):
+            found[name] = found.get(name, 0) + int(rest[0])
+    return found.get("Rss:", 0), found.get("Locked:", 0)
+
+
 def test_opening_maps_nothing_and_a_budget_bounds_what_is_mapped(fs: MemoryFs) -> None:
     """Thousands of queues cost no mapping until touched, and never more mappings than the budget."""
     budget = MapBudget(mapped_count_max=2)
@@ -357,5 +415,6 @@ def test_statistics_are_a_snapshot(fs: MemoryFs) -> None:
         sync_count=2,
         min_physical_offset=0,
         max_physical_offset=SIZE + 1,
+        committed_physical_offset=SIZE + 1,
         flushed_physical_offset=SIZE + 1,
     )

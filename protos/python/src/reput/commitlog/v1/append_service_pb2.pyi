@@ -83,6 +83,9 @@ class AppendMessage(_message.Message):
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Names have at least one byte and neither 0x01 nor 0x02; values have at least one byte and no 0x02. Text is UTF-8.
         TAGS is the tag, KEYS the keys separated by single spaces, UNIQ_KEY the unique id. Not together with property_string.
+        DELAY with a level from 1 on delays the message: it waits in the topic SCHEDULE_TOPIC_XXXX and comes to its own topic
+        and queue after the level's time (1 s, 5 s, … 2 h unless configured); a level above the last counts as the last.
+        Prepared and rolled-back messages are not delayed.
         """
 
     @_builtins.property
@@ -172,11 +175,11 @@ class AppendResult(_message.Message):
 
     @_builtins.property
     def queue_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Entry number of each message in its queue."""
+        """Entry number of each message in its queue; of a delayed one where it waits."""
 
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Queue of each message."""
+        """Queue of each message; of a delayed one its level less 1, in SCHEDULE_TOPIC_XXXX."""
 
     @_builtins.property
     def store_host(self) -> _message_pb2.Host:

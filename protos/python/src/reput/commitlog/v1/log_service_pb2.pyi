@@ -73,6 +73,30 @@ ROLE_SLAVE: Role.ValueType  # 3
 """Follows a master."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
+class _LogState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LogStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOG_STATE_UNSPECIFIED: _LogState.ValueType  # 0
+    """Never sent."""
+    LOG_STATE_RECOVERING: _LogState.ValueType  # 1
+    """Looks for the end of the log; all other calls fail with RECOVERING."""
+    LOG_STATE_SERVING: _LogState.ValueType  # 2
+    """Serves. `is_writable` tells whether appends are accepted."""
+
+class LogState(_LogState, metaclass=_LogStateEnumTypeWrapper):
+    """What the service does."""
+
+LOG_STATE_UNSPECIFIED: LogState.ValueType  # 0
+"""Never sent."""
+LOG_STATE_RECOVERING: LogState.ValueType  # 1
+"""Looks for the end of the log; all other calls fail with RECOVERING."""
+LOG_STATE_SERVING: LogState.ValueType  # 2
+"""Serves. `is_writable` tells whether appends are accepted."""
+Global___LogState: _TypeAlias = LogState  # noqa: Y015
+
 @_typing.final
 class ReadRecordsRequest(_message.Message):
     """Which records to read."""
@@ -303,6 +327,7 @@ class DispatchHandshake(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    HISTORY_ID_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive. Below the request's start offset: the follower must drop what it built from
     records at or past it; the stream goes on from here.
@@ -313,6 +338,10 @@ class DispatchHandshake(_message.Message):
     """First byte that is kept. Above the request's start offset: records before it are gone; the stream goes on from here."""
     confirmed_physical_offset: _builtins.int
     """End of the confirmed log, exclusive."""
+    history_id: _builtins.str
+    """History that the epoch belongs to; empty if unknown. Epochs of different histories have nothing to do with each other: a
+    follower of another one drops all that it built and asks again from 0.
+    """
     def __init__(
         self,
         *,
@@ -320,10 +349,11 @@ class DispatchHandshake(_message.Message):
         epoch: _builtins.int = ...,
         min_physical_offset: _builtins.int = ...,
         confirmed_physical_offset: _builtins.int = ...,
+        history_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -472,6 +502,7 @@ class ReportProgressRequest(_message.Message):
     QUEUE_FLUSHED_TIME_MS_FIELD_NUMBER: _builtins.int
     INDEX_FLUSHED_TIME_MS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    HISTORY_ID_FIELD_NUMBER: _builtins.int
     indexed_physical_offset: _builtins.int
     """End of what is indexed, exclusive."""
     flushed_physical_offset: _builtins.int
@@ -482,6 +513,8 @@ class ReportProgressRequest(_message.Message):
     """Store time of the last record whose index entry is synced. Milliseconds since the epoch, 0 if none."""
     epoch: _builtins.int
     """Epoch that the Indexer follows."""
+    history_id: _builtins.str
+    """History that the epoch belongs to, from the handshake; empty if unknown. STALE_EPOCH if it is not the log's."""
     def __init__(
         self,
         *,
@@ -490,10 +523,11 @@ class ReportProgressRequest(_message.Message):
         queue_flushed_time_ms: _builtins.int = ...,
         index_flushed_time_ms: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        history_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_flushed_time_ms", b"index_flushed_time_ms", "indexed_physical_offset", b"indexed_physical_offset", "queue_flushed_time_ms", b"queue_flushed_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "index_flushed_time_ms", b"index_flushed_time_ms", "indexed_physical_offset", b"indexed_physical_offset", "queue_flushed_time_ms", b"queue_flushed_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -515,6 +549,106 @@ class ReportProgressResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportProgressResponse: _TypeAlias = ReportProgressResponse  # noqa: Y015
+
+@_typing.final
+class CheckQueueOffsetsRequest(_message.Message):
+    """The ends of some queues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    HISTORY_ID_FIELD_NUMBER: _builtins.int
+    IS_COMPLETE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Epoch that the Indexer follows."""
+    history_id: _builtins.str
+    """History that the epoch belongs to, from the handshake; empty if unknown."""
+    is_complete: _builtins.bool
+    """True if the Indexer has seen, or taken over, all that the log ever had: then a queue that it does not name never had a
+    message.
+    """
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueEnd]:
+        """Up to 4,096 queues; each queue once in a stream."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        queues: _abc.Iterable[Global___QueueEnd] | None = ...,
+        history_id: _builtins.str = ...,
+        is_complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "history_id", b"history_id", "is_complete", b"is_complete", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckQueueOffsetsRequest: _TypeAlias = CheckQueueOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class QueueEnd(_message.Message):
+    """Where a queue ends in the indexes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    END_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic as stored in the records."""
+    queue_id: _builtins.int
+    """Queue within the topic."""
+    end_queue_offset: _builtins.int
+    """Queue offset that the next message gets, as far as the indexes know."""
+    last_physical_offset: _builtins.int
+    """First byte of the record with the last queue offset; the log compares it if it still has it."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        end_queue_offset: _builtins.int = ...,
+        last_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_queue_offset", b"end_queue_offset", "last_physical_offset", b"last_physical_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueEnd: _TypeAlias = QueueEnd  # noqa: Y015
+
+@_typing.final
+class CheckQueueOffsetsResponse(_message.Message):
+    """What became of the comparison."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RAISED_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    CONTRADICTING_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    raised_queue_count: _builtins.int
+    """Queues whose next number was raised."""
+    contradicting_queue_count: _builtins.int
+    """Queues whose last entry points to a record that the log has in another form: the indexes are wrong there, and the number
+    was not raised.
+    """
+    def __init__(
+        self,
+        *,
+        raised_queue_count: _builtins.int = ...,
+        contradicting_queue_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contradicting_queue_count", b"contradicting_queue_count", "raised_queue_count", b"raised_queue_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckQueueOffsetsResponse: _TypeAlias = CheckQueueOffsetsResponse  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
@@ -559,6 +693,10 @@ class GetStatusResponse(_message.Message):
     START_TIME_FIELD_NUMBER: _builtins.int
     RECOVERY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    RECOVERY_PROGRESS_FIELD_NUMBER: _builtins.int
+    RAISED_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    CONTRADICTING_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
     epoch: _builtins.int
@@ -591,6 +729,14 @@ class GetStatusResponse(_message.Message):
     """Syncs since the start."""
     version: _builtins.str
     """Version of the service."""
+    state: Global___LogState.ValueType
+    """What the service does. While it is recovering, only state, recovery_progress, start_time, version, role and
+    segment_size_bytes are set.
+    """
+    raised_queue_count: _builtins.int
+    """Queues whose next number was below the end that an Indexer reported, since the start."""
+    contradicting_queue_count: _builtins.int
+    """Queues of an Indexer that contradicted the log, since the start."""
     @_builtins.property
     def indexed_time(self) -> _timestamp_pb2.Timestamp:
         """When the Indexer last reported. Absent: not since the start."""
@@ -606,6 +752,10 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def recovery(self) -> Global___RecoveryReport:
         """What the last start found."""
+
+    @_builtins.property
+    def recovery_progress(self) -> Global___RecoveryProgress:
+        """How far the scan of the last start came."""
 
     def __init__(
         self,
@@ -630,14 +780,52 @@ class GetStatusResponse(_message.Message):
         start_time: _timestamp_pb2.Timestamp | None = ...,
         recovery: Global___RecoveryReport | None = ...,
         version: _builtins.str = ...,
+        state: Global___LogState.ValueType = ...,
+        recovery_progress: Global___RecoveryProgress | None = ...,
+        raised_queue_count: _builtins.int = ...,
+        contradicting_queue_count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["indexed_time", b"indexed_time", "recovery", b"recovery", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "recovery", b"recovery", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class RecoveryProgress(_message.Message):
+    """How far the scan of a start is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCANNED_BYTES_FIELD_NUMBER: _builtins.int
+    TARGET_BYTES_FIELD_NUMBER: _builtins.int
+    SEGMENT_NUMBER_FIELD_NUMBER: _builtins.int
+    SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    scanned_bytes: _builtins.int
+    """Bytes that were read so far."""
+    target_bytes: _builtins.int
+    """Bytes to read, about."""
+    segment_number: _builtins.int
+    """Segment that is read, from 1; 0 before the first."""
+    segment_count: _builtins.int
+    """Segments to read."""
+    def __init__(
+        self,
+        *,
+        scanned_bytes: _builtins.int = ...,
+        target_bytes: _builtins.int = ...,
+        segment_number: _builtins.int = ...,
+        segment_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scanned_bytes", b"scanned_bytes", "segment_count", b"segment_count", "segment_number", b"segment_number", "target_bytes", b"target_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoveryProgress: _TypeAlias = RecoveryProgress  # noqa: Y015
 
 @_typing.final
 class RecoveryReport(_message.Message):

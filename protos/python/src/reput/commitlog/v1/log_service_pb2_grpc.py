@@ -55,6 +55,11 @@ class LogServiceStub(object):
                 request_serializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.ReportProgressRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.ReportProgressResponse.FromString,
                 _registered_method=True)
+        self.CheckQueueOffsets = channel.stream_unary(
+                '/reput.commitlog.v1.LogService/CheckQueueOffsets',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.CheckQueueOffsetsRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.CheckQueueOffsetsResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/reput.commitlog.v1.LogService/GetStatus',
                 request_serializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.GetStatusRequest.SerializeToString,
@@ -95,8 +100,17 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckQueueOffsets(self, request_iterator, context):
+        """Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
+        that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
+        is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
-        """Tells the state of the log. Idempotent.
+        """Tells the state of the log. Idempotent. Answers also while the server is recovering.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +138,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.ReportProgress,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.ReportProgressRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.ReportProgressResponse.SerializeToString,
+            ),
+            'CheckQueueOffsets': grpc.stream_unary_rpc_method_handler(
+                    servicer.CheckQueueOffsets,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.CheckQueueOffsetsRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_log__service__pb2.CheckQueueOffsetsResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -240,6 +259,33 @@ class LogService(object):
             '/reput.commitlog.v1.LogService/ReportProgress',
             reput_dot_commitlog_dot_v1_dot_log__service__pb2.ReportProgressRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_log__service__pb2.ReportProgressResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckQueueOffsets(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/reput.commitlog.v1.LogService/CheckQueueOffsets',
+            reput_dot_commitlog_dot_v1_dot_log__service__pb2.CheckQueueOffsetsRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_log__service__pb2.CheckQueueOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,8 +43,13 @@ class LogServiceStub:
     """
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.ReportProgressRequest, _log_service_pb2.ReportProgressResponse]
     """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch."""
+    CheckQueueOffsets: _grpc.StreamUnaryMultiCallable[_log_service_pb2.CheckQueueOffsetsRequest, _log_service_pb2.CheckQueueOffsetsResponse]
+    """Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
+    that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
+    is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
+    """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_log_service_pb2.GetStatusRequest, _log_service_pb2.GetStatusResponse]
-    """Tells the state of the log. Idempotent."""
+    """Tells the state of the log. Idempotent. Answers also while the server is recovering."""
 
 @_typing.type_check_only
 class LogServiceAsyncStub(LogServiceStub):
@@ -61,8 +66,13 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     ReportProgress: _aio.UnaryUnaryMultiCallable[_log_service_pb2.ReportProgressRequest, _log_service_pb2.ReportProgressResponse]  # type: ignore[assignment]
     """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch."""
+    CheckQueueOffsets: _aio.StreamUnaryMultiCallable[_log_service_pb2.CheckQueueOffsetsRequest, _log_service_pb2.CheckQueueOffsetsResponse]  # type: ignore[assignment]
+    """Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
+    that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
+    is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
+    """
     GetStatus: _aio.UnaryUnaryMultiCallable[_log_service_pb2.GetStatusRequest, _log_service_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Tells the state of the log. Idempotent."""
+    """Tells the state of the log. Idempotent. Answers also while the server is recovering."""
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the log and follows its end."""
@@ -102,11 +112,22 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Takes note of how far the Indexer is. Idempotent; values never go back on the server's side, except with a new epoch."""
 
     @_abc_1.abstractmethod
+    def CheckQueueOffsets(
+        self,
+        request_iterator: _MaybeAsyncIterator[_log_service_pb2.CheckQueueOffsetsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_service_pb2.CheckQueueOffsetsResponse, _abc.Awaitable[_log_service_pb2.CheckQueueOffsetsResponse]]:
+        """Compares the ends of the Indexer's queues with the numbers that the log gives to the next messages, and raises a number
+        that is too low, so that no queue offset is given twice. The call counts as a whole once the stream of requests ends; it
+        is made after each handshake. Idempotent. STALE_EPOCH if the log has begun another epoch since.
+        """
+
+    @_abc_1.abstractmethod
     def GetStatus(
         self,
         request: _log_service_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_service_pb2.GetStatusResponse, _abc.Awaitable[_log_service_pb2.GetStatusResponse]]:
-        """Tells the state of the log. Idempotent."""
+        """Tells the state of the log. Idempotent. Answers also while the server is recovering."""
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -49,7 +49,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PROPERTIES_TOO_LARGE: _ErrorReason.ValueType  # 12
     """The property string is longer than 32,767 bytes. Metadata: value, limit."""
     ERROR_REASON_DELAY_NOT_SUPPORTED: _ErrorReason.ValueType  # 13
-    """The message asks for delayed delivery, which this server does not offer. Metadata: value."""
+    """The message asks for delivery by RocketMQ's timer wheel (properties `TIMER_…`), which this server does not offer.
+    Delay levels (property `DELAY`) it does. Metadata: value.
+    """
     ERROR_REASON_OFFSET_TRIMMED: _ErrorReason.ValueType  # 14
     """The offset lies below the oldest that is kept. Metadata: value, min."""
     ERROR_REASON_OFFSET_BEYOND_END: _ErrorReason.ValueType  # 15
@@ -65,7 +67,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STOPPING: _ErrorReason.ValueType  # 20
     """The server is shutting down."""
     ERROR_REASON_RECOVERING: _ErrorReason.ValueType  # 21
-    """The server is still recovering. Retry after the delay in RetryInfo."""
+    """The server is still recovering, or its indexes are built again and would answer too little. Retry after the delay in
+    RetryInfo. Metadata, of indexes: indexed, target.
+    """
     ERROR_REASON_WINDOW_FULL: _ErrorReason.ValueType  # 22
     """Too many requests or bytes are in flight. Retry after the delay in RetryInfo. Metadata: limit."""
     ERROR_REASON_NOT_LEADER: _ErrorReason.ValueType  # 23
@@ -83,11 +87,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CONSUMER_OFFSET_NOT_FOUND: _ErrorReason.ValueType  # 29
     """The consumer group has committed nothing for the queue. Metadata: group, topic, queue_id."""
     ERROR_REASON_RUN_IN_PROGRESS: _ErrorReason.ValueType  # 30
-    """A retention run is under way. Metadata: started."""
+    """A retention run, or a rebuild of the indexes, is under way. Metadata: started."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 31
     """A bug in the server. The log has the details."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 32
     """Credentials are missing or wrong."""
+    ERROR_REASON_QUEUE_OFFSETS_UNKNOWN: _ErrorReason.ValueType  # 33
+    """Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -121,7 +127,9 @@ ERROR_REASON_BAD_PROPERTIES: ErrorReason.ValueType  # 11
 ERROR_REASON_PROPERTIES_TOO_LARGE: ErrorReason.ValueType  # 12
 """The property string is longer than 32,767 bytes. Metadata: value, limit."""
 ERROR_REASON_DELAY_NOT_SUPPORTED: ErrorReason.ValueType  # 13
-"""The message asks for delayed delivery, which this server does not offer. Metadata: value."""
+"""The message asks for delivery by RocketMQ's timer wheel (properties `TIMER_…`), which this server does not offer.
+Delay levels (property `DELAY`) it does. Metadata: value.
+"""
 ERROR_REASON_OFFSET_TRIMMED: ErrorReason.ValueType  # 14
 """The offset lies below the oldest that is kept. Metadata: value, min."""
 ERROR_REASON_OFFSET_BEYOND_END: ErrorReason.ValueType  # 15
@@ -137,7 +145,9 @@ ERROR_REASON_STORE_SEALED: ErrorReason.ValueType  # 19
 ERROR_REASON_STOPPING: ErrorReason.ValueType  # 20
 """The server is shutting down."""
 ERROR_REASON_RECOVERING: ErrorReason.ValueType  # 21
-"""The server is still recovering. Retry after the delay in RetryInfo."""
+"""The server is still recovering, or its indexes are built again and would answer too little. Retry after the delay in
+RetryInfo. Metadata, of indexes: indexed, target.
+"""
 ERROR_REASON_WINDOW_FULL: ErrorReason.ValueType  # 22
 """Too many requests or bytes are in flight. Retry after the delay in RetryInfo. Metadata: limit."""
 ERROR_REASON_NOT_LEADER: ErrorReason.ValueType  # 23
@@ -155,9 +165,11 @@ ERROR_REASON_QUEUE_NOT_FOUND: ErrorReason.ValueType  # 28
 ERROR_REASON_CONSUMER_OFFSET_NOT_FOUND: ErrorReason.ValueType  # 29
 """The consumer group has committed nothing for the queue. Metadata: group, topic, queue_id."""
 ERROR_REASON_RUN_IN_PROGRESS: ErrorReason.ValueType  # 30
-"""A retention run is under way. Metadata: started."""
+"""A retention run, or a rebuild of the indexes, is under way. Metadata: started."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 31
 """A bug in the server. The log has the details."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 32
 """Credentials are missing or wrong."""
+ERROR_REASON_QUEUE_OFFSETS_UNKNOWN: ErrorReason.ValueType  # 33
+"""Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -36,6 +36,8 @@ class _ReputStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReputState
     """Applying records as they come."""
     REPUT_STATE_STOPPED: _ReputState.ValueType  # 5
     """A record could not be applied: an operator must decide. See last_error."""
+    REPUT_STATE_REBUILDING: _ReputState.ValueType  # 6
+    """Building all indexes again from the log, because RebuildIndexes dropped them."""
 
 class ReputState(_ReputState, metaclass=_ReputStateEnumTypeWrapper):
     """What the reput loop does."""
@@ -52,6 +54,8 @@ REPUT_STATE_LIVE: ReputState.ValueType  # 4
 """Applying records as they come."""
 REPUT_STATE_STOPPED: ReputState.ValueType  # 5
 """A record could not be applied: an operator must decide. See last_error."""
+REPUT_STATE_REBUILDING: ReputState.ValueType  # 6
+"""Building all indexes again from the log, because RebuildIndexes dropped them."""
 Global___ReputState: _TypeAlias = ReputState  # noqa: Y015
 
 @_typing.final
@@ -91,6 +95,9 @@ class GetStatusResponse(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    IS_COMPLETE_FIELD_NUMBER: _builtins.int
+    COMPLETE_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    DELAYED_DELIVERY_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
     """What the reput loop does."""
     indexed_physical_offset: _builtins.int
@@ -115,6 +122,12 @@ class GetStatusResponse(_message.Message):
     """Why the loop last failed; empty if it never did."""
     version: _builtins.str
     """Version of the service."""
+    is_complete: _builtins.bool
+    """False after a crash, a lost tail or the begin of a rebuild, until all that the log had then is indexed again. Calls
+    that need the indexes fail with RECOVERING meanwhile, because their answers would lack what was there before.
+    """
+    complete_physical_offset: _builtins.int
+    """Where the indexes are complete again, exclusive. 0 if they are, or while the log has not said it."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""
@@ -122,6 +135,10 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When the service started."""
+
+    @_builtins.property
+    def delayed_delivery(self) -> Global___DelayedDelivery:
+        """Delivery of delayed messages. Absent if this Indexer does not deliver."""
 
     def __init__(
         self,
@@ -140,14 +157,59 @@ class GetStatusResponse(_message.Message):
         last_error: _builtins.str = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.str = ...,
+        is_complete: _builtins.bool = ...,
+        complete_physical_offset: _builtins.int = ...,
+        delayed_delivery: Global___DelayedDelivery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delayed_delivery", b"delayed_delivery", "last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class DelayedDelivery(_message.Message):
+    """How messages with a delay level come to their topics. Counts are since the start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERED_COUNT_FIELD_NUMBER: _builtins.int
+    LOST_COUNT_FIELD_NUMBER: _builtins.int
+    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    LATENESS_MS_FIELD_NUMBER: _builtins.int
+    BLOCKED_LEVEL_COUNT_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    delivered_count: _builtins.int
+    """Messages that were delivered."""
+    lost_count: _builtins.int
+    """Messages that were deleted from the log before they were due, or before they could be delivered."""
+    waiting_count: _builtins.int
+    """Messages that wait now."""
+    lateness_ms: _builtins.int
+    """For how many milliseconds the message that has been due for longest has been due. 0 if none is."""
+    blocked_level_count: _builtins.int
+    """Delay levels that stand still because their last attempt failed; they try again."""
+    last_error: _builtins.str
+    """Why one of them does. Empty if none does."""
+    def __init__(
+        self,
+        *,
+        delivered_count: _builtins.int = ...,
+        lost_count: _builtins.int = ...,
+        waiting_count: _builtins.int = ...,
+        lateness_ms: _builtins.int = ...,
+        blocked_level_count: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked_level_count", b"blocked_level_count", "delivered_count", b"delivered_count", "last_error", b"last_error", "lateness_ms", b"lateness_ms", "lost_count", b"lost_count", "waiting_count", b"waiting_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayedDelivery: _TypeAlias = DelayedDelivery  # noqa: Y015
 
 @_typing.final
 class TrimToRequest(_message.Message):

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0"""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from reput.indexer.v1 import index_service_pb2 as _index_service_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,21 +19,16 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RebuildIndexesRequest(_message.Message):
-    """What to rebuild."""
+    """Asks for a rebuild of all that the log keeps."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
-    start_physical_offset: _builtins.int
-    """First byte of the log to rebuild from. 0: all that is kept."""
     def __init__(
         self,
-        *,
-        start_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -47,22 +43,34 @@ class RebuildIndexesResponse(_message.Message):
     REBUILT_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     TARGET_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     APPLIED_RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    IS_DONE_FIELD_NUMBER: _builtins.int
     rebuilt_physical_offset: _builtins.int
     """End of what is built again, exclusive."""
     target_physical_offset: _builtins.int
     """Where it will end, exclusive."""
     applied_record_count: _builtins.int
     """Records that were applied."""
+    state: _index_service_pb2.ReputState.ValueType
+    """What the reput loop does. STOPPED in the last response: a record could not be applied, and the rebuild is not done."""
+    error: _builtins.str
+    """Why it does not go on, while it does not."""
+    is_done: _builtins.bool
+    """Whether all is built again and synced. True only in the last response."""
     def __init__(
         self,
         *,
         rebuilt_physical_offset: _builtins.int = ...,
         target_physical_offset: _builtins.int = ...,
         applied_record_count: _builtins.int = ...,
+        state: _index_service_pb2.ReputState.ValueType = ...,
+        error: _builtins.str = ...,
+        is_done: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "rebuilt_physical_offset", b"rebuilt_physical_offset", "target_physical_offset", b"target_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "error", b"error", "is_done", b"is_done", "rebuilt_physical_offset", b"rebuilt_physical_offset", "state", b"state", "target_physical_offset", b"target_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RebuildServiceStub(object):
-    """Rebuilding of the indexes. Designed here, not served yet: no server registers this service before it works.
+    """Rebuilding of the indexes.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,13 @@ class RebuildServiceStub(object):
 
 
 class RebuildServiceServicer(object):
-    """Rebuilding of the indexes. Designed here, not served yet: no server registers this service before it works.
+    """Rebuilding of the indexes.
     """
 
     def RebuildIndexes(self, request, context):
-        """Drops index entries and builds them again from the log, with progress. One rebuild at a time.
+        """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
+        when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
+        calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +72,7 @@ def add_RebuildServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RebuildService(object):
-    """Rebuilding of the indexes. Designed here, not served yet: no server registers this service before it works.
+    """Rebuilding of the indexes.
     """
 
     @staticmethod

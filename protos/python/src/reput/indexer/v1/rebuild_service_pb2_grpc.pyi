@@ -27,25 +27,31 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RebuildServiceStub:
-    """Rebuilding of the indexes. Designed here, not served yet: no server registers this service before it works."""
+    """Rebuilding of the indexes."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RebuildServiceAsyncStub: ...
     RebuildIndexes: _grpc.UnaryStreamMultiCallable[_rebuild_service_pb2.RebuildIndexesRequest, _rebuild_service_pb2.RebuildIndexesResponse]
-    """Drops index entries and builds them again from the log, with progress. One rebuild at a time."""
+    """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
+    when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
+    calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+    """
 
 @_typing.type_check_only
 class RebuildServiceAsyncStub(RebuildServiceStub):
-    """Rebuilding of the indexes. Designed here, not served yet: no server registers this service before it works."""
+    """Rebuilding of the indexes."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RebuildIndexes: _aio.UnaryStreamMultiCallable[_rebuild_service_pb2.RebuildIndexesRequest, _rebuild_service_pb2.RebuildIndexesResponse]  # type: ignore[assignment]
-    """Drops index entries and builds them again from the log, with progress. One rebuild at a time."""
+    """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
+    when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
+    calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+    """
 
 class RebuildServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Rebuilding of the indexes. Designed here, not served yet: no server registers this service before it works."""
+    """Rebuilding of the indexes."""
 
     @_abc_1.abstractmethod
     def RebuildIndexes(
@@ -53,6 +59,9 @@ class RebuildServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rebuild_service_pb2.RebuildIndexesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rebuild_service_pb2.RebuildIndexesResponse], _abc.AsyncIterator[_rebuild_service_pb2.RebuildIndexesResponse]]:
-        """Drops index entries and builds them again from the log, with progress. One rebuild at a time."""
+        """Drops all index entries and builds them again from the log, with progress about twice a second and once at the end,
+        when all that the log had at the beginning is indexed and synced. One rebuild at a time (RUN_IN_PROGRESS). Until then
+        calls that need the indexes fail with RECOVERING. A caller who goes away ends only the telling, not the rebuild.
+        """
 
 def add_RebuildServiceServicer_to_server(servicer: RebuildServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

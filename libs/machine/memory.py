@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of this process: mapping and taking them, making them present, locking them.
+
+All calls let other threads run meanwhile; through ctypes, because the methods of `mmap` hold the GIL.
+Callers: file systems and pools of buffers, in threads.
+"""
+
+import ctypes
+import mmap
+import os
+import resource
+from collections.abc import Iterator
+
+PIECE_BYTES = 16 << 20
+"""What one call handles: the kernel keeps the whole process from mapping and faulting meanwhile."""
+
+MADV_POPULATE_WRITE = 23
+"""linux/mman.h, since Linux 5.14; older kernels answer EINVAL."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_LIBC.mlock.argtypes = _LIBC.munlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+def map_file(descriptor: int, size_bytes: int, *, writable: bool) -> memoryview:
+    """The first bytes of a file, shared with whoever else maps it, until the last view goes. Raises OSError."""
+    return memoryview(mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ))
+
+
+def allocate(size_bytes: int) -> memoryview:
+    """Anonymous memory of zeros that begins at a page and ends with its last view. Raises OSError."""
+    return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def populate(buffer: memoryview) -> None:
+    """Make the pages present and writable; `buffer` begins at a page. A hint: no error where the kernel can't."""
+    for address, size_bytes in _pieces(buffer):
+        _LIBC.madvise(address, size_bytes, MADV_POPULATE_WRITE)
+
+
+def lock(buffer: memoryview) -> None:
+    """Keep the pages, made present, in memory until `unlock` or the end of the mapping.
+
+    Raises OSError, whose text names the limit; then none of them is locked.
+    """
+    for address, size_bytes in _pieces(buffer):
+        if _LIBC.mlock(address, size_bytes) != 0:
+            code, limit_bytes = ctypes.get_errno(), resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+            unlock(buffer)
+            limit = "unlimited" if limit_bytes == resource.RLIM_INFINITY else f"{limit_bytes} bytes"
+            text = f"{len(buffer)} bytes can't be locked in memory; RLIMIT_MEMLOCK (ulimit -l) is {limit}"
+            raise OSError(code, f"{os.strerror(code)}: {text}")
+
+
+def unlock(buffer: memoryview) -> None:
+    """End `lock`."""
+    for address, size_bytes in _pieces(buffer):
+        _LIBC.munlock(address, size_bytes)
+
+
+def _pieces(buffer: memoryview) -> Iterator[tuple[int, int]]:
+    """Address and size of each piece."""
+    if buffer:
+        start, size_bytes = ctypes.addressof(ctypes.c_char.from_buffer(buffer)), len(buffer)
+        for at in range(0, size_bytes, PIECE_BYTES):
+            yield start + at, min(PIECE_BYTES, size_bytes - at)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TransientStorePool: buffers of one segment each, in which a segment is written before its bytes reach its file.
+
+Invariants: the buffers are taken once, at the start, and go round; one that is lent belongs to one segment until all of
+it is in the file. Their pages are locked in memory, so that no append waits for a page; where the process may not lock
+so much they are only made present, and a warning names the limit.
+What is in a buffer alone is lost with the process. Callers: SegmentChain and Segment, from any thread.
+RocketMQ's counterpart is TransientStorePool.
+"""
+
+import logging
+from collections import deque
+
+from libs.machine import memory
+
+_log = logging.getLogger(__name__)
+
+
+class TransientStorePool:
+    """`buffer_count` buffers of `size_bytes`. Taking them blocks, for about 0.2 s for each GiB. Raises OSError."""
+
+    def __init__(self, buffer_count: int, size_bytes: int) -> None:
+        assert buffer_count > 0
+        self.size_bytes = size_bytes
+        self.is_locked = True
+        self._free: deque[memoryview] = deque()
+        for _ in range(buffer_count):
+            buffer = self._allocate(buffer_count)
+            if self.is_locked:
+                self._lock(buffer)
+            if not self.is_locked:
+                memory.populate(buffer)
+            self._free.append(buffer)
+
+    @property
+    def free_count(self) -> int:
+        """Buffers that nobody has."""
+        return len(self._free)
+
+    def borrow(self) -> memoryview:
+        """Take a buffer; what is in it is of no meaning. The caller knows that there is one."""
+        return self._free.popleft()
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Return a buffer that was borrowed."""
+        self._free.append(buffer)
+
+    def _allocate(self, buffer_count: int) -> memoryview:
+        try:
+            return memory.allocate(self.size_bytes)
+        except OSError as error:
+            text = f"no memory for the pool of {buffer_count} buffers of {self.size_bytes} bytes"
+            raise OSError(error.errno, text) from error
+
+    def _lock(self, buffer: memoryview) -> None:
+        try:
+            memory.lock(buffer)
+        except OSError as error:
+            self.is_locked = False
+            _log.warning("the pool works, but its pages may be swapped out: %s", error.strerror)

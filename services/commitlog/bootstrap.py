@@ -17,7 +17,7 @@ from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
-from services.commitlog.rpc.log_servicer import LogServicer
+from services.commitlog.rpc.log_servicer import EARLY_METHODS, LogServicer
 from services.commitlog.rpc.segment_servicer import SegmentServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
 
@@ -50,7 +50,9 @@ class Service:
         )
         services = append_service_pb2.DESCRIPTOR.services_by_name
         self.server.add_service(services["AppendService"], self._append, raw=RAW_METHODS)
-        self.server.add_service(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self._log)
+        self.server.add_service(
+            log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self._log, early=EARLY_METHODS
+        )
         self.server.add_service(
             segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], SegmentServicer(self.commit_log)
         )

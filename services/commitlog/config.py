@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from libs.formats import limits
+from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
 from libs.formats.host import Host
 
@@ -50,6 +51,24 @@ class CommitLogConfig:
     flush_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 10_000
     """After this time the background flush syncs whatever is dirty."""
 
+    transient_store_pool: bool = False
+    """Collect appends in locked memory and copy them to the files in the background; only with flush_mode async."""
+
+    transient_store_pool_segment_count: Annotated[int, Meta(ge=1, le=64)] = 5
+    """Buffers of the pool, of one segment each, taken and locked at the start."""
+
+    commit_interval_ms: Annotated[int, Meta(ge=1)] = 200
+    """Time between two looks whether the pool has something to copy to the files."""
+
+    commit_pages_min: Annotated[int, Meta(ge=0)] = 4
+    """The copying leaves fewer pages of 4 KiB than this for later."""
+
+    commit_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 200
+    """After this time whatever is in the pool is copied."""
+
+    warm_segments: bool = False
+    """Make the pages of the next segment present and lock them in memory, in the background."""
+
     sync_timeout_ms: Annotated[int, Meta(ge=1)] = 5_000
     """Longest wait of one append for its sync; then the answer carries the lower durability."""
 
@@ -88,8 +107,14 @@ class CommitLogConfig:
     topic_count_max: Annotated[int, Meta(ge=1)] = 100_000
     """Most topics in the store."""
 
+    message_delay_level: str = DELAY_LEVELS_TEXT
+    """Delays of level 1, 2, ... in RocketMQ's form. A change holds for messages that come after it."""
+
     crc_property: bool = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
+
+    accept_scanned_queue_offsets: bool = False
+    """At a start without a snapshot of the queue offsets: believe the log that is left, and wait for no Indexer."""
 
     check_crc_on_recover: bool = True
     """Check the checksums of the records that a start scans."""
@@ -99,6 +124,9 @@ class CommitLogConfig:
 
     disk_reserve_bytes: Annotated[int, Meta(ge=0)] = 64 * limits.MIB
     """Appends are refused while the file system has less free space than this."""
+
+    disk_ballast_bytes: Annotated[int, Meta(ge=0)] = 16 * limits.MIB
+    """Size of a file that gives way to starts and stops on a full disk, which need some space; 0 is none."""
 
     disk_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
     """Time between two looks at the free space."""
@@ -122,8 +150,22 @@ class CommitLogConfig:
             raise ValueError("append_stream_inflight_bytes_max must not be below append_request_size_bytes_max")
         if self.append_inflight_bytes_max < self.append_request_size_bytes_max:
             raise ValueError("append_inflight_bytes_max must not be below append_request_size_bytes_max")
+        try:
+            self.delay_levels_ms()
+        except FormatError as error:
+            raise ValueError(f"message_delay_level: {error.reason}") from None
+        if self.warm_segments and not self.preallocate:
+            raise ValueError("warm_segments needs preallocate: a segment is warmed while it waits for its turn")
+        if self.transient_store_pool and self.flush_mode == "sync":
+            raise ValueError(
+                "transient_store_pool needs flush_mode async: sync waits for the disk at each append anyway"
+            )
         if self.store_host:
             try:
                 Host.parse(self.store_host)
             except FormatError as error:
                 raise ValueError(f"store_host: {error.reason}") from None
+
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Delays of the levels in milliseconds, level 1 first."""
+        return parse_levels(self.message_delay_level)

@@ -5,6 +5,8 @@ Engines raise these; `rpc/error_table.py` gives each its code and reason. `field
 as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would have been taken.
 """
 
+from pathlib import Path
+
 from libs.store.errors import StoreError
 
 
@@ -74,7 +76,7 @@ class PropertiesTooLarge(RequestRefused):
 
 
 class DelayNotSupported(RequestRefused):
-    """The message asks for delayed delivery."""
+    """The message asks for delivery by the timer wheel (properties `TIMER_...`), which is not offered."""
 
 
 class TopicNotFound(CommitLogError):
@@ -144,8 +146,29 @@ class LogDamaged(StoreError):
         self.segment, self.position, self.reason = segment, position, reason
 
 
+class EpochsDamaged(StoreError):
+    """The epoch file does not follow its format, so nobody knows which histories the log had."""
+
+    def __init__(self, *, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path}: {reason}; nothing was changed: restore the file from a copy, or remove it, and then every "
+            "Indexer builds its indexes anew"
+        )
+        self.path, self.reason = path, reason
+
+
 class AppendsRefused(CommitLogError):
     """The disk is too full to accept appends."""
+
+
+class QueueOffsetsUnknown(CommitLogError):
+    """Older records are gone, and so is the snapshot that knew how many messages the queues had."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the queue offsets that were given before are not known: appends wait for the Indexer to tell them; "
+            "without an Indexer that was there before, start once with accept_scanned_queue_offsets = true"
+        )
 
 
 class StoreSealed(CommitLogError):
@@ -164,8 +187,8 @@ class WindowFull(CommitLogError):
 
 
 class StaleEpoch(CommitLogError):
-    """The caller's epoch is behind the log's."""
+    """The caller's epoch is behind the log's, or of another history."""
 
-    def __init__(self, *, epoch: int) -> None:
-        super().__init__(f"the log is in epoch {epoch}")
-        self.epoch, self.field = epoch, "epoch"
+    def __init__(self, *, epoch: int, field: str = "epoch") -> None:
+        super().__init__(f"the log is in epoch {epoch}" + (" of another history" if field == "history_id" else ""))
+        self.epoch, self.field = epoch, field

@@ -4,12 +4,13 @@
 Invariants: a batch is contiguous inside one segment, has one store time, and store times never go back within the log;
 `wrote_position` moves only after all bytes are written; a refused batch leaves no message and no topic behind.
 Callers: the loop that owns the log (the loop is RocketMQ's put lock). Nothing here waits, except for topics.json when a
-batch names a topic that does not exist yet.
+batch names a topic that does not exist yet, and at a new segment for a free buffer of the pool. RocketMQ would write
+the new segment in place then; the file would hold later bytes than the pool, and a crash would leave a hole.
 Not handled: durability (Flusher) and who hears of it (dispatch).
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from libs.formats import protobuf_wire
@@ -47,7 +48,10 @@ class AppendedBatch:
 
 
 class AppendPipeline:
-    """The one writer of the log. `on_append` is called after each batch, `on_roll` after each new segment."""
+    """The one writer of the log. `on_append` is called after each batch, `on_roll` after each new segment.
+
+    `wait_for_commit` returns after a commit, or when there will be none any more.
+    """
 
     def __init__(
         self,
@@ -61,6 +65,7 @@ class AppendPipeline:
         last_store_time_ms: int,
         on_append: Callable[[], None],
         on_roll: Callable[[], None],
+        wait_for_commit: Callable[[], Awaitable[None]],
     ) -> None:
         self.last_appended_time_ms = last_store_time_ms
         """Store time of the last record of the log."""
@@ -75,11 +80,13 @@ class AppendPipeline:
         self._store_host = store_host.to_bytes()
         self._on_append = on_append
         self._on_roll = on_roll
+        self._wait_for_commit = wait_for_commit
         self._limits = AppendLimits(
             body_size_bytes_max=config.message_size_bytes_max,
             record_size_bytes_max=config.message_size_bytes_max + RECORD_SIZE_SLACK_BYTES,
             message_count_max=BATCH_MESSAGE_COUNT_MAX,
             crc_property=config.crc_property,
+            delay_level_count=len(config.delay_levels_ms()),
         )
         self._store_time_ms = last_store_time_ms
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
@@ -100,18 +107,18 @@ class AppendPipeline:
                 value=len(request),
                 limit=self._config.append_request_size_bytes_max,
             )
-        segment = self._writable_segment()
+        segment = self._active_segment() or await self._roll()
         code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
         if code == append_cy.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
             await self._create_topics(segment, request, born_host)
             self._gate.check()
-            segment = self._writable_segment()
+            segment = self._active_segment() or await self._roll()
             code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
-        if code == append_cy.E_FULL:
+        while code == append_cy.E_FULL:
             self._check_fits()
-            segment = self._close_segment(segment)
+            segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
+            segment = await self._roll()
             code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
-            assert code != append_cy.E_FULL
         if code < 0:
             raise self._refusal.error(code, request, self._columns)
         return self._publish(segment, code)
@@ -121,7 +128,7 @@ class AppendPipeline:
         self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
         return append_cy.append(
             request,
-            segment.buffer,
+            segment.write_buffer,
             position,
             segment.base_physical_offset,
             self._store_time_ms,
@@ -155,19 +162,21 @@ class AppendPipeline:
             queue_ids=memoryview(columns.queue_ids)[:count].tobytes(),
         )
 
-    def _writable_segment(self) -> Segment:
+    def _active_segment(self) -> Segment | None:
         active = self._chain.active
-        return self._roll() if active is None or active.is_full else active
+        if active is None or active.is_full:
+            return None
+        if not active.is_reserved:
+            active.reserve()
+        return active
 
-    def _close_segment(self, segment: Segment) -> Segment:
-        """Fill the rest of the segment with a blank and go on in the next one."""
-        position = segment.wrote_position
-        blank = encode_blank(segment.size_bytes - position)
-        segment.buffer[position : position + len(blank)] = blank
-        segment.advance(segment.size_bytes)
-        return self._roll()
-
-    def _roll(self) -> Segment:
+    async def _roll(self) -> Segment:
+        """The next segment, which another batch may have begun while this one waited for a free buffer."""
+        while not self._chain.can_roll:
+            await self._wait_for_commit()
+            self._gate.check()
+            if (segment := self._active_segment()) is not None:
+                return segment
         segment = self._chain.roll()
         self.roll_count += 1
         self._on_roll()

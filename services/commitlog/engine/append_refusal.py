@@ -61,8 +61,8 @@ def field_path(columns: AppendColumns) -> str:
     return f"{message}.{MESSAGE_FIELDS[columns.error_field]}" if columns.error_field else message
 
 
-def _delay_property(request: bytes, message_index: int) -> str:
-    """The property that asks for a delay, as `name=value`; the kernel has found the request well formed up to here."""
+def _timer_property(request: bytes, message_index: int) -> str:
+    """The property of the timer wheel, as `name=value`; the kernel has found the request well formed up to here."""
     messages = (value for number, _, value in protobuf_wire.fields(request) if number == MESSAGES_FIELD)
     message = next(itertools.islice(messages, message_index, None))
     assert isinstance(message, memoryview)
@@ -72,7 +72,7 @@ def _delay_property(request: bytes, message_index: int) -> str:
         assert isinstance(value, memoryview)
         pairs = properties.decode(bytes(value)) if number == PROPERTY_STRING_FIELD else _entry(value)
         for name, text in pairs.items():
-            if name == "DELAY" or name.startswith("TIMER_"):
+            if name.startswith("TIMER_"):
                 return f"{name}={text}"[:SHOWN_SIZE_MAX]
     return ""
 
@@ -144,7 +144,9 @@ class AppendRefusal:
                 )
             case append_cy.E_DELAY:
                 return DelayNotSupported(
-                    "delayed delivery is not offered", field=field, value=_delay_property(request, columns.error_index)
+                    "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY",
+                    field=field,
+                    value=_timer_property(request, columns.error_index),
                 )
             case append_cy.E_HOST:
                 return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)

@@ -2,8 +2,8 @@
 """CommitLog: the whole engine behind one door.
 
 States: made -> `open` -> in use -> `close`. A sync that fails seals it: reads go on, appends do not, and `on_failure`
-hears of it so that the process can end. The confirmed offset is the end of what readers and followers see: what is
-written with asynchronous flushing, what is synced with synchronous flushing (RocketMQ since 5.3.1).
+hears of it so that the process can end. The confirmed offset is the end of what readers and followers see: what is in
+the files with asynchronous flushing, what is synced with synchronous flushing (RocketMQ since 5.3.1).
 Callers: one asyncio loop, which is the one that called `open`; worker threads only sync, delete and write small files.
 Not handled: protobuf, streams and their limits (rpc), replication.
 """
@@ -23,6 +23,8 @@ from libs.store.segment_chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine import queue_snapshot
 from services.commitlog.engine.append import AppendedBatch, AppendPipeline
+from services.commitlog.engine.ballast import Ballast
+from services.commitlog.engine.commit_loop import CommitLoop
 from services.commitlog.engine.common_history import common_end
 from services.commitlog.engine.disk_guard import DiskGuard
 from services.commitlog.engine.dispatch import DispatchTail
@@ -30,13 +32,15 @@ from services.commitlog.engine.flush import Flusher
 from services.commitlog.engine.notice import EndNotice
 from services.commitlog.engine.opening import OpenStore, open_store
 from services.commitlog.engine.progress import IndexerReport, Progress
+from services.commitlog.engine.queue_offset_check import QueueOffsetCheck
 from services.commitlog.engine.queue_snapshot import QueueCounter, QueueSnapshot
 from services.commitlog.engine.reader import RecordReader
 from services.commitlog.engine.recovery import RecoveryReport
+from services.commitlog.engine.recovery_progress import RecoveryProgress
 from services.commitlog.engine.segments import SegmentKeeper
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.write_gate import WriteGate
-from services.commitlog.errors import RecordDamaged, StoreSealed
+from services.commitlog.errors import BadArgument, RecordDamaged, StaleEpoch, StoreSealed
 
 DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK = 0, 1, 2
 
@@ -49,6 +53,7 @@ class Handshake:
 
     common_end_physical_offset: int
     epoch: int
+    history_id: str
     min_physical_offset: int
     confirmed_physical_offset: int
     start_physical_offset: int
@@ -66,6 +71,7 @@ class CommitLogStatistics:
     dispatch_stops_by_damage_total: int
     min_physical_offset: int
     max_physical_offset: int
+    committed_physical_offset: int
     flushed_physical_offset: int
     confirmed_physical_offset: int
     indexed_physical_offset: int
@@ -75,10 +81,12 @@ class CommitLogStatistics:
     disk_total_bytes: int
     disk_free_bytes: int
     is_writable: int
+    raised_queues_total: int
+    contradicting_queues_total: int
 
 
 class CommitLog:
-    """See the module. Attributes other than `gate` exist after `open`."""
+    """See the module. Attributes other than `gate`, `recovery_progress` and `is_open` exist after `open`."""
 
     chain: SegmentChain
     topics: TopicRegistry
@@ -94,6 +102,8 @@ class CommitLog:
         self.gate = WriteGate()
         self.store_host = Host.parse("127.0.0.1:0")
         self.started_at_ms = clock.now_ms()
+        self.recovery_progress = RecoveryProgress(clock)
+        self.is_open = False
         self._fs = fs
         self._clock = clock
         self._on_failure = on_failure
@@ -103,17 +113,23 @@ class CommitLog:
         self._snapshot_end: int | None = None
         # One thread for the small files: a loop that was stopped may still be writing when the last save comes.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="small files")
-        self._disk = DiskGuard(fs, config, self.gate)
+        self._ballast = Ballast(
+            fs, config.data_dir, size_bytes=config.disk_ballast_bytes, reserve_bytes=config.disk_reserve_bytes
+        )
+        self._disk = DiskGuard(fs, config, self.gate, self._ballast)
         self._checkpoint_loop = SupervisedLoop(
-            "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms
+            "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
         )
         self._snapshot_loop = SupervisedLoop(
-            "queue offset snapshot", self._save_snapshot, interval_ms=config.snapshot_interval_ms
+            "queue offset snapshot",
+            self._save_snapshot,
+            interval_ms=config.snapshot_interval_ms,
+            expected_errors=(OSError,),
         )
 
     async def open(self, listen_host: Host) -> None:
         """Recover and start. `listen_host` stands in records unless the configuration has another. See `open_store`."""
-        store = await asyncio.to_thread(open_store, self._fs, self.config, self._clock)
+        store = await asyncio.to_thread(open_store, self._fs, self.config, self._clock, self.recovery_progress)
         self._store = store
         self.store_host = Host.parse(self.config.store_host) if self.config.store_host else listen_host
         self.chain, self.topics, self.progress, self.recovery = (
@@ -121,17 +137,6 @@ class CommitLog:
             store.topics,
             store.progress,
             store.recovery,
-        )
-        self.pipeline = AppendPipeline(
-            self.chain,
-            self.topics,
-            self.gate,
-            self._clock,
-            self.config,
-            store_host=self.store_host,
-            last_store_time_ms=store.recovery.last_store_time_ms,
-            on_append=self._notice.notify,
-            on_roll=self._snapshot_loop.wake,
         )
         self.flusher = Flusher(
             self.chain,
@@ -141,19 +146,48 @@ class CommitLog:
             on_flushed=self._flushed,
             on_sealed=self._sealed,
         )
+        self.commit_loop = CommitLoop(
+            self.chain,
+            self._clock,
+            self.config,
+            on_committed=self._notice.notify,
+            on_failed=self.flusher.seal,
+        )
+        self.pipeline = AppendPipeline(
+            self.chain,
+            self.topics,
+            self.gate,
+            self._clock,
+            self.config,
+            store_host=self.store_host,
+            last_store_time_ms=store.recovery.last_store_time_ms,
+            on_append=self._appended,
+            on_roll=self._snapshot_loop.wake,
+            wait_for_commit=self.commit_loop.wait,
+        )
+        self.gate.are_queue_offsets_unknown = self.recovery.are_queue_offsets_unknown
+        self.queue_offsets = QueueOffsetCheck(self.chain, self.topics, self.gate, on_known=self._snapshot_loop.wake)
         self.reader = RecordReader(self.chain, lambda: self.confirmed_physical_offset)
         self.segments = SegmentKeeper(
-            self._fs, self.chain, store.epochs, lambda: self.progress.indexed_flushed_physical_offset
+            self._fs,
+            self.chain,
+            store.epochs,
+            lambda: self.progress.indexed_flushed_physical_offset,
+            remember=self._remember_queue_offsets,
         )
+        self._snapshot_end = self.recovery.snapshot_physical_offset
         await self._disk.look()
         self.flusher.start()
+        if self.config.transient_store_pool:
+            self.commit_loop.start()
         self._disk.start()
         self._checkpoint_loop.start()
         self._snapshot_loop.start()
+        self.is_open = True
 
     async def close(self) -> None:
         """Sync, write the small files, and mark the stop as clean, unless the store is sealed or was never open."""
-        store, self._store = self._store, None
+        store, self._store, self.is_open = self._store, None, False
         if store is None:
             return
         try:
@@ -161,12 +195,16 @@ class CommitLog:
                 await loop.stop()
             await self.topics.finish()
             await self.segments.finish()
+            await self.commit_loop.stop()
             await self.flusher.stop()
             if not self.gate.is_sealed:
+                assert self.chain.max_physical_offset == self.flusher.flushed_physical_offset
+                await self._write(self._ballast.give_way)
                 await self._save_snapshot()
                 await self._save_checkpoint()
                 await self._write(store.files.mark_clean)
         finally:
+            await self._write(self._ballast.take)
             await asyncio.to_thread(self._writer.shutdown)
             await asyncio.to_thread(store.chain.close)
             store.files.release()
@@ -176,13 +214,19 @@ class CommitLog:
         """End of what readers and followers may see, exclusive."""
         if self.config.flush_mode == "sync":
             return self.flusher.flushed_physical_offset
-        return self.chain.max_physical_offset
+        return self.chain.committed_physical_offset
 
     @property
     def epoch(self) -> int:
         """Number of the current epoch, from 1."""
         assert self._store is not None
         return self._store.epochs.number
+
+    @property
+    def history_id(self) -> str:
+        """Name of the history that the epochs belong to; empty if unknown."""
+        assert self._store is not None
+        return self._store.epochs.history_id
 
     @property
     def disk_usage(self) -> DiskUsage:
@@ -227,6 +271,7 @@ class CommitLog:
         return Handshake(
             common_end_physical_offset=end,
             epoch=self.epoch,
+            history_id=self.history_id,
             min_physical_offset=self.chain.min_physical_offset,
             confirmed_physical_offset=self.confirmed_physical_offset,
             start_physical_offset=start,
@@ -244,9 +289,19 @@ class CommitLog:
             on_damage=self._dispatch_stopped,
         )
 
+    def check_follower(self, epoch: int, history_id: str) -> None:
+        """Raise StaleEpoch or BadArgument for a follower of another epoch, or of another history (empty: unknown)."""
+        if history_id and self.history_id and history_id != self.history_id:
+            raise StaleEpoch(epoch=self.epoch, field="history_id")
+        if 0 < epoch < self.epoch:
+            raise StaleEpoch(epoch=self.epoch)
+        if epoch != self.epoch:
+            raise BadArgument("the log has no such epoch", field="epoch", value=epoch, limit=self.epoch)
+
     def report_progress(self, report: IndexerReport) -> None:
-        """See `Progress.report`."""
-        self.progress.report(report, epoch=self.epoch, max_physical_offset=self.confirmed_physical_offset)
+        """See `Progress.report`. Raises also what `check_follower` raises."""
+        self.check_follower(report.epoch, report.history_id)
+        self.progress.report(report, max_physical_offset=self.confirmed_physical_offset)
 
     def report_disk(self, *, is_full: bool, used_ratio: float) -> None:
         """Take the Janitor's verdict: a full disk refuses appends until a later report says otherwise."""
@@ -273,6 +328,7 @@ class CommitLog:
             dispatch_stops_by_damage_total=self._dispatch_damage_count,
             min_physical_offset=self.chain.min_physical_offset,
             max_physical_offset=self.chain.max_physical_offset,
+            committed_physical_offset=self.chain.committed_physical_offset,
             flushed_physical_offset=self.flusher.flushed_physical_offset,
             confirmed_physical_offset=self.confirmed_physical_offset,
             indexed_physical_offset=self.progress.indexed_physical_offset,
@@ -282,11 +338,17 @@ class CommitLog:
             disk_total_bytes=self.disk_usage.total_bytes,
             disk_free_bytes=self.disk_usage.free_bytes,
             is_writable=int(self.gate.is_open),
+            raised_queues_total=self.queue_offsets.raised_count,
+            contradicting_queues_total=self.queue_offsets.contradicting_count,
         )
 
+    def _appended(self) -> None:
+        if self.config.flush_mode == "async" and not self.config.transient_store_pool:
+            self._notice.notify()
+
     def _flushed(self, store_time_ms: int) -> None:
-        self.progress.note_flushed(store_time_ms)
-        if self.config.flush_mode == "sync":
+        self.progress.note_flushed(store_time_ms, self.flusher.flushed_physical_offset)
+        if self.config.flush_mode == "sync" or self.config.transient_store_pool:
             self._notice.notify()
 
     def _sealed(self, error: BaseException) -> None:
@@ -303,10 +365,18 @@ class CommitLog:
         self.progress.note_confirmed(self.confirmed_physical_offset)
         await self._write(self.progress.save)
 
+    async def _remember_queue_offsets(self, end_physical_offset: int) -> None:
+        """Have a snapshot that covers the records below an offset, which are about to go; unless it is lost anyway."""
+        if self.gate.are_queue_offsets_unknown or (self._snapshot_end or 0) >= end_physical_offset:
+            return
+        await self._save_snapshot()
+        if (self._snapshot_end or 0) < end_physical_offset:
+            raise StoreSealed
+
     async def _save_snapshot(self) -> None:
         """Write the counters as of now, once everything that they count is durable."""
         end = self.chain.max_physical_offset
-        if end == self._snapshot_end or self.gate.is_sealed:
+        if end == self._snapshot_end or self.gate.is_sealed or self.gate.are_queue_offsets_unknown:
             return
         counters = [
             QueueCounter(topic.decode("latin-1"), queue_id, value)

@@ -2,7 +2,8 @@
 """DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
 
 The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
-every small file. Callers: the loop that owns the log.
+every small file. When there is space again, it also takes back the ballast that gave way.
+Callers: the loop that owns the log.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import logging
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.ballast import Ballast
 from services.commitlog.engine.write_gate import WriteGate
 
 _log = logging.getLogger(__name__)
@@ -19,13 +21,16 @@ _log = logging.getLogger(__name__)
 class DiskGuard:
     """Keeps `WriteGate.is_disk_reserve_short` up to date."""
 
-    def __init__(self, fs: Fs, config: CommitLogConfig, gate: WriteGate) -> None:
+    def __init__(self, fs: Fs, config: CommitLogConfig, gate: WriteGate, ballast: Ballast) -> None:
         self.usage = DiskUsage(total_bytes=0, free_bytes=0)
         """As of the last look."""
         self._fs = fs
         self._config = config
         self._gate = gate
-        self._loop = SupervisedLoop("disk guard", self.look, interval_ms=config.disk_interval_ms)
+        self._ballast = ballast
+        self._loop = SupervisedLoop(
+            "disk guard", self.look, interval_ms=config.disk_interval_ms, expected_errors=(OSError,)
+        )
 
     def start(self) -> None:
         """Begin to look."""
@@ -47,3 +52,4 @@ class DiskGuard:
                 self._config.disk_reserve_bytes,
                 "refused" if is_short else "accepted again",
             )
+        await asyncio.to_thread(self._ballast.take)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from libs.kernel import scan_cy
 from libs.kernel.scan_columns import ScanColumns
+from libs.store.log_end import STATUS_REASONS
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.log_scan import STATUS_REASONS
 from services.commitlog.engine.notice import EndNotice
 from services.commitlog.errors import BelowMinOffset, RecordDamaged
 
@@ -57,7 +57,7 @@ class DispatchTail:
         self._notice = notice
         self._config = config
         self._at = start_physical_offset
-        self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max)
+        self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max, config.delay_levels_ms())
         self._on_damage = on_damage
         self._held: Segment | None = None
 

@@ -1,33 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EpochHistory: the epochs of the log and the file that keeps them, `epochFileCheckpoint`.
+"""EpochHistory: the epochs of the log, the file that keeps them, `epochFileCheckpoint`, and the name of their history.
 
 Invariants: numbers ascend from 1; an epoch begins where the one before it ended; a change is durable before it counts.
-Callers: recovery and the segment keeper, one at a time. Layout: docs/formats/epoch_file.md.
+A log whose epoch file is missing begins to count anew, under a new name, so that nobody takes its epoch 3 for that of
+another log, or of this one before it lost the file. The name is kept in `reput/history`; if only that is lost, it stays
+unknown, and followers are told by epochs alone.
+Callers: recovery and the segment keeper, one at a time. Layouts: docs/formats/epoch_file.md and reput_files.md.
 """
 
+import logging
+import secrets
 from pathlib import Path
 from typing import Self
 
-from libs.formats import epoch_file
+from libs.formats import checksummed, epoch_file
 from libs.formats.epoch_file import Epoch
+from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
+from services.commitlog.errors import EpochsDamaged
 
 EPOCH_FILE_NAME = "epochFileCheckpoint"
+HISTORY_KIND = "history"
+HISTORY_FILE = Path("reput") / HISTORY_KIND
+HISTORY_ID_SIZE_BYTES = 16
+
+_log = logging.getLogger(__name__)
 
 
 class EpochHistory:
     """The epochs, oldest first. Make it with `open`."""
 
-    def __init__(self, fs: Fs, path: Path, epochs: list[Epoch]) -> None:
+    def __init__(self, fs: Fs, data_dir: Path, epochs: list[Epoch], history_id: str) -> None:
+        self.history_id = history_id
+        """Random name of the history; empty if unknown."""
         self._fs = fs
-        self._path = path
+        self._data_dir = data_dir
         self._epochs = epochs
 
     @classmethod
     def open(cls, fs: Fs, data_dir: Path) -> Self:
-        """Read the file; a store without one has no epoch yet. Raises FormatError for a damaged file."""
+        """Read the files; a store without an epoch file has no epoch yet. Raises EpochsDamaged."""
         path = data_dir / EPOCH_FILE_NAME
-        return cls(fs, path, epoch_file.decode(fs.read(path)) if fs.exists(path) else [])
+        if not fs.exists(path):
+            return cls(fs, data_dir, [], "")
+        try:
+            epochs = epoch_file.decode(fs.read(path))
+        except FormatError as error:
+            raise EpochsDamaged(path=path, reason=error.reason) from error
+        return cls(fs, data_dir, epochs, _load_history_id(fs, data_dir / HISTORY_FILE))
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -41,6 +61,8 @@ class EpochHistory:
 
     def begin(self, start_physical_offset: int) -> None:
         """Start the next epoch, durably. Those that began past this offset have lost all that they wrote."""
+        if not self._epochs:
+            self._begin_history()
         kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self._epochs]
         self._save([*kept, Epoch(self.number + 1, start_physical_offset)])
 
@@ -52,6 +74,23 @@ class EpochHistory:
         if len(kept) < len(self._epochs):
             self._save(kept)
 
+    def _begin_history(self) -> None:
+        """Take a new name before the first epoch has it: a crash in between only changes it once more."""
+        self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
+        path = self._data_dir / HISTORY_FILE
+        self._fs.make_directory(path.parent)
+        self._fs.write_atomic(path, checksummed.wrap(HISTORY_KIND, self.history_id.encode()))
+
     def _save(self, epochs: list[Epoch]) -> None:
-        self._fs.write_atomic(self._path, epoch_file.encode(epochs))
+        self._fs.write_atomic(self._data_dir / EPOCH_FILE_NAME, epoch_file.encode(epochs))
         self._epochs = epochs
+
+
+def _load_history_id(fs: Fs, path: Path) -> str:
+    if not fs.exists(path):
+        return ""
+    try:
+        return bytes(checksummed.unwrap(HISTORY_KIND, fs.read(path))).decode("ascii")
+    except (FormatError, UnicodeDecodeError) as error:
+        _log.warning("%s can't be read, so that an Indexer of another log is told by its epoch alone: %s", path, error)
+        return ""

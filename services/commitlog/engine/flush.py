@@ -2,7 +2,8 @@
 """Flusher: makes the log durable, in the background and for those who wait for it.
 
 Invariants: one sync at a time, in a worker thread; whoever arrives while it runs shares the next one (group commit);
-after the first failed sync nothing is ever acknowledged as durable again, and all who wait are told so.
+after the first failed sync nothing is ever acknowledged as durable again, and all who wait are told so. What the pool
+has collected is committed before each sync, so that the store time of a sync covers all that was written before it.
 Callers: the loop that owns the log. The flushed offset covers whole batches only, across segments and without a hole.
 Rules: docs/formats/store_checkpoint.md; RocketMQ's counterparts are GroupCommitService, FlushRealTimeService and
 FlushDiskWatcher.
@@ -110,14 +111,15 @@ class Flusher:
         """A flush that died of a bug must not go unseen: nobody would be told that nothing is durable any more."""
         if not task.cancelled() and (error := task.exception()) is not None:
             assert isinstance(error, Exception)
-            self._seal(error)
+            self.seal(error)
 
     def _is_due(self) -> bool:
         """Whether the background flush has something to do; counts page numbers as RocketMQ's isAbleToFlush does."""
-        written, flushed = self._chain.max_physical_offset, self.flushed_physical_offset
+        written, flushed = self._chain.committed_physical_offset, self.flushed_physical_offset
         if written == flushed:
             return False
-        if self._clock.monotonic_s() >= self._thorough_at_s:
+        size_bytes = self._chain.segment_size_bytes
+        if self._clock.monotonic_s() >= self._thorough_at_s or written // size_bytes > flushed // size_bytes:
             return True
         return written // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES >= self._config.flush_pages_min
 
@@ -125,9 +127,9 @@ class Flusher:
         covered_time_ms = self._last_store_time_ms()
         loop = asyncio.get_running_loop()
         try:
-            flushed = await asyncio.shield(loop.run_in_executor(self._executor, self._chain.sync))
+            flushed = await asyncio.shield(loop.run_in_executor(self._executor, self._commit_and_sync))
         except (SyncFailed, OSError) as error:
-            self._seal(error)
+            self.seal(error)
             return
         self.sync_count += 1
         self._thorough_at_s = self._clock.monotonic_s() + self._config.flush_thorough_interval_ms / 1000
@@ -139,7 +141,14 @@ class Flusher:
             if not future.done():
                 future.set_result(None)
 
-    def _seal(self, cause: Exception) -> None:
+    def _commit_and_sync(self) -> int:
+        self._chain.commit()
+        return self._chain.sync()
+
+    def seal(self, cause: Exception) -> None:
+        """Promise nothing from now on, because a sync or a commit failed; the first cause counts."""
+        if self._is_sealed:
+            return
         error = cause if isinstance(cause, SyncFailed) else self._sync_failed(cause)
         _log.error("%s", error)
         self._is_sealed = True

@@ -12,12 +12,12 @@ class EndNotice:
     """Wakes every waiter at once."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
         """Wake all who wait now."""
         if self._waiters:
-            waiters, self._waiters = self._waiters, set()
+            waiters, self._waiters = self._waiters, {}
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -25,11 +25,11 @@ class EndNotice:
     async def wait(self, timeout_s: float) -> None:
         """Return at the next notice, at the latest after the time-out."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             async with asyncio.timeout(timeout_s):
                 await waiter
         except TimeoutError:
             pass
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)

@@ -13,7 +13,7 @@ from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.store import checkpoint_file
-from services.commitlog.errors import BadArgument, BeyondMaxOffset, StaleEpoch
+from services.commitlog.errors import BadArgument, BeyondMaxOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class IndexerReport:
     queue_flushed_time_ms: int
     index_flushed_time_ms: int
     epoch: int
+    history_id: str = ""
 
 
 class Progress:
@@ -40,26 +41,27 @@ class Progress:
         self._clock = clock
         self._saved = checkpoint
 
-    def report(self, report: IndexerReport, *, epoch: int, max_physical_offset: int) -> None:
-        """Take note of a report. Raises StaleEpoch, BadArgument or BeyondMaxOffset."""
-        if 0 < report.epoch < epoch:
-            raise StaleEpoch(epoch=epoch)
-        if report.epoch != epoch:
-            raise BadArgument("the log has no such epoch", field="epoch", value=report.epoch, limit=epoch)
+    def report(self, report: IndexerReport, *, max_physical_offset: int) -> None:
+        """Take note of a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
         self._check(report, max_physical_offset)
         self.indexed_physical_offset = max(self.indexed_physical_offset, report.indexed_physical_offset)
         self.indexed_flushed_physical_offset = max(self.indexed_flushed_physical_offset, report.flushed_physical_offset)
         self.reported_at_ms = self._clock.now_ms()
-        self.checkpoint = replace(
+        was_own = not self.checkpoint.is_of_rocketmq
+        noted = replace(
             self.checkpoint,
             consume_queue_time_ms=max(self.checkpoint.consume_queue_time_ms, report.queue_flushed_time_ms),
             index_time_ms=max(self.checkpoint.index_time_ms, report.index_flushed_time_ms),
         )
+        self.checkpoint = noted.of_reput() if was_own else noted
 
-    def note_flushed(self, store_time_ms: int) -> None:
-        """Take note that all records up to this store time are durable."""
-        time_ms = max(self.checkpoint.commit_log_time_ms, store_time_ms)
-        self.checkpoint = replace(self.checkpoint, commit_log_time_ms=time_ms)
+    def note_flushed(self, store_time_ms: int, physical_offset: int) -> None:
+        """Take note that all records up to this store time, and all bytes below this offset, are durable."""
+        self.checkpoint = replace(
+            self.checkpoint,
+            commit_log_time_ms=max(self.checkpoint.commit_log_time_ms, store_time_ms),
+            flushed_physical_offset=physical_offset,
+        ).of_reput()
 
     def note_confirmed(self, physical_offset: int) -> None:
         """Take note of the confirmed offset, which RocketMQ hands to its log at the next start."""

@@ -18,9 +18,9 @@ from libs.formats.record import INT as INT32
 from libs.formats.record import LONG as INT64
 from libs.formats.record import MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
 from libs.kernel import scan_cy
+from libs.store.log_end import STATUS_REASONS
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
-from services.commitlog.engine.log_scan import STATUS_REASONS
 from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecord, RecordDamaged
 
 STREAM_RECORD_COUNT_MAX = 8_192

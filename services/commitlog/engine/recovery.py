@@ -10,21 +10,27 @@ Rules: docs/formats/commit_log.md section 9; RocketMQ's counterparts are CommitL
 recoverAbnormally.
 """
 
+import contextlib
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from libs.formats.epoch_file import Epoch
 from libs.formats.offsets import file_name, segment_base
 from libs.formats.store_checkpoint import MARGIN_MS, StoreCheckpoint
 from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
+from libs.store import log_end, tail_search
+from libs.store.log_end import ScanEnd, ScanEndKind
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine import tail_search
 from services.commitlog.engine.epochs import EpochHistory
-from services.commitlog.engine.log_scan import KnownDurable, LogScan, ScanEnd, ScanEndKind
+from services.commitlog.engine.log_scan import LogScan
 from services.commitlog.engine.queue_snapshot import QueueSnapshot
+from services.commitlog.engine.recovery_progress import RecoveryProgress
 from services.commitlog.errors import LogDamaged
 
 CUT_DIRECTORY = Path("reput") / "cut"
@@ -45,6 +51,10 @@ class RecoveryReport:
     last_store_time_ms: int
     scan_start_physical_offset: int
     scanned_record_count: int
+    are_queue_offsets_unknown: bool = False
+    """Records that are gone may have had queue offsets that nothing here tells of; appends would give them again."""
+    snapshot_physical_offset: int | None = None
+    """End of what the snapshot of the queue offsets covers; None without one that fits."""
     truncated_bytes: int = 0
     truncated_copy_path: str = ""
     duration_ms: int = 0
@@ -57,8 +67,12 @@ class Finding:
     end: ScanEnd
     was_clean_stop: bool
     start_physical_offset: int
+    durable_physical_offset: int
+    """Below it everything is on the disk for certain, not only in the page cache."""
     last_store_time_ms: int
     record_count: int
+    are_queue_offsets_unknown: bool
+    snapshot_physical_offset: int | None
     started_s: float
 
 
@@ -67,33 +81,44 @@ def examine(
     table: TopicTable,
     config: CommitLogConfig,
     clock: Clock,
+    progress: RecoveryProgress,
     *,
     was_clean_stop: bool,
     checkpoint: StoreCheckpoint,
     snapshot: QueueSnapshot | None,
+    epochs: Sequence[Epoch],
 ) -> Finding:
-    """Find the end of the log; fill the table and the segments' store times. Raises LogDamaged. Blocks."""
+    """Find the end of the log; fill the table and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
     started_s = clock.monotonic_s()
-    if snapshot is not None and not chain.segments and snapshot.end_physical_offset > 0:
-        base = segment_base(snapshot.end_physical_offset, config.segment_size_bytes)
+    known_end = max(
+        snapshot.end_physical_offset if snapshot else 0,
+        checkpoint.durable_physical_offset,
+        epochs[-1].start_physical_offset if epochs else 0,
+    )
+    if not chain.segments and known_end > 0:
+        base = segment_base(known_end, config.segment_size_bytes)
         raise LogDamaged(segment=file_name(base), position=0, reason="the log has no file, although it had records")
     snapshot = snapshot if _fits(snapshot, chain) else None
     if snapshot is not None:
         _restore(snapshot, chain, table)
     start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
+    durable = log_end.known_durable(checkpoint, has_epochs=bool(epochs))
+    if snapshot is not None:
+        durable = replace(
+            durable,
+            physical_offset=max(snapshot.end_physical_offset, durable.physical_offset),
+            is_end=was_clean_stop and not checkpoint.is_of_rocketmq,
+        )
     scan = LogScan(
         chain,
         table,
+        durable,
+        progress,
         check_crc=config.check_crc_on_recover,
         clock_step_ms_max=config.clock_step_ms_max,
         last_store_time_ms=_last_store_time_ms_before(chain, start),
     )
-    durable = KnownDurable(
-        physical_offset=snapshot.end_physical_offset if snapshot else 0,
-        store_time_ms=checkpoint.commit_log_time_ms,
-        is_end=was_clean_stop and snapshot is not None,
-    )
-    end = scan.run(start, durable)
+    end = scan.run(start)
     if end.kind is ScanEndKind.DAMAGED:
         base = segment_base(end.physical_offset, config.segment_size_bytes)
         raise LogDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
@@ -102,8 +127,13 @@ def examine(
         end=end,
         was_clean_stop=was_clean_stop,
         start_physical_offset=start,
+        durable_physical_offset=max(durable.physical_offset, start),
         last_store_time_ms=max(scan.last_store_time_ms, snapshot_time_ms),
         record_count=scan.record_count,
+        are_queue_offsets_unknown=snapshot is None
+        and chain.min_physical_offset > 0
+        and not config.accept_scanned_queue_offsets,
+        snapshot_physical_offset=snapshot.end_physical_offset if snapshot else None,
         started_s=started_s,
     )
 
@@ -120,10 +150,16 @@ def settle(
         epochs.begin(0)
     if (not finding.was_clean_stop and not is_unseen) or is_torn:
         # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
+        failpoint("settle.before_epoch")
         epochs.begin(end)
+        failpoint("settle.after_epoch")
     if chain.segments:
+        failpoint("settle.before_truncate")
         chain.truncate_after(end, clear_rest=is_torn)
+        if not finding.was_clean_stop:
+            _write_again(chain, finding.durable_physical_offset)
         chain.sync()
+        failpoint("settle.after_truncate")
     report = RecoveryReport(
         was_clean_stop=finding.was_clean_stop,
         scan_end=finding.end.kind,
@@ -131,6 +167,8 @@ def settle(
         last_store_time_ms=finding.last_store_time_ms,
         scan_start_physical_offset=finding.start_physical_offset,
         scanned_record_count=finding.record_count,
+        are_queue_offsets_unknown=finding.are_queue_offsets_unknown,
+        snapshot_physical_offset=finding.snapshot_physical_offset,
         truncated_bytes=truncated_bytes,
         truncated_copy_path=copy_path,
         duration_ms=round((clock.monotonic_s() - finding.started_s) * 1000),
@@ -145,6 +183,14 @@ def settle(
         truncated_bytes,
     )
     return report
+
+
+def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:
+    """Make what is past the last known sync durable, whatever became of the syncs that were tried since."""
+    for segment in chain.segments:
+        position = max(durable_physical_offset - segment.base_physical_offset, 0)
+        if position < segment.size_bytes:
+            segment.write_again(position)
 
 
 def _fits(snapshot: QueueSnapshot | None, chain: SegmentChain) -> bool:
@@ -182,17 +228,20 @@ def _scan_start(
     start = min(segment_base(snapshot.end_physical_offset, size), max(chain.max_physical_offset - size, first))
     if was_clean_stop:
         return max(start - (CLEAN_SCAN_SEGMENT_COUNT - 1) * size, first)
+    if checkpoint.durable_physical_offset >= snapshot.end_physical_offset:
+        return max(start, first)
     return max(min(start, _first_doubtful(chain, checkpoint)), first)
 
 
 def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
-    """First byte of the newest segment that began before the last sync that the checkpoint knows of.
+    """First byte of the newest segment that began before the last sync that the checkpoint's times know of.
 
-    Only the log's own time counts: RocketMQ also looks at the queues' time, because it dispatches again from here.
+    For a checkpoint without an offset of the log. Only the log's own time counts: RocketMQ also looks at the queues'
+    time, because it dispatches again from here.
     """
     durable_time_ms = checkpoint.commit_log_time_ms - MARGIN_MS
     for segment in reversed(chain.segments):
-        first_time_ms = tail_search.first_store_time_ms(segment.buffer, segment.base_physical_offset)
+        first_time_ms = tail_search.first_store_time_ms(segment)
         if first_time_ms is not None and first_time_ms <= durable_time_ms:
             return segment.base_physical_offset
     return chain.min_physical_offset
@@ -222,8 +271,13 @@ def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, e
         path = directory / f"{file_name(segment.base_physical_offset + start)}-{epoch}"
         if fs.exists(path):
             fs.remove(path)
-        for at in range(start, content_end, COPY_CHUNK_BYTES):
-            fs.append(path, bytes(segment.buffer[at : min(at + COPY_CHUNK_BYTES, content_end)]))
+        try:
+            for at in range(start, content_end, COPY_CHUNK_BYTES):
+                fs.append(path, bytes(segment.buffer[at : min(at + COPY_CHUNK_BYTES, content_end)]))
+        except OSError:
+            with contextlib.suppress(OSError):  # a half copy would only take space from the next attempt
+                fs.remove(path)
+            raise
         copied_bytes += content_end - start
         first_path = first_path or str(path)
     return copied_bytes, first_path

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SegmentKeeper: tells what segments there are, and deletes the oldest ones when it is safe.
 
-Invariants: the log has no holes, so only the oldest segments go; the one that takes appends, one that somebody reads
-and (unless the caller insists) one that the Indexer has not indexed durably stay.
+Invariants: the log has no holes, so only the oldest segments go; the one that takes appends, one that is still being
+copied from the pool, one that somebody reads and (unless the caller insists) one that the Indexer has not indexed
+durably stay.
 Callers: the loop that owns the log; the files are removed in a worker thread, one request at a time.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.deleteExpiredFileByTime, but for
 its use of file times.
@@ -10,9 +11,10 @@ its use of file times.
 
 import asyncio
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.segment import Segment
@@ -58,14 +60,25 @@ class Deletion:
 
 
 class SegmentKeeper:
-    """Facts and deletion. `indexed` gives the end of what the Indexer has on disk."""
+    """Facts and deletion. `indexed` gives the end of what the Indexer has on disk.
 
-    def __init__(self, fs: Fs, chain: SegmentChain, epochs: EpochHistory, indexed: Callable[[], int]) -> None:
+    `remember` makes durable what else only the records below an offset would tell: the queues' next offsets.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        chain: SegmentChain,
+        epochs: EpochHistory,
+        indexed: Callable[[], int],
+        remember: Callable[[int], Awaitable[None]],
+    ) -> None:
         self.deleted_count = 0
         self._fs = fs
         self._chain = chain
         self._epochs = epochs
         self._indexed = indexed
+        self._remember = remember
         self._deletion = asyncio.Lock()
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
@@ -86,7 +99,10 @@ class SegmentKeeper:
         ]
 
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
-        """Delete segments at the old end, durably; one answer for each, in order. Raises BadArgument."""
+        """Delete segments at the old end, durably; one answer for each, in order.
+
+        Raises BadArgument, and StoreSealed or OSError when what they alone tell can't be kept.
+        """
         _check_bases(bases)
         return await uninterrupted(self._delete_in_turn(list(bases), allow_unindexed=allow_unindexed))
 
@@ -113,6 +129,7 @@ class SegmentKeeper:
     async def _delete_first(self) -> None:
         """Remove the file, then the segment: if the file stays, so does the segment, and the log gets no hole."""
         segment = self._chain.segments[0]
+        await self._remember(segment.end_physical_offset)
         is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
         assert is_held
         try:
@@ -123,9 +140,11 @@ class SegmentKeeper:
         await asyncio.to_thread(segment.close)  # may wait for a sync that is under way
 
     def _remove_file(self, segment: Segment) -> None:
+        failpoint("delete_segment.before_remove")
         if self._fs.exists(segment.path):  # an attempt that failed after this is made again
             self._fs.remove(segment.path)
         self._fs.sync_directory(self._chain.directory)
+        failpoint("delete_segment.after_remove")
 
     def _refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
         segments = self._chain.segments
@@ -135,7 +154,7 @@ class SegmentKeeper:
             return Refusal.UNKNOWN
         if base < segments[0].base_physical_offset:
             return None
-        if base == segments[-1].base_physical_offset:
+        if base == segments[-1].base_physical_offset or not segments[0].is_committed:
             return Refusal.ACTIVE
         if base != segments[0].base_physical_offset:
             return Refusal.NOT_OLDEST

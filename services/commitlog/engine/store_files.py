@@ -2,17 +2,21 @@
 """StoreFiles: the small files that say who uses the store and how the last use ended: `lock` and `abort`.
 
 Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop; its
-presence is the only sign of an unclean stop. It holds the process id as text.
+presence is the only sign of an unclean stop. It holds the process id as text and a line feed, which RocketMQ does not
+write: so it tells whose stop was unclean.
 Layout: docs/formats/config_files.md; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
 
 import os
 from pathlib import Path
 
+from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs, Lock
 
 ABORT_FILE_NAME = "abort"
 LOCK_FILE_NAME = "lock"
+OWN_END = b"\n"
+"""Last byte of the `abort` file that Reput writes."""
 
 
 class StoreFiles:
@@ -23,21 +27,28 @@ class StoreFiles:
         self._data_dir = data_dir
         self._abort = data_dir / ABORT_FILE_NAME
         self._lock: Lock | None = None
+        self.is_of_rocketmq = False
+        """Whether it was RocketMQ that did not stop cleanly; `claim` finds out."""
 
     def claim(self) -> bool:
         """Lock the directory, which is made when missing; whether the stop before was clean. Raises StoreLocked."""
         self._fs.make_directory(self._data_dir)
         self._lock = self._fs.lock(self._data_dir / LOCK_FILE_NAME)
-        return not self._fs.exists(self._abort)
+        if not self._fs.exists(self._abort):
+            return True
+        self.is_of_rocketmq = not self._fs.read(self._abort).endswith(OWN_END)
+        return False
 
     def mark_in_use(self) -> None:
         """From here on a stop is unclean, durably."""
-        self._fs.write_atomic(self._abort, str(os.getpid()).encode())
+        self._fs.write_atomic(self._abort, str(os.getpid()).encode() + OWN_END)
 
     def mark_clean(self) -> None:
         """The store is complete on disk; call it last, durably."""
+        failpoint("mark_clean.before_remove")
         self._fs.remove(self._abort)
         self._fs.sync_directory(self._data_dir)
+        failpoint("mark_clean.after_remove")
 
     def release(self) -> None:
         """Give up the lock. May be repeated."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from libs.formats import topics_json
 from libs.formats.config_json import DataVersion
+from libs.formats.delay_level import DELAY_LEVEL_MAX
 from libs.formats.errors import FormatError
 from libs.formats.limits import QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
@@ -24,7 +25,7 @@ from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-from services.commitlog.engine.topic_names import SYSTEM_TOPICS, check_topic_name, is_system_topic
+from services.commitlog.engine.topic_names import SCHEDULE_TOPIC, SYSTEM_TOPICS, check_topic_name, is_system_topic
 from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound
 
 TOPICS_FILE = Path("config") / "topics.json"
@@ -41,13 +42,23 @@ def permission_of(*, is_readable: bool, is_writable: bool) -> int:
 class TopicRegistry:
     """All topics by name. `load` comes first."""
 
-    def __init__(self, fs: Fs, data_dir: Path, clock: Clock, *, default_queue_count: int, topic_count_max: int) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        data_dir: Path,
+        clock: Clock,
+        *,
+        default_queue_count: int,
+        topic_count_max: int,
+        delay_level_count: int = DELAY_LEVEL_MAX,
+    ) -> None:
         self.table = TopicTable()
         self._fs = fs
         self._path = data_dir / TOPICS_FILE
         self._clock = clock
         self._default_queue_count = default_queue_count
         self._topic_count_max = topic_count_max
+        self._delay_level_count = delay_level_count
         self._file = TopicsFile()
         self._names: list[str] = []
         self._change = asyncio.Lock()
@@ -67,7 +78,7 @@ class TopicRegistry:
             self._write(self._file)
         self._names = sorted(self._file.topics)
         for topic in self._file.topics.values():
-            _put(self.table, topic)
+            self._put(self.table, topic)
 
     @property
     def topic_count(self) -> int:
@@ -155,8 +166,9 @@ class TopicRegistry:
         ]
         self._check_room(len(missing), field)
         table = TopicTable()
-        for topic in [*missing, *(self._file.topics[name] for name in names if name in self._file.topics)]:
-            _put(table, topic)
+        known = [self._file.topics[name] for name in (SCHEDULE_TOPIC.name, *names) if name in self._file.topics]
+        for topic in [*missing, *known]:
+            self._put(table, topic)
         return missing, table
 
     async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
@@ -188,7 +200,7 @@ class TopicRegistry:
             topic = change(old)
             if topic != old:
                 await self._save(self._with({name: topic}))
-                _put(self.table, topic)
+                self._put(self.table, topic)
         return topic
 
     async def _delete(self, name: str) -> None:
@@ -206,12 +218,23 @@ class TopicRegistry:
         await self._save(self._with({topic.name: topic for topic in topics}))
         for topic in topics:
             bisect.insort(self._names, topic.name)
-            _put(self.table, topic)
+            self._put(self.table, topic)
 
     def _check_room(self, new_count: int, field: str) -> None:
         count = self.topic_count + new_count
         if count > self._topic_count_max:
             raise BadArgument("the store has too many topics", field=field, value=count, limit=self._topic_count_max)
+
+    def _put(self, table: TopicTable, topic: TopicConfig) -> None:
+        """Tell the kernel. The schedule topic has a queue for each delay level, whatever the file says."""
+        name = topic.name.encode()
+        queue_count = topic.write_queue_count
+        if topic.name == SCHEDULE_TOPIC.name:
+            queue_count = max(queue_count, self._delay_level_count)
+        if queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
+            return  # RocketMQ may keep such topics; nothing can be appended to them
+        is_writable = topic.is_writable and not is_system_topic(topic.name)
+        table.put_topic(name, write_queue_count=queue_count, is_writable=is_writable)
 
     def _with(self, topics: dict[str, TopicConfig]) -> TopicsFile:
         return TopicsFile({**self._file.topics, **topics}, self._next_version())
@@ -245,14 +268,6 @@ class TopicRegistry:
         if damage is not None:
             raise damage
         return TopicsFile()
-
-
-def _put(table: TopicTable, topic: TopicConfig) -> None:
-    name = topic.name.encode()
-    if topic.write_queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
-        return  # RocketMQ may keep such topics; nothing can be appended to them
-    is_writable = topic.is_writable and not is_system_topic(topic.name)
-    table.put_topic(name, write_queue_count=topic.write_queue_count, is_writable=is_writable)
 
 
 def _check_count(value: int, field: str) -> int:

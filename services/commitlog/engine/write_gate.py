@@ -4,7 +4,7 @@
 Callers: the loop that owns the log. Reading stays possible whatever the gate says.
 """
 
-from services.commitlog.errors import AppendsRefused, StoreSealed
+from services.commitlog.errors import AppendsRefused, QueueOffsetsUnknown, StoreSealed
 
 
 class WriteGate:
@@ -17,16 +17,20 @@ class WriteGate:
         """The Janitor's last verdict."""
         self.is_disk_reserve_short = False
         """The file system has less free space than the reserve."""
+        self.are_queue_offsets_unknown = False
+        """Nobody knows how far the queues were whose records are gone; see QueueOffsetCheck."""
 
     @property
     def is_open(self) -> bool:
         """Whether appends are accepted."""
-        return not (self.is_sealed or self.is_disk_reported_full or self.is_disk_reserve_short)
+        return not self.refusals()
 
     def check(self) -> None:
-        """Raise StoreSealed or AppendsRefused for the first reason that holds."""
+        """Raise StoreSealed, QueueOffsetsUnknown or AppendsRefused for the first reason that holds."""
         if self.is_sealed:
             raise StoreSealed
+        if self.are_queue_offsets_unknown:
+            raise QueueOffsetsUnknown
         if self.is_disk_reported_full:
             raise AppendsRefused("the Janitor reported the disk as full")
         if self.is_disk_reserve_short:
@@ -35,6 +39,8 @@ class WriteGate:
     def refusals(self) -> list[str]:
         """Names of the reasons that hold, as in ErrorReason."""
         reasons = ["STORE_SEALED"] if self.is_sealed else []
+        if self.are_queue_offsets_unknown:
+            reasons.append("QUEUE_OFFSETS_UNKNOWN")
         if self.is_disk_reported_full or self.is_disk_reserve_short:
             reasons.append("STORE_FULL")
         return reasons

@@ -35,6 +35,7 @@ ERROR_TABLE: ErrorTable = {
     errors.AppendsRefused: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     StoreFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     DiskFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
+    errors.QueueOffsetsUnknown: ErrorRow(_CODES.UNAVAILABLE, "QUEUE_OFFSETS_UNKNOWN", retry_after_ms=1_000),
     errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
     errors.WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
     errors.StaleEpoch: ErrorRow(_CODES.ABORTED, "STALE_EPOCH", ("epoch", "field")),

@@ -2,10 +2,8 @@
 """LogService: reads records, follows the log's end, and tells its state. Records and columns are passed on as bytes."""
 
 import contextlib
-import functools
 from array import array
-from collections.abc import AsyncGenerator
-from importlib import metadata
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -17,21 +15,21 @@ from libs.runtime.grpc_handlers import Context
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.inflight import InflightBudget
 from services.commitlog.engine.progress import IndexerReport
+from services.commitlog.engine.queue_offset_check import QueueEnd
 from services.commitlog.engine.reader import RecordRun
 from services.commitlog.errors import BadArgument, BeyondMaxOffset
 from services.commitlog.rpc.checks import check_range, size_of_page
-from services.commitlog.rpc.timestamps import timestamp
+from services.commitlog.rpc.status import status_of
 
+EARLY_METHODS = ("GetStatus",)
+"""Methods that answer also while the log is being recovered."""
 READ_COUNT_MAX = 4_096
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
-DISTRIBUTION = "reput-server"
 
 # Fields of ReadRecordsResponse and StreamRecordsResponse.
 READ_SIZES, READ_RECORDS, READ_MESSAGES, READ_MIN, READ_MAX = range(1, 6)
 STREAM_START, STREAM_END, STREAM_COUNT, STREAM_RECORDS, STREAM_MESSAGES = range(1, 6)
-
-_ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
 
 
 class LogServicer:
@@ -122,6 +120,7 @@ class LogServicer:
                 handshake=pb.DispatchHandshake(
                     common_end_physical_offset=handshake.common_end_physical_offset,
                     epoch=handshake.epoch,
+                    history_id=handshake.history_id,
                     min_physical_offset=handshake.min_physical_offset,
                     confirmed_physical_offset=handshake.confirmed_physical_offset,
                 )
@@ -146,45 +145,41 @@ class LogServicer:
                 queue_flushed_time_ms=request.queue_flushed_time_ms,
                 index_flushed_time_ms=request.index_flushed_time_ms,
                 epoch=request.epoch,
+                history_id=request.history_id,
             )
         )
         return pb.ReportProgressResponse()
 
+    async def CheckQueueOffsets(
+        self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], context: Context
+    ) -> pb.CheckQueueOffsetsResponse:
+        """Compare the Indexer's queues with the numbers that are given next; the whole counts when the stream ends."""
+        del context
+        log, check = self._commit_log, self._commit_log.queue_offsets
+        raised_count = contradicting_count = 0
+        is_complete = False
+        with self._streams.held(1):
+            async for request in requests:
+                self._check_draining()
+                log.check_follower(request.epoch, request.history_id)
+                is_complete = request.is_complete
+                verdict = check.compare(
+                    [
+                        QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
+                        for end in request.queues
+                    ]
+                )
+                raised_count += verdict.raised_count
+                contradicting_count += verdict.contradicting_count
+        check.finish(is_complete=is_complete)
+        return pb.CheckQueueOffsetsResponse(
+            raised_queue_count=raised_count, contradicting_queue_count=contradicting_count
+        )
+
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
         """Tell the state of the log."""
         del request, context
-        log = self._commit_log
-        statistics, reported_at_ms = log.statistics(), log.progress.reported_at_ms
-        return pb.GetStatusResponse(
-            role=_ROLES[log.config.role],
-            epoch=statistics.epoch,
-            min_physical_offset=statistics.min_physical_offset,
-            max_physical_offset=statistics.max_physical_offset,
-            flushed_physical_offset=statistics.flushed_physical_offset,
-            confirmed_physical_offset=statistics.confirmed_physical_offset,
-            indexed_physical_offset=statistics.indexed_physical_offset,
-            indexed_time=None if reported_at_ms is None else timestamp(reported_at_ms),
-            is_writable=log.gate.is_open,
-            refusals=log.gate.refusals(),
-            segment_count=statistics.segment_count,
-            segment_size_bytes=log.config.segment_size_bytes,
-            topic_count=statistics.topic_count,
-            disk_total_bytes=statistics.disk_total_bytes,
-            disk_free_bytes=statistics.disk_free_bytes,
-            appended_message_count=statistics.appended_messages_total,
-            sync_count=statistics.syncs_total,
-            start_time=timestamp(log.started_at_ms),
-            recovery=pb.RecoveryReport(
-                was_clean_stop=log.recovery.was_clean_stop,
-                scan_end=log.recovery.scan_end.value,
-                scan_start_physical_offset=log.recovery.scan_start_physical_offset,
-                scanned_record_count=log.recovery.scanned_record_count,
-                truncated_bytes=log.recovery.truncated_bytes,
-                truncated_copy_path=log.recovery.truncated_copy_path,
-                duration_ms=log.recovery.duration_ms,
-            ),
-            version=_version(),
-        )
+        return status_of(self._commit_log)
 
     def _heartbeat(self) -> pb.DispatchResponse:
         return pb.DispatchResponse(
@@ -212,11 +207,3 @@ def _records(runs: list[RecordRun], *, is_raw: bool, raw_field: int, messages_fi
         encode_cy.encode_messages(run.buffer, run.positions, run.sizes, len(run.positions), messages_field)
         for run in runs
     )
-
-
-@functools.cache
-def _version() -> str:
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -33,10 +33,14 @@ def make_config(**changes: Any) -> CommitLogConfig:
         "preallocate": False,
         "flush_interval_ms": NEVER_MS,
         "flush_thorough_interval_ms": NEVER_MS,
+        "transient_store_pool_segment_count": 2,
+        "commit_interval_ms": NEVER_MS,
+        "commit_thorough_interval_ms": NEVER_MS,
         "checkpoint_interval_ms": NEVER_MS,
         "snapshot_interval_ms": NEVER_MS,
         "disk_interval_ms": NEVER_MS,
         "disk_reserve_bytes": 0,
+        "disk_ballast_bytes": 0,
         "dispatch_delay_ms": 0,
     }
     return CommitLogConfig(**{**quiet, **changes})
@@ -80,16 +84,25 @@ class Machine:
         """End the process without any of its last steps; by default the page cache survives, as after SIGKILL."""
         for loop in (log._disk, log._checkpoint_loop, log._snapshot_loop):
             await loop.stop()
-        task, log.flusher._task = log.flusher._task, None
-        assert task is not None
-        task.cancel()
-        log.flusher._executor.shutdown()
+        for background in (log.flusher, log.commit_loop):
+            task, background._task = background._task, None
+            if task is not None:
+                task.cancel()
+            background._executor.shutdown()
+        log._writer.shutdown()
         log._store = None
         self.fs.crash(survives)
 
     def segment_bytes(self, base: int = 0) -> bytearray:
         """The bytes of one segment, as processes see them; changes count."""
         return self.fs._file(DATA_DIR / "commitlog" / f"{base:020d}").data
+
+    def files(self, directory: Path = DATA_DIR) -> dict[Path, bytes]:
+        """All files of the store with their bytes."""
+        found: dict[Path, bytes] = {}
+        for path in (directory / name for name in self.fs.list(directory)):
+            found |= self.files(path) if self.fs.is_directory(path) else {path: self.fs.read(path)}
+        return found
 
     def exists(self, name: str) -> bool:
         """Whether the store has this file."""
@@ -124,3 +137,16 @@ def records(log: CommitLog, start: int | None = None) -> list[Record]:
 def bodies(log: CommitLog) -> list[bytes]:
     """The bodies of all records."""
     return [found.body for found in records(log)]
+
+
+async def killed(machine: Machine, contents: list[bytes]) -> list[int]:
+    """Append messages and die without a sync; the records' physical offsets."""
+    log = await machine.start()
+    starts = [(await append(log, message(body))).start_physical_offset for body in contents]
+    await machine.kill(log)
+    return starts
+
+
+def garble(data: bytearray, position: int) -> None:
+    """Flip a bit in the middle of a record's body."""
+    data[position + 90] ^= 0x40

@@ -223,14 +223,6 @@ LIMITS = [
         id="property string is no text",
     ),
     pytest.param(
-        request(message(properties={"DELAY": "3"})),
-        DelayNotSupported,
-        "messages[0].properties",
-        "DELAY=3",
-        None,
-        id="delay level",
-    ),
-    pytest.param(
         request(message(property_string=b"TIMER_DELIVER_MS\x0199\x02")),
         DelayNotSupported,
         "messages[0].property_string",
@@ -239,12 +231,12 @@ LIMITS = [
         id="timer",
     ),
     pytest.param(
-        request(message(), message(properties={"a": "b", "DELAY": "1"})) + b"\x0a\x7f",
+        request(message(), message(properties={"a": "b", "TIMER_DELAY_MS": "1"})) + b"\x0a\x7f",
         DelayNotSupported,
         "messages[1].properties",
-        "DELAY=1",
+        "TIMER_DELAY_MS=1",
         None,
-        id="delay before bytes that are no message",
+        id="timer before bytes that are no message",
     ),
     pytest.param(
         request(message(born_host=message_pb2.Host(address=b"abc", port=1))),
@@ -362,7 +354,8 @@ async def test_no_topic_on_the_fly_when_forbidden() -> None:
     ("bad", "error"),
     [
         pytest.param(message(topic="fresh", queue_id=4), QueueOutOfRange, id="queue above the default"),
-        pytest.param(message(topic="fresh", flag=1, properties={"DELAY": "1"}), DelayNotSupported, id="delay"),
+        pytest.param(message(topic="fresh", flag=1, properties={"TIMER_OUT_MS": "1"}), DelayNotSupported, id="timer"),
+        pytest.param(message(topic="fresh", queue_id=4, properties={"DELAY": "1"}), QueueOutOfRange, id="delay"),
         pytest.param(message(bytes(SEGMENT_SIZE - 50), topic="fresh"), MessageTooLarge, id="too large"),
     ],
 )
@@ -377,6 +370,25 @@ async def test_a_refused_batch_makes_no_topic(bad: pb.AppendMessage, error: type
         assert log.topics.find("newer") is None
         with pytest.raises(error):
             await append(log, message(topic="newer"), bad)
+
+
+async def test_delayed_messages() -> None:
+    """A delayed message waits in its level's queue; its topic is made as for any other; answers say where it is."""
+    machine = Machine()
+    log = await machine.start()
+    batch = await append(
+        log, message(topic="fresh", properties={"DELAY": "3"}), message(), message(properties={"DELAY": "99"})
+    )
+    assert memoryview(batch.queue_ids).cast("i").tolist() == [2, 0, 17]
+    assert log.topics.find("fresh") is not None
+    assert [(r.topic, r.queue_id, r.queue_offset) for r in records(log)] == [
+        ("SCHEDULE_TOPIC_XXXX", 2, 0), ("orders", 0, 0), ("SCHEDULE_TOPIC_XXXX", 17, 0),
+    ]  # fmt: skip
+    await machine.kill(log)
+    async with machine.running(message_delay_level=" ".join(["1s"] * 40)) as log:
+        batch = await append(log, message(properties={"DELAY": "3"}), message(properties={"DELAY": "99"}))
+        assert memoryview(batch.queue_ids).cast("i").tolist() == [2, 39]
+        assert memoryview(batch.queue_offsets).cast("q").tolist() == [1, 0]
 
 
 async def test_too_many_topics() -> None:

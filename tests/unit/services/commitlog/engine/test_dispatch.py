@@ -48,6 +48,18 @@ async def test_columns_say_what_indexes_need() -> None:
         assert columns.key_counts[:2].tolist() == [2, 0]
 
 
+async def test_delivery_time_is_by_the_levels_of_the_log() -> None:
+    """The tags code of a delayed message is its store time and the delay of its level, as configured."""
+    machine = Machine(message_delay_level="3s 1d")
+    async with machine.running() as log:
+        batch = await append(log, *(message(properties={"DELAY": level}) for level in "123"))
+        columns = (await anext(follow(log))).columns
+        assert columns is not None
+        assert columns.queues() == [(b"SCHEDULE_TOPIC_XXXX", 0), (b"SCHEDULE_TOPIC_XXXX", 1)]
+        delays = [code - batch.store_time_ms for code in columns.tags_codes[:3]]
+        assert delays == [3_000, 86_400_000, 86_400_000]
+
+
 async def test_a_tail_wakes_on_append() -> None:
     """A follower at the end gets a new record without waiting for the heartbeat."""
     machine = Machine(dispatch_heartbeat_ms=3_600_000)

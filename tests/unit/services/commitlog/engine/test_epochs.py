@@ -5,9 +5,9 @@ import pytest
 
 from libs.formats import epoch_file
 from libs.formats.epoch_file import Epoch
-from libs.formats.errors import BadChecksum
 from libs.machine.memory_fs import MemoryFs
-from services.commitlog.engine.epochs import EPOCH_FILE_NAME, EpochHistory
+from services.commitlog.engine.epochs import EPOCH_FILE_NAME, HISTORY_FILE, EpochHistory
+from services.commitlog.errors import EpochsDamaged
 from tests.unit.services.commitlog.support import DATA_DIR
 
 
@@ -54,5 +54,35 @@ def test_a_damaged_file_is_not_taken_for_an_empty_one(fs: MemoryFs) -> None:
     """Beginning again at epoch 1 would let followers keep records that the log does not have."""
     data = epoch_file.encode([Epoch(1, 0), Epoch(2, 9)]).replace(b"2-9", b"2-8")
     fs.write_atomic(DATA_DIR / EPOCH_FILE_NAME, data)
-    with pytest.raises(BadChecksum):
+    with pytest.raises(EpochsDamaged, match=f"{EPOCH_FILE_NAME}: .*CRC.* remove it") as caught:
         EpochHistory.open(fs, DATA_DIR)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_history_keeps_its_name(fs: MemoryFs) -> None:
+    """From the first epoch on, over restarts; a log that lost its epochs counts anew under another name."""
+    history = EpochHistory.open(fs, DATA_DIR)
+    assert history.history_id == ""
+    history.begin(0)
+    name = history.history_id
+    assert len(name) == 32
+    history.begin(100)
+    assert EpochHistory.open(fs, DATA_DIR).history_id == history.history_id == name
+    fs.remove(DATA_DIR / EPOCH_FILE_NAME)
+    anew = EpochHistory.open(fs, DATA_DIR)
+    anew.begin(0)
+    assert anew.history_id not in ("", name)
+
+
+@pytest.mark.parametrize("loss", ["missing", "damaged"])
+def test_a_history_whose_name_is_lost(fs: MemoryFs, loss: str) -> None:
+    """The epochs count on; the name stays unknown, because another one would cost every Indexer its indexes."""
+    EpochHistory.open(fs, DATA_DIR).begin(0)
+    if loss == "missing":
+        fs.remove(DATA_DIR / HISTORY_FILE)
+    else:
+        fs.write_atomic(DATA_DIR / HISTORY_FILE, b"?")
+    history = EpochHistory.open(fs, DATA_DIR)
+    assert (history.number, history.history_id) == (1, "")
+    history.begin(50)
+    assert history.history_id == ""

@@ -162,3 +162,19 @@ async def test_confirmed_offset() -> None:
             assert (log.confirmed_physical_offset == batch.end_physical_offset) is expected
             await append(log, durability=LOCAL_DISK)
             assert log.confirmed_physical_offset == log.chain.max_physical_offset
+
+
+@pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])
+async def test_after_a_failed_sync_a_start_believes_the_disk_alone(place: str) -> None:
+    """A failed sync leaves pages that look written and are not: the next start must not build on them."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(b"kept"), durability=LOCAL_DISK)
+    with armed(place, "raise"), pytest.raises(StoreSealed):
+        await append(log, message(b"lost" * 2000), durability=LOCAL_DISK)
+    await log.close()
+    log = await machine.start()
+    await append(log, message(b"after"), durability=LOCAL_DISK)
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        assert [body for body in bodies(log) if body != b"lost" * 2000] == [b"kept", b"after"]

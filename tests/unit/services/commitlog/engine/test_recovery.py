@@ -5,18 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.formats import record
-from libs.formats.epoch_file import Epoch
 from libs.formats.record import encode_blank
 from libs.machine.errors import StoreLocked
-from libs.machine.failpoints import FailpointRaised, armed
+from libs.machine.failpoints import armed
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import nothing_survives
-from libs.store import checkpoint_file
-from libs.store.errors import SegmentMissing, SegmentSizeWrong, StoreError
-from services.commitlog.engine import queue_snapshot
-from services.commitlog.engine.log_scan import ScanEndKind
-from services.commitlog.errors import LogDamaged
+from libs.store.errors import SyncFailed
+from libs.store.log_end import ScanEndKind
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
@@ -25,19 +20,13 @@ from tests.unit.services.commitlog.support import (
     append,
     bodies,
     fill,
+    garble,
+    killed,
     message,
     records,
 )
 
 FIVE = [b"body-%d" % index for index in range(5)]
-
-
-async def killed(machine: Machine, contents: list[bytes]) -> list[int]:
-    """Append messages and die without a sync; the records' physical offsets."""
-    log = await machine.start()
-    starts = [(await append(log, message(body))).start_physical_offset for body in contents]
-    await machine.kill(log)
-    return starts
 
 
 async def test_clean_stop_and_start() -> None:
@@ -119,11 +108,6 @@ async def test_power_cut_that_loses_a_page_before_others(lost_page: int) -> None
         assert log.recovery.truncated_bytes > 9_000
 
 
-def garble(data: bytearray, position: int) -> None:
-    """Flip a bit in the middle of a record's body."""
-    data[position + 90] ^= 0x40
-
-
 @pytest.mark.parametrize(
     "tear",
     [
@@ -162,7 +146,7 @@ async def test_a_cut_that_was_interrupted_keeps_the_first_copy() -> None:
     data[starts[-1] :] = b"x" * (SEGMENT_SIZE - starts[-1])
     torn = bytes(data[starts[-1] :])
     machine.fs._file(DATA_DIR / "commitlog" / f"{0:020d}").sync()
-    with armed("segment.before_sync", "raise"), pytest.raises(FailpointRaised):
+    with armed("segment.before_sync", "raise"), pytest.raises(SyncFailed):
         await machine.start()
     machine.fs.crash(lambda _path, page: page is not None and page < 8)
     async with machine.running() as log:
@@ -183,74 +167,6 @@ async def test_recovery_is_idempotent() -> None:
     async with machine.running() as log:
         assert bodies(log) == first == FIVE[:-1]
         assert log.recovery.scan_end is ScanEndKind.CLEAN
-
-
-async def test_damage_before_whole_records_stops_the_start() -> None:
-    """Records after a bad place are not dropped: the start says where, exits, and changes nothing."""
-    machine = Machine()
-    starts = await killed(machine, FIVE)
-    garble(machine.segment_bytes(), starts[1])
-    before = bytes(machine.segment_bytes())
-    with pytest.raises(LogDamaged, match=f"00000000000000000000 is damaged at byte {starts[1]}") as caught:
-        await machine.start()
-    assert caught.value.position == starts[1]
-    assert isinstance(caught.value, StoreError)  # one line for the person who starts it, and no traceback
-    assert bytes(machine.segment_bytes()) == before
-    garble(machine.segment_bytes(), starts[1])
-    async with machine.running() as log:  # the lock was given back
-        assert bodies(log) == FIVE
-
-
-async def test_damage_in_an_older_segment_is_found_through_the_next_one() -> None:
-    """A bad place whose segment has nothing whole behind it is damage when the next segment has records."""
-    machine = Machine()
-    log = await machine.start()
-    await fill(log, 2, b"x" * 1_000)
-    last = records(log)[-2]
-    await machine.kill(log)
-    if machine.exists("reput/queue_offsets"):  # the roll may have had the time to write one, which tells it sooner
-        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
-    assert last.physical_offset < SEGMENT_SIZE
-    machine.segment_bytes()[last.physical_offset + 200] ^= 1
-    with pytest.raises(LogDamaged, match="whole record follows"):
-        await machine.start()
-
-
-async def test_damage_below_the_synced_end_stops_the_start() -> None:
-    """The last record, once synced, is not a torn tail when it goes bad."""
-    machine = Machine()
-    async with machine.running() as log:
-        for body in FIVE:
-            batch = await append(log, message(body))
-    garble(machine.segment_bytes(), batch.start_physical_offset)
-    with pytest.raises(LogDamaged, match="on disk once"):
-        await machine.start()
-    assert not machine.exists("abort")
-
-
-async def test_damage_that_only_the_checkpoint_knows_of() -> None:
-    """Without a snapshot the checkpoint's time still tells that a newer record was on disk."""
-    machine = Machine()
-    log = await machine.start()
-    await append(log, message(b"first"), durability=2)
-    machine.clock.advance(10_000)
-    batch = await append(log, message(b"second"), durability=2)
-    await log._save_checkpoint()
-    await machine.kill(log)
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
-    garble(machine.segment_bytes(), batch.start_physical_offset)
-    with pytest.raises(LogDamaged, match="on disk once"):
-        await machine.start()
-
-
-async def test_missing_segments_are_not_an_empty_log() -> None:
-    """A store whose log files vanished does not begin anew at offset 0."""
-    machine = Machine()
-    async with machine.running() as log:
-        await append(log)
-    machine.fs.remove(DATA_DIR / "commitlog" / f"{0:020d}")
-    with pytest.raises(LogDamaged, match="no file"):
-        await machine.start()
 
 
 async def test_blank_without_a_next_segment() -> None:
@@ -306,97 +222,6 @@ async def test_records_of_an_older_log_do_not_come_back() -> None:
         assert bodies(log) == FIVE
 
 
-async def test_a_small_clock_step_is_no_damage() -> None:
-    """RocketMQ's store time may step back a little; such a log opens whole."""
-    machine = Machine()
-    await killed(machine, FIVE)
-    data = machine.segment_bytes()
-    end = len(bytes(data).rstrip(b"\0"))
-    stepped = encoded(end, store_time_ms=machine.clock.now_ms() - 900)
-    data[end : end + len(stepped)] = stepped
-    async with machine.running() as log:
-        assert len(bodies(log)) == len(FIVE) + 1
-        assert (await append(log)).store_time_ms == machine.clock.now_ms()
-
-
-@pytest.mark.parametrize("loss", ["missing", "damaged", "of another log"])
-async def test_counters_without_a_snapshot(loss: str) -> None:
-    """A lost snapshot costs a full scan and nothing else: counters and segment times come back exactly."""
-    machine = Machine()
-    async with machine.running() as log:
-        await fill(log, 4)
-        counters, facts = sorted(log.topics.table.counters()), log.segments.list_from(0, 10)
-    path = DATA_DIR / queue_snapshot.SNAPSHOT_FILE
-    if loss == "missing":
-        machine.fs.remove(path)
-    elif loss == "damaged":
-        machine.fs.write_atomic(path, machine.fs.read(path)[:-1] + b"?")
-    else:
-        snapshot = queue_snapshot.QueueSnapshot(5 * SEGMENT_SIZE, 1, [], [])
-        queue_snapshot.save(machine.fs, DATA_DIR, snapshot)
-    async with machine.running() as log:
-        assert log.recovery.scan_start_physical_offset == 0
-        assert sorted(log.topics.table.counters()) == counters
-        assert log.segments.list_from(0, 10) == facts
-
-
-async def test_scan_is_bounded_after_a_clean_stop() -> None:
-    """A clean start looks at the last three segments only, and knows counters and times of the rest all the same."""
-    machine = Machine()
-    async with machine.running() as log:
-        await fill(log, 6)
-        counters, facts = sorted(log.topics.table.counters()), log.segments.list_from(0, 10)
-    async with machine.running() as log:
-        assert log.recovery.scan_start_physical_offset == 3 * SEGMENT_SIZE
-        assert sorted(log.topics.table.counters()) == counters
-        assert log.segments.list_from(0, 10) == facts
-
-
-async def test_scan_is_bounded_by_the_checkpoint_after_a_kill() -> None:
-    """An unclean start begins with the segment that was being written at the last sync that the checkpoint knows."""
-    machine = Machine()
-    log = await machine.start()
-    await fill(log, 3)
-    machine.clock.advance(60_000)
-    await fill(log, 5)
-    await append(log, durability=2)
-    await log._save_checkpoint()
-    await log._save_snapshot()
-    machine.clock.advance(60_000)
-    await append(log)
-    counters = sorted(log.topics.table.counters())
-    await machine.kill(log)
-    async with machine.running() as log:
-        assert log.recovery.scan_start_physical_offset == 2 * SEGMENT_SIZE
-        assert sorted(log.topics.table.counters()) == counters
-
-
-async def test_unreadable_checkpoint_costs_a_full_scan() -> None:
-    """A checkpoint that is too short is reported and treated as one that knows nothing."""
-    machine = Machine()
-    log = await machine.start()
-    await fill(log, 3)
-    await log._save_snapshot()
-    await machine.kill(log)
-    machine.fs.write_atomic(DATA_DIR / checkpoint_file.FILE_NAME, b"short")
-    async with machine.running() as log:
-        assert log.recovery.scan_start_physical_offset == 0
-
-
-async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
-    """The checkpoint's time is that of a durable record, in RocketMQ's page."""
-    machine = Machine()
-    log = await machine.start()
-    await append(log, durability=2)
-    synced_at = machine.clock.now_ms()
-    machine.clock.advance(5_000)
-    await append(log, durability=1)
-    await log._save_checkpoint()
-    await machine.kill(log)
-    stored = checkpoint_file.load(machine.fs, DATA_DIR / checkpoint_file.FILE_NAME)
-    assert stored.commit_log_time_ms == synced_at
-
-
 async def test_store_time_does_not_go_back_over_a_restart() -> None:
     """A clock that was set back does not give new records older times than the log has."""
     machine = Machine()
@@ -407,57 +232,9 @@ async def test_store_time_does_not_go_back_over_a_restart() -> None:
         assert (await append(log)).store_time_ms == newest
 
 
-async def test_wrong_segment_size() -> None:
-    """A file of another size stops the start with a line that names both sizes."""
-    machine = Machine()
-    async with machine.running() as log:
-        await append(log)
-    with pytest.raises(SegmentSizeWrong, match=f"{SEGMENT_SIZE} bytes, but the configured segment size is 131072"):
-        await machine.start(segment_size_bytes=131_072)
-    assert not machine.exists("abort")
-
-
-async def test_missing_segment_in_the_middle() -> None:
-    """A hole in the chain stops the start."""
-    machine = Machine()
-    async with machine.running() as log:
-        await fill(log, 3)
-    machine.fs.remove(DATA_DIR / "commitlog" / f"{SEGMENT_SIZE:020d}")
-    with pytest.raises(SegmentMissing):
-        await machine.start()
-
-
 async def test_directory_in_use() -> None:
     """Two processes never share a store."""
     machine = Machine()
     async with machine.running():
         with pytest.raises(StoreLocked):
             await machine.start()
-
-
-async def test_epochs_of_a_store_without_an_epoch_file() -> None:
-    """A store that RocketMQ wrote gets epoch 1 for all that it has."""
-    machine = Machine()
-    async with machine.running() as log:
-        await append(log)
-    machine.fs.remove(DATA_DIR / "epochFileCheckpoint")
-    async with machine.running() as log:
-        assert log._store is not None
-        assert log._store.epochs.epochs == [Epoch(1, 0)]
-
-
-async def test_a_log_of_rocketmq_opens() -> None:
-    """Records without a CRC property, with IPv6 hosts and of version 2 are part of a log like any other."""
-    machine = Machine()
-    async with machine.running():
-        pass
-    data = b""
-    for index, version in enumerate((1, 2)):
-        data += encoded(len(data), version=version, queue_offset=index, queue_id=0, topic="orders")
-    mapped = machine.fs.create_mapped(DATA_DIR / "commitlog" / f"{0:020d}", SEGMENT_SIZE)
-    mapped.buffer[: len(data)] = data
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
-    async with machine.running() as log:
-        assert [found.version for found in records(log)] == [1, 2]
-        assert record.decode(data).topic == "orders"
-        assert log.topics.table.next_queue_offset(b"orders", 0) == 2

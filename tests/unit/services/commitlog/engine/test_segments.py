@@ -157,3 +157,36 @@ async def test_start_after_deletion() -> None:
         assert log.chain.min_physical_offset == 2 * SEGMENT_SIZE
         assert log.topics.table.counters() == counters
         assert log.recovery.scan_start_physical_offset == 2 * SEGMENT_SIZE
+
+
+async def test_a_segment_goes_only_when_a_snapshot_knows_what_it_told() -> None:
+    """After a kill right behind the deletion, a queue all of whose records are gone goes on where it was."""
+    machine = Machine()
+    log = await machine.start()
+    await log._snapshot_loop.stop()
+    await append(log, message(b"alone", topic="seldom"))
+    await fill(log, 2)
+    await log.segments.delete([0], allow_unindexed=True)
+    await machine.kill(log)
+    async with machine.running() as log:
+        assert not log.gate.are_queue_offsets_unknown
+        batch = await append(log, message(b"next", topic="seldom"))
+        assert memoryview(batch.queue_offsets).cast("q")[0] == 1
+
+
+async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that can't be written ends the deletion; one that covers the segment already is enough."""
+    machine = Machine()
+    log = await machine.start()
+    await fill(log, 3)
+    await log._save_snapshot()
+    covered = log.chain.max_physical_offset
+    await fill(log, 5)
+    monkeypatch.setattr(machine.fs, "write_atomic", refuse)
+    [first, second] = await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
+    assert first.refusal is second.refusal is None
+    with pytest.raises(PermissionError):
+        await log.segments.delete([2 * SEGMENT_SIZE], allow_unindexed=True)
+    assert 2 * SEGMENT_SIZE == log.chain.min_physical_offset < covered
+    monkeypatch.undo()
+    await log.close()

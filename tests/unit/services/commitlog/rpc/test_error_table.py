@@ -22,6 +22,7 @@ ARGUMENTS = {
     "BeyondMaxOffset": {"value": 5, "max_physical_offset": 2, "field": "start_physical_offset"},
     "RecordDamaged": {"segment": "0" * 20, "position": 7, "reason": "checksum"},
     "AppendsRefused": ("full",),
+    "QueueOffsetsUnknown": (),
     "StoreSealed": (),
     "WindowFull": {"what": "bytes", "limit": 8},
     "StaleEpoch": {"epoch": 4},

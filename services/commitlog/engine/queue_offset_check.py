@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueOffsetCheck: compares the next queue offset of each queue with the end that an Indexer has for it.
+
+A queue offset that is given twice makes one of two messages unreachable, so a number that is too low is raised, logged
+and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log. An end
+whose last entry points to a record that the log has in another form is the Indexer's fault: it is logged and counted,
+and the number stays, because a gap in a queue that the log still has could never be indexed again.
+Appends wait until the first complete comparison if a start could not know all numbers (`WriteGate`).
+Callers: the loop that owns the log. RocketMQ has no such check: it takes the queues' ends for the truth.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from libs.formats import record
+from libs.formats.errors import FormatError
+from libs.formats.limits import INT32_MAX, INT64_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.kernel import scan_cy
+from libs.kernel.topic_table import QUEUE_ID_MAX
+from libs.store.segment_chain import SegmentChain
+from services.commitlog.engine.topics import TopicRegistry
+from services.commitlog.engine.write_gate import WriteGate
+from services.commitlog.errors import BadArgument
+
+QUEUE_END_COUNT_MAX = 4_096
+"""Most queues in one page."""
+QUEUE_OFFSET_MAX = INT64_MAX // 20
+"""A unit of a consume queue has 20 bytes, and RocketMQ counts them in 64 bits."""
+STORED_TOPIC_SIZE_BYTES_MAX = 255
+"""Records of another store may have longer topics, and higher queue ids, than can be appended here."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnd:
+    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins."""
+
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueVerdict:
+    """How many queues were raised, and how many contradict the log."""
+
+    raised_count: int
+    contradicting_count: int
+
+
+class QueueOffsetCheck:
+    """Comparisons with one topic table. `on_known` hears of the comparison that opens the gate."""
+
+    def __init__(
+        self, chain: SegmentChain, topics: TopicRegistry, gate: WriteGate, *, on_known: Callable[[], None]
+    ) -> None:
+        self.raised_count = 0
+        self.contradicting_count = 0
+        self._chain = chain
+        self._topics = topics
+        self._gate = gate
+        self._on_known = on_known
+
+    def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
+        """Compare one page. Raises BadArgument, and then nothing of the page was compared."""
+        _check(ends)
+        raised_count = contradicting_count = 0
+        for end in ends:
+            topic = end.topic.encode()
+            if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
+                continue
+            known = self._topics.table.next_queue_offset(topic, end.queue_id)
+            if end.end_queue_offset <= known:
+                continue
+            if self._contradicts(end):
+                contradicting_count += 1
+                _log.error(
+                    "the Indexer's queue %s/%d ends at %d, but no record at physical offset %d is its last one: the "
+                    "indexes are wrong and must be rebuilt; the log goes on at %d",
+                    end.topic,
+                    end.queue_id,
+                    end.end_queue_offset,
+                    end.last_physical_offset,
+                    known,
+                )
+                continue
+            raised_count += 1
+            self._topics.table.set_next_queue_offset(topic, end.queue_id, end.end_queue_offset)
+            _log.warning(
+                "queue %s/%d goes on at queue offset %d, which the Indexer knows, and not at %d",
+                end.topic,
+                end.queue_id,
+                end.end_queue_offset,
+                known,
+            )
+        self.raised_count += raised_count
+        self.contradicting_count += contradicting_count
+        return QueueVerdict(raised_count, contradicting_count)
+
+    def finish(self, *, is_complete: bool) -> None:
+        """All pages of a comparison were compared; a complete one lets appends in."""
+        if not self._gate.are_queue_offsets_unknown:
+            return
+        if is_complete:
+            self._gate.are_queue_offsets_unknown = False
+            _log.warning("the queue offsets are known now, from the Indexer: appends are accepted")
+            self._on_known()
+        else:
+            _log.error(
+                "the Indexer does not know what the log had below %d either: appends wait for one that does, or for a "
+                "start with accept_scanned_queue_offsets",
+                self._chain.min_physical_offset,
+            )
+
+    def _contradicts(self, end: QueueEnd) -> bool:
+        """Whether the log still has the place of the queue's last record, and another record or none there."""
+        if end.last_physical_offset < self._chain.min_physical_offset:
+            return False
+        if end.last_physical_offset >= self._chain.max_physical_offset:
+            return True
+        segment = self._chain.find(end.last_physical_offset)
+        position = end.last_physical_offset - segment.base_physical_offset
+        size = scan_cy.check_record(
+            segment.buffer, position, segment.wrote_position, segment.base_physical_offset, True
+        )
+        if size <= 0:
+            return True
+        try:
+            found = record.decode(segment.buffer, position)
+        except FormatError:
+            return True
+        expected = (end.topic, end.queue_id, end.end_queue_offset - 1)
+        return (found.topic, found.queue_id, found.queue_offset) != expected
+
+
+def _check(ends: Sequence[QueueEnd]) -> None:
+    if len(ends) > QUEUE_END_COUNT_MAX:
+        raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
+    for index, end in enumerate(ends):
+        field = f"queues[{index}]"
+        size = len(end.topic.encode())
+        if not 0 < size <= STORED_TOPIC_SIZE_BYTES_MAX:
+            raise BadArgument("no topic", field=f"{field}.topic", value=size, limit=STORED_TOPIC_SIZE_BYTES_MAX)
+        for name, value, limit in (
+            ("queue_id", end.queue_id, INT32_MAX),
+            ("end_queue_offset", end.end_queue_offset, QUEUE_OFFSET_MAX),
+            ("last_physical_offset", end.last_physical_offset, INT64_MAX),
+        ):
+            if not 0 <= value <= limit:
+                raise BadArgument("the value is out of range", field=f"{field}.{name}", value=value, limit=limit)

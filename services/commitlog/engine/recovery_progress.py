@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RecoveryProgress: how far the scan of a start is, for the console and for whoever asks for the status.
+
+Invariants: `scanned_bytes` never goes back; `target_bytes` is an estimate from above, because nobody knows where the
+records end before the scan is there.
+Callers: the scan's thread changes it; any thread reads its numbers.
+"""
+
+import logging
+
+from libs.machine.clock import Clock
+
+LOG_INTERVAL_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class RecoveryProgress:
+    """Counts of one start. Lines go to the log when it takes longer than a second, at most one each second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.segment_number = 0
+        """Segment that is scanned, from 1; 0 before the first."""
+        self.segment_count = 0
+        """Segments to scan."""
+        self.scanned_bytes = 0
+        self.target_bytes = 0
+        self._clock = clock
+        self._started_s = self._logged_s = clock.monotonic_s()
+
+    def begin(self, *, segment_count: int, target_bytes: int) -> None:
+        """Tell what there is to do."""
+        self.segment_count, self.target_bytes = segment_count, target_bytes
+        self._started_s = self._logged_s = self._clock.monotonic_s()
+
+    def next_segment(self) -> None:
+        """Begin with the next segment."""
+        self.segment_number += 1
+
+    def advance(self, size_bytes: int) -> None:
+        """So many bytes more are read."""
+        self.scanned_bytes += size_bytes
+        now_s = self._clock.monotonic_s()
+        if now_s - self._logged_s >= LOG_INTERVAL_S:
+            self._logged_s = now_s
+            self._tell(now_s - self._started_s)
+
+    def _tell(self, spent_s: float) -> None:
+        left_bytes = max(self.target_bytes - self.scanned_bytes, 0)
+        _log.info(
+            "recovering: segment %d of %d, %.0f %%, %d of about %d MiB, about %.0f s left",
+            self.segment_number,
+            self.segment_count,
+            100 * self.scanned_bytes / (self.scanned_bytes + left_bytes),
+            self.scanned_bytes >> 20,
+            (self.scanned_bytes + left_bytes) >> 20,
+            spent_s * left_bytes / self.scanned_bytes,
+        )

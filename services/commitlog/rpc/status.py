@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log's state as GetStatus tells it, also while the log is being recovered."""
+
+import functools
+from importlib import metadata
+
+from reput.commitlog.v1 import log_service_pb2 as pb
+
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.rpc.timestamps import timestamp
+
+DISTRIBUTION = "reput-server"
+
+_ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
+
+
+def status_of(log: CommitLog) -> pb.GetStatusResponse:
+    """All of it once the log is open; before that, what is known."""
+    progress = log.recovery_progress
+    status = pb.GetStatusResponse(
+        role=_ROLES[log.config.role],
+        segment_size_bytes=log.config.segment_size_bytes,
+        start_time=timestamp(log.started_at_ms),
+        version=_version(),
+        state=pb.LOG_STATE_SERVING if log.is_open else pb.LOG_STATE_RECOVERING,
+        recovery_progress=pb.RecoveryProgress(
+            scanned_bytes=progress.scanned_bytes,
+            target_bytes=progress.target_bytes,
+            segment_number=progress.segment_number,
+            segment_count=progress.segment_count,
+        ),
+    )
+    if log.is_open:
+        _add(status, log)
+    return status
+
+
+def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
+    statistics, reported_at_ms, recovery = log.statistics(), log.progress.reported_at_ms, log.recovery
+    status.epoch = statistics.epoch
+    status.min_physical_offset = statistics.min_physical_offset
+    status.max_physical_offset = statistics.max_physical_offset
+    status.flushed_physical_offset = statistics.flushed_physical_offset
+    status.confirmed_physical_offset = statistics.confirmed_physical_offset
+    status.indexed_physical_offset = statistics.indexed_physical_offset
+    if reported_at_ms is not None:
+        status.indexed_time.CopyFrom(timestamp(reported_at_ms))
+    status.is_writable = log.gate.is_open
+    status.refusals.extend(log.gate.refusals())
+    status.segment_count = statistics.segment_count
+    status.topic_count = statistics.topic_count
+    status.disk_total_bytes = statistics.disk_total_bytes
+    status.disk_free_bytes = statistics.disk_free_bytes
+    status.appended_message_count = statistics.appended_messages_total
+    status.sync_count = statistics.syncs_total
+    status.raised_queue_count = statistics.raised_queues_total
+    status.contradicting_queue_count = statistics.contradicting_queues_total
+    status.recovery.CopyFrom(
+        pb.RecoveryReport(
+            was_clean_stop=recovery.was_clean_stop,
+            scan_end=recovery.scan_end.value,
+            scan_start_physical_offset=recovery.scan_start_physical_offset,
+            scanned_record_count=recovery.scanned_record_count,
+            truncated_bytes=recovery.truncated_bytes,
+            truncated_copy_path=recovery.truncated_copy_path,
+            duration_ms=recovery.duration_ms,
+        )
+    )
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""

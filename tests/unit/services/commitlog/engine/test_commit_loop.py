@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool: what is in it alone is seen by nobody and lost with the process; what was promised of the disk is not."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from libs.machine.clock import SystemClock
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import everything_survives, nothing_survives
+from libs.machine.posix_fs import PosixFs
+from libs.store.errors import CommitFailed
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.segments import Refusal
+from services.commitlog.errors import BeyondMaxOffset, StoreSealed
+from tests.unit.services.commitlog.support import BORN_HOST as BORN
+from tests.unit.services.commitlog.support import (
+    LISTEN_HOST,
+    NEVER_MS,
+    SEGMENT_SIZE,
+    Machine,
+    append,
+    bodies,
+    fill,
+    make_config,
+    message,
+    request,
+)
+
+LOCAL_DISK, MEMORY = 2, 1
+
+
+def pooled(**config: object) -> Machine:
+    """A machine whose log collects appends in a pool."""
+    return Machine(transient_store_pool=True, **config)
+
+
+async def test_what_is_not_committed_is_seen_by_nobody() -> None:
+    """Readers, followers and the handshake end at the committed offset; a commit moves it and wakes who follows."""
+    machine = pooled()
+    async with machine.running() as log:
+        batch = await append(log, durability=MEMORY)
+        assert log.chain.max_physical_offset == batch.end_physical_offset
+        assert log.confirmed_physical_offset == log.statistics().committed_physical_offset == 0
+        assert bytes(machine.segment_bytes()) == bytes(SEGMENT_SIZE)
+        assert bodies(log) == []
+        with pytest.raises(BeyondMaxOffset):
+            log.reader.read([0], [], size_bytes_max=1)
+        handshake = log.handshake(follower_epoch=0, follower_physical_offset=batch.end_physical_offset)
+        assert (handshake.confirmed_physical_offset, handshake.start_physical_offset) == (0, 0)
+        steps = log.tail(start_physical_offset=0, record_count_max=10).steps()
+        following = asyncio.ensure_future(anext(steps))
+        await append(log, durability=MEMORY)
+        await asyncio.sleep(0)
+        assert not following.done()
+        await log.commit_loop.wait()
+        assert (await following).end_physical_offset == log.chain.max_physical_offset
+        await steps.aclose()
+        assert len(bodies(log)) == 2
+
+
+@pytest.mark.parametrize("survives", [everything_survives, nothing_survives])
+async def test_a_crash_loses_the_pool_and_nothing_that_was_promised_of_the_disk(survives: object) -> None:
+    """LOCAL_DISK commits and syncs first; MEMORY is this process' memory here, so the death of the process takes it."""
+    machine = pooled()
+    log = await machine.start()
+    await append(log, message(b"a"), durability=MEMORY)
+    await append(log, message(b"b"), durability=LOCAL_DISK)
+    await append(log, message(b"c"), durability=MEMORY)
+    await machine.kill(log, survives)
+    async with machine.running() as log:
+        assert bodies(log) == [b"a", b"b"]
+
+
+async def test_a_committed_message_survives_the_process() -> None:
+    """After a commit a kill loses no more than without a pool; a power cut does."""
+    for survives, expected in ((everything_survives, [b"a"]), (nothing_survives, [])):
+        machine = pooled()
+        log = await machine.start()
+        await append(log, message(b"a"), durability=MEMORY)
+        await log.commit_loop.wait()
+        await append(log, message(b"b"), durability=MEMORY)
+        await machine.kill(log, survives)
+        async with machine.running() as log:
+            assert bodies(log) == expected
+
+
+async def test_a_clean_stop_commits_everything() -> None:
+    """What only the pool has is in the log after an orderly stop, which is one."""
+    machine = pooled()
+    async with machine.running() as log:
+        for index in range(10):
+            await append(log, message(b"%d" % index), durability=MEMORY)
+    assert not machine.exists("abort")
+    machine.fs.crash(nothing_survives)
+    async with machine.running() as log:
+        assert bodies(log) == [b"%d" % index for index in range(10)]
+        assert log.recovery.was_clean_stop
+
+
+async def test_when_the_background_commits() -> None:
+    """Few pages wait for the thorough interval, many and the end of a segment do not."""
+    machine = pooled(commit_interval_ms=1, commit_thorough_interval_ms=10_000, snapshot_interval_ms=NEVER_MS)
+    async with machine.running() as log:
+        await append(log)
+        assert not log.commit_loop._is_due()
+        await append(log, message(bytes(3 * 4096)))
+        assert not log.commit_loop._is_due()
+        machine.clock.advance(10_000)
+        await reach(log, log.chain.max_physical_offset)
+        assert not log.commit_loop._is_due()
+        await append(log, message(bytes(4 * 4096)))
+        assert log.commit_loop._is_due()
+        await reach(log, log.chain.max_physical_offset)
+
+
+async def reach(log: CommitLog, physical_offset: int) -> None:
+    """Wait until so much is committed."""
+    while log.confirmed_physical_offset < physical_offset:
+        await log._notice.wait(10)
+
+
+@pytest.mark.parametrize("buffer_count", [1, 2, 5])
+async def test_a_writer_without_a_free_buffer_waits_for_one(buffer_count: int) -> None:
+    """Buffers go round: a full segment gives its buffer back when it is committed, and the log has no hole."""
+    machine = pooled(transient_store_pool_segment_count=buffer_count)
+    log = await machine.start()
+    count = await fill(log, 9)
+    pool = log.chain._pool
+    assert pool is not None
+    assert pool.free_count < buffer_count
+    await append(log, durability=LOCAL_DISK)
+    assert pool.free_count == buffer_count - 1
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        assert len(bodies(log)) == count + 1
+
+
+async def test_all_who_wait_for_a_buffer_go_on() -> None:
+    """Several batches that wait at the end of a segment share the next one."""
+    machine = pooled(transient_store_pool_segment_count=1)
+    async with machine.running() as log:
+        body = bytes(40_000)
+        await append(log, message(body), durability=MEMORY)
+        await asyncio.gather(*(append(log, message(body), durability=MEMORY) for _ in range(5)))
+        await log.commit_loop.wait()
+        assert len(bodies(log)) == 6
+        assert len(log.chain.segments) == 6
+
+
+async def test_a_buffer_brings_nothing_of_its_last_segment() -> None:
+    """What is behind a blank is zeros in the file, although the buffer was used before."""
+    machine = pooled(transient_store_pool_segment_count=1)
+    async with machine.running() as log:
+        await append(log, message(b"\xee" * 60_000), durability=MEMORY)
+        await append(log, message(b"\xdd" * 10_000), durability=MEMORY)
+        await append(log, message(b"\xcc" * 60_000), durability=MEMORY)
+        await append(log, durability=LOCAL_DISK)
+        assert b"\xee" * 8 in machine.segment_bytes(0)
+        assert b"\xee" not in machine.segment_bytes(SEGMENT_SIZE)
+
+
+@pytest.mark.parametrize("place", ["segment.before_commit", "file.write"])
+async def test_a_failed_commit_seals_the_store(place: str) -> None:
+    """The disk refused what the pool held: nobody is told of durability any more, and the stop is unclean."""
+    machine = pooled()
+    log = await machine.start()
+    await append(log, message(b"kept"), durability=LOCAL_DISK)
+    with armed(place, "raise"):
+        batch = await log.append(request(durability=MEMORY), BORN)
+        with pytest.raises(StoreSealed):
+            await log.commit_loop.wait()
+    assert [type(failure) for failure in machine.failures] == [CommitFailed]
+    assert log.gate.refusals() == ["STORE_SEALED"]
+    with pytest.raises(StoreSealed):
+        await append(log)
+    with pytest.raises(StoreSealed):
+        log.flusher.flushed(batch.end_physical_offset)
+    assert bodies(log) == [b"kept"]
+    await log.close()
+    assert len(machine.failures) == 1
+    assert machine.exists("abort")
+    async with machine.running() as log:
+        assert bodies(log) == [b"kept"]
+
+
+async def test_who_waits_for_a_buffer_hears_of_a_failed_commit() -> None:
+    """A batch that waits at the end of a segment is refused when no buffer will come back, and is not in the log."""
+    machine = pooled(transient_store_pool_segment_count=1)
+    log = await machine.start()
+    await append(log, message(bytes(60_000)), durability=MEMORY)
+    with armed("file.write", "raise"), pytest.raises(StoreSealed):
+        await append(log, message(bytes(60_000)), durability=MEMORY)
+    assert log.pipeline.message_count == 1
+    await log.close()
+    assert machine.exists("abort")
+
+
+async def test_a_disk_waiter_does_not_wait_for_the_interval() -> None:
+    """The flusher commits before it syncs, whatever the commit loop does meanwhile, and both take turns."""
+    machine = pooled()
+    async with machine.running() as log:
+        entered, go_on = threading.Event(), threading.Event()
+
+        def pause() -> None:
+            entered.set()
+            assert go_on.wait(10)
+
+        await append(log, message(b"a"), durability=MEMORY)
+        with armed("segment.before_commit", pause):
+            background = asyncio.create_task(log.commit_loop.wait())
+            await asyncio.to_thread(entered.wait)
+            batch = await log.append(request(message(b"b"), durability=LOCAL_DISK), BORN)
+            waiting = log.sync_of(batch)
+            await asyncio.sleep(0)
+            assert waiting is not None
+            assert not waiting.done()
+            go_on.set()
+            await background
+            assert await log.wait_sync(waiting) == LOCAL_DISK
+        assert bodies(log) == [b"a", b"b"]
+
+
+async def test_the_checkpoint_tells_of_synced_records_only() -> None:
+    """A sync covers the store time of what was committed with it, not of what came later."""
+    machine = pooled()
+    async with machine.running() as log:
+        first = await append(log, durability=MEMORY)
+        machine.clock.advance(60_000)
+
+        def late() -> None:
+            log.pipeline.last_appended_time_ms += 60_000
+
+        with armed("segment.before_sync", late):
+            await log.flusher.sync_now()
+        assert log.progress.checkpoint.commit_log_time_ms == first.store_time_ms
+
+
+async def test_a_segment_that_is_not_in_its_file_stays() -> None:
+    """Deletion waits for the pool, also when the caller does not care for the Indexer."""
+    machine = pooled()
+    async with machine.running() as log:
+        entered, go_on = threading.Event(), threading.Event()
+
+        def pause() -> None:
+            entered.set()
+            assert go_on.wait(10)
+
+        with armed("segment.before_commit", pause):
+            await append(log, message(bytes(60_000)), durability=MEMORY)
+            await append(log, message(bytes(60_000)), durability=MEMORY)
+            assert [d.refusal for d in await log.segments.delete([0], allow_unindexed=True)] == [Refusal.ACTIVE]
+            go_on.set()
+        await log.flusher.sync_now()
+        assert [d.refusal for d in await log.segments.delete([0], allow_unindexed=True)] == [None]
+
+
+async def test_the_pool_on_a_real_disk(tmp_path: Path) -> None:
+    """What pwrite puts into a file is what readers see in its mapping, over several segments and a restart."""
+    config = make_config(data_dir=tmp_path, transient_store_pool=True, commit_interval_ms=5, preallocate=True)
+    failures: list[BaseException] = []
+    for _ in range(2):
+        log = CommitLog(config, PosixFs(), SystemClock(), on_failure=failures.append)
+        await log.open(LISTEN_HOST)
+        before = len(bodies(log))
+        segment_count = len(log.chain.segments)
+        count = await fill(log, segment_count + 3)
+        await reach(log, log.chain.max_physical_offset)
+        assert len(bodies(log)) == before + count
+        await log.close()
+    assert failures == []

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call on the file system fails once: what was acknowledged stays, nothing crashes, no stop is called clean."""
+
+import contextlib
+import errno
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from libs.machine.faulty_fs import WRITING_OPERATIONS, Fault, FaultyFs
+from libs.machine.memory_fs import everything_survives, nothing_survives
+from libs.store.errors import StoreError
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.errors import CommitLogError
+from tests.unit.services.commitlog.support import BORN_HOST as BORN
+from tests.unit.services.commitlog.support import LISTEN_HOST, Machine, bodies, make_config, message, request
+
+LOCAL_DISK = 2
+WORLDLY = (OSError, StoreError, CommitLogError)
+"""What a caller may meet; an AssertionError or a KeyError would be a bug."""
+
+CONFIGS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "sync": {"flush_mode": "sync"},
+    "pool": {"transient_store_pool": True, "transient_store_pool_segment_count": 1},
+}
+
+
+@dataclass
+class Life:
+    """One process on a disk whose n-th call fails, and what it promised."""
+
+    machine: Machine
+    failing_ordinal: int
+    code: int
+    operations: frozenset[str] = frozenset()
+    call_count: int = 0
+    promised: list[tuple[int, bytes]] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def plan(self, operation: str, _path: Path) -> Fault | None:
+        """See `libs.machine.faulty_fs.Plan`."""
+        if self.operations and operation not in self.operations:
+            return None
+        self.call_count += 1
+        return Fault(self.code, 0.5) if self.call_count == self.failing_ordinal else None
+
+    async def live(self) -> None:
+        """Start, append, meet new topics and segments, delete, write the small files, stop; errors do not end it."""
+        config = make_config(**self.machine.config)
+        log = CommitLog(
+            config, FaultyFs(self.machine.fs, self.plan), self.machine.clock, on_failure=self.failures.append
+        )
+        try:
+            await log.open(LISTEN_HOST)
+        except WORLDLY:
+            await log.close()
+            return
+        for number, (topic, size) in enumerate([("a", 10), ("b", 30_000), ("b", 40_000), ("c", 10), ("c", 60_000)]):
+            await self._send(log, topic, b"%d" % number * size)
+        for step in (log.segments.delete([0], allow_unindexed=True), log._save_checkpoint(), log._save_snapshot()):
+            await tolerant(step)
+        await self._send(log, "a", b"last")
+        await tolerant(log.close())
+        assert self.failures == [] or log.gate.is_sealed
+        assert self.machine.exists("abort") or not log.gate.is_sealed
+
+    async def _send(self, log: CommitLog, topic: str, body: bytes) -> None:
+        self.sent.append(body)
+        with contextlib.suppress(*WORLDLY):
+            batch = await log.append(request(message(body, topic), durability=LOCAL_DISK), BORN)
+            if await log.wait_sync(log.sync_of(batch)) == LOCAL_DISK:
+                self.promised.append((batch.start_physical_offset, body))
+
+
+async def tolerant(step: Awaitable[object]) -> None:
+    """Let the world refuse, and nothing else."""
+    with contextlib.suppress(*WORLDLY):
+        await step
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize(("code", "operations"), [(errno.EIO, frozenset[str]()), (errno.ENOSPC, WRITING_OPERATIONS)])
+async def test_each_call_fails_once(config: str, code: int, operations: frozenset[str]) -> None:
+    """First call 1, then call 2, until a life meets no fault; then a restart, or none, and a power cut."""
+    ordinal, is_over = 0, False
+    while not is_over:
+        ordinal += 1
+        machine = Machine(**CONFIGS[config])
+        life = Life(machine, ordinal, code, frozenset(operations))
+        await life.live()
+        is_over = life.call_count < ordinal
+        if ordinal % 2:
+            await tolerant(restarted(machine))
+        machine.fs.crash(nothing_survives)
+        async with machine.running() as log:
+            found = bodies(log)
+            assert [body for body in life.sent if body in found] == found, ordinal
+            lost = [offset for offset, body in life.promised if body not in found]
+            assert [offset for offset in lost if offset >= log.chain.min_physical_offset] == [], ordinal
+    assert ordinal > 5
+    assert len(life.promised) == len(life.sent)
+
+
+async def restarted(machine: Machine) -> None:
+    """A start and a stop on the healthy disk, with what the page cache has."""
+    machine.fs.crash(everything_survives)
+    async with machine.running():
+        pass

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk without a free byte: what is refused, what goes on, and that a start and a stop still work."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from libs.machine.errors import DiskFull
+from libs.machine.faulty_fs import Fault, FaultyFs, by_ordinal
+from libs.machine.fs import PAGE_SIZE_BYTES
+from libs.machine.memory_fs import MemoryFs, nothing_survives
+from libs.store.errors import StoreFull
+from services.commitlog.engine import recovery
+from services.commitlog.engine.ballast import BALLAST_FILE, Ballast
+from services.commitlog.engine.commit_log import CommitLog
+from tests.unit.services.commitlog.support import (
+    DATA_DIR,
+    LISTEN_HOST,
+    SEGMENT_SIZE,
+    Machine,
+    append,
+    bodies,
+    make_config,
+    message,
+)
+
+LOCAL_DISK = 2
+BALLAST_BYTES = 4 * PAGE_SIZE_BYTES
+PLENTY = 1 << 30
+
+
+def fill_disk(machine: Machine) -> None:
+    """Somebody takes every byte that is left."""
+    machine.fs.capacity_bytes = machine.fs.used_bytes()
+
+
+async def full_and_killed(**config: object) -> Machine:
+    """A store with two messages whose process was killed on a full disk."""
+    machine = Machine(**config)
+    log = await machine.start()
+    await append(log, message(b"a"), message(b"b"), durability=LOCAL_DISK)
+    fill_disk(machine)
+    await machine.kill(log)
+    return machine
+
+
+async def test_a_store_that_was_killed_on_a_full_disk_starts_again() -> None:
+    """As often as it happens, and although somebody takes each byte that gets free: the ballast comes back."""
+    machine = await full_and_killed(disk_ballast_bytes=BALLAST_BYTES)
+    for index in range(10):
+        log = await machine.start()
+        assert bodies(log) == [b"a", b"b", *[b"more"] * index]
+        await append(log, message(b"more"), durability=LOCAL_DISK)
+        fill_disk(machine)
+        await machine.kill(log, nothing_survives)
+    assert machine.fs.size(DATA_DIR / BALLAST_FILE) > BALLAST_BYTES // 2
+    machine.fs.capacity_bytes = PLENTY
+    async with machine.running() as log:
+        assert machine.fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
+        assert len(bodies(log)) == 12
+
+
+async def test_without_ballast_the_start_says_what_it_lacks() -> None:
+    """One line with file and bytes; nothing was changed, and there is no more to do than to make room."""
+    machine = await full_and_killed()
+    before = machine.files()
+    for _ in range(2):
+        with pytest.raises(DiskFull, match=r"/store/abort: the disk has no room for \d+ bytes"):
+            await machine.start()
+        assert machine.files() == before
+    machine.fs.capacity_bytes = PLENTY
+    async with machine.running() as log:
+        assert bodies(log) == [b"a", b"b"]
+
+
+async def test_a_new_store_on_a_full_disk_says_what_it_lacks() -> None:
+    """The first file that does not fit is named; the same start succeeds when there is room."""
+    machine = Machine()
+    machine.fs.capacity_bytes = 3
+    with pytest.raises(DiskFull, match=r"/store/config/topics.json: the disk has no room for \d+ bytes"):
+        await machine.start()
+    machine.fs.capacity_bytes = PLENTY
+    async with machine.running() as log:
+        await append(log)
+
+
+async def test_a_torn_tail_that_can_not_be_copied_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be cut off is not cut off before its copy is whole; the half copy goes."""
+    monkeypatch.setattr(recovery, "COPY_CHUNK_BYTES", PAGE_SIZE_BYTES)
+    machine = await full_and_killed(disk_ballast_bytes=BALLAST_BYTES)
+    data = machine.segment_bytes()
+    data[5_000 : 5_000 + 3 * BALLAST_BYTES] = b"x" * (3 * BALLAST_BYTES)
+    torn = bytes(data)
+    for _ in range(2):
+        with pytest.raises(DiskFull, match=r"/store/reput/cut/\d{20}-2: the disk has no room for \d+ bytes"):
+            await machine.start()
+        assert bytes(machine.segment_bytes()) == torn
+        assert machine.fs.list(DATA_DIR / "reput" / "cut") == []
+    machine.fs.capacity_bytes = PLENTY
+    async with machine.running() as log:
+        assert bodies(log) == [b"a", b"b"]
+        assert log.recovery.truncated_bytes > 0
+
+
+async def full_at_the_end_of_a_segment(machine: Machine) -> CommitLog:
+    """A log whose next segment does not fit on the disk."""
+    log = await machine.start()
+    await append(log, message(bytes(60_000)))
+    allocator = log.chain._allocator
+    if allocator is not None:
+        allocator._executor.submit(lambda: None).result()
+    fill_disk(machine)
+    if allocator is not None:  # one more was made ahead
+        await append(log, message(bytes(60_000)))
+    with pytest.raises(StoreFull, match=f"no room for the {SEGMENT_SIZE} bytes of this segment"):
+        await append(log, message(bytes(60_000)))
+    return log
+
+
+@pytest.mark.parametrize("config", [{}, {"preallocate": True}, {"transient_store_pool": True}])
+async def test_a_segment_that_does_not_fit_refuses_appends_alone(config: dict[str, bool]) -> None:
+    """The segment before it is closed, and read; nothing is half done, and appends go on when there is room."""
+    machine = Machine(**config)
+    log = await full_at_the_end_of_a_segment(machine)
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            await append(log, message(b"small"))
+    await log.flusher.sync_now()
+    before, end = bodies(log), log.chain.max_physical_offset
+    assert log.confirmed_physical_offset == end == len(before) * SEGMENT_SIZE
+    steps = log.tail(start_physical_offset=0, record_count_max=10).steps()
+    while (await anext(steps)).end_physical_offset < end:
+        pass
+    await steps.aclose()
+    machine.fs.capacity_bytes = PLENTY
+    await append(log, message(b"small"), durability=LOCAL_DISK)
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        assert bodies(log) == [*before, b"small"]
+
+
+async def test_a_segment_with_holes_gets_its_blocks_before_it_is_written() -> None:
+    """A store into a hole on a full disk would end the process: appends are refused instead, until there is room."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log)
+    faults = {("reserve", 1): Fault(errno.ENOSPC), ("reserve", 2): Fault(errno.ENOSPC)}
+    log = CommitLog(make_config(), FaultyFs(machine.fs, by_ordinal(faults)), machine.clock, on_failure=print)
+    await log.open(LISTEN_HOST)
+    for _ in range(2):
+        with pytest.raises(StoreFull, match=f"no room for the {SEGMENT_SIZE} bytes of this segment"):
+            await append(log)
+        assert len(bodies(log)) == 1
+    await append(log)
+    assert len(bodies(log)) == 2
+    await log.close()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_log_that_ends_with_a_full_segment_starts_on_a_full_disk(*, is_killed: bool) -> None:
+    """Closed by a blank, with no next file: the start goes on from there when there is room."""
+    machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
+    log = await full_at_the_end_of_a_segment(machine)
+    await (machine.kill(log) if is_killed else log.close())
+    assert machine.exists("abort") is is_killed
+    log = await machine.start()
+    assert len(bodies(log)) == 1
+    machine.fs.capacity_bytes = PLENTY
+    await append(log, message(b"small"))
+    await log.close()
+    async with machine.running() as log:
+        assert len(bodies(log)) == 2
+
+
+async def test_a_topic_that_does_not_fit_is_not_there() -> None:
+    """The call is refused with file and bytes; appends to known topics go on, and the same call succeeds later."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log)
+        fill_disk(machine)
+        for _ in range(2):
+            with pytest.raises(DiskFull, match=r"topics.json(.bak)?: the disk has no room for \d+ bytes"):
+                await append(log, message(topic="new"))
+            assert log.topics.find("new") is None
+        await append(log, durability=LOCAL_DISK)
+        machine.fs.capacity_bytes = PLENTY
+        await append(log, message(topic="new"))
+        assert len(bodies(log)) == 3
+
+
+async def test_checkpoint_and_snapshot_come_later() -> None:
+    """The small files of the background wait for space; the log does not care."""
+    machine = Machine(checkpoint_interval_ms=1, snapshot_interval_ms=1)
+    log = await machine.start()
+    await append(log, durability=LOCAL_DISK)
+    fill_disk(machine)
+    while log._checkpoint_loop.last_error is None or log._snapshot_loop.last_error is None:
+        await append(log, durability=LOCAL_DISK)
+    assert isinstance(log._snapshot_loop.last_error, DiskFull)
+    with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):
+        await log.close()
+    assert machine.exists("abort")
+    machine.fs.capacity_bytes = PLENTY
+    async with machine.running() as log:
+        assert len(bodies(log)) > 1
+
+
+async def test_a_clean_stop_on_a_full_disk_is_clean() -> None:
+    """The ballast gives way to what a stop has to write."""
+    machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
+    log = await machine.start()
+    await append(log)
+    fill_disk(machine)
+    await log.close()
+    assert not machine.exists("abort")
+    async with machine.running() as log:
+        assert (log.recovery.was_clean_stop, len(bodies(log))) == (True, 1)
+
+
+async def test_deletion_needs_no_space() -> None:
+    """The oldest segment goes while not a byte is free."""
+    machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
+    async with machine.running() as log:
+        for _ in range(3):
+            await append(log, message(bytes(60_000)), durability=LOCAL_DISK)
+        fill_disk(machine)
+        deletions = await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
+        assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE, SEGMENT_SIZE]
+        await append(log, message(bytes(60_000)))
+        assert len(bodies(log)) == 2
+
+
+async def test_the_guard_closes_the_gate_and_takes_the_ballast_back() -> None:
+    """Below the reserve nothing is appended; with space enough for both the ballast is whole again."""
+    machine = Machine(disk_reserve_bytes=10 * PAGE_SIZE_BYTES, disk_ballast_bytes=BALLAST_BYTES)
+    log = await machine.start()
+    fill_disk(machine)
+    await log._disk.look()
+    assert log.gate.refusals() == ["STORE_FULL"]
+    machine.fs.remove(DATA_DIR / BALLAST_FILE)
+    await log._disk.look()
+    assert not machine.exists(str(BALLAST_FILE))
+    machine.fs.capacity_bytes = PLENTY
+    await log._disk.look()
+    assert log.gate.is_open
+    assert machine.fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
+    await log.close()
+
+
+@pytest.mark.parametrize(
+    ("configured", "has", "free", "given", "expected"),
+    [
+        (8, 0, 18, 0, 8),
+        (8, 0, 17, 0, None),
+        (8, 3, 15, 0, 8),
+        (8, 3, 14, 0, 3),
+        (8, 0, 17, 5, 5),
+        (8, 0, 3, 5, 3),
+        (8, 0, 0, 5, None),
+        (8, 0, 18, 5, 8),
+        (8, 8, 100, 0, 8),
+        (4, 8, 0, 0, 4),
+        (0, 8, 100, 0, None),
+        (0, 0, 100, 0, None),
+    ],
+)
+def test_size_of_the_ballast(configured: int, has: int, free: int, given: int, expected: int | None) -> None:
+    """It takes back what it gave as far as there is room, and grows only where ten pages stay free."""
+    fs, home = MemoryFs(), Path("/home")
+    fs.make_directory(home / "reput")
+    ballast = Ballast(fs, home, size_bytes=configured * PAGE_SIZE_BYTES, reserve_bytes=10 * PAGE_SIZE_BYTES)
+    for size in filter(None, (given, has)):
+        fs.create_mapped(home / BALLAST_FILE, size * PAGE_SIZE_BYTES).close()
+        fs.capacity_bytes = size * PAGE_SIZE_BYTES
+        if given:
+            ballast.give_way()
+    fs.capacity_bytes = (has + free) * PAGE_SIZE_BYTES
+    ballast.take()
+    found = fs.size(home / BALLAST_FILE) // PAGE_SIZE_BYTES if fs.exists(home / BALLAST_FILE) else None
+    assert found == expected

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No queue offset is given twice: starts that can't know all numbers, and the Indexer's ends of its queues."""
+
+import pytest
+
+from services.commitlog.engine import queue_snapshot
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.errors import BadArgument, QueueOffsetsUnknown, StaleEpoch
+from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, fill, message
+
+SPENT = "spent"
+"""Topic whose records are gone from the log."""
+
+
+async def expired(machine: Machine, *, loses: str = "snapshot") -> None:
+    """A store whose first segment is gone, and with it all records of a topic; the snapshot is lost, too."""
+    async with machine.running() as log:
+        await append(log, *(message(topic=SPENT) for _ in range(7)))
+        await fill(log, 3)
+        await log.segments.delete([0], allow_unindexed=True)
+    if loses == "snapshot":
+        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    elif loses == "damaged snapshot":
+        machine.fs.write_atomic(DATA_DIR / queue_snapshot.SNAPSHOT_FILE, b"?")
+
+
+def queue_offset_of(log: CommitLog) -> int:
+    return log.topics.table.next_queue_offset(SPENT.encode(), 0)
+
+
+@pytest.mark.parametrize("loses", ["snapshot", "damaged snapshot"])
+async def test_appends_wait_until_the_queues_are_known(loses: str) -> None:
+    """Otherwise the queue whose records are gone would begin again at 0; the Indexer's end is where it goes on."""
+    machine = Machine()
+    await expired(machine, loses=loses)
+    async with machine.running() as log:
+        assert log.gate.refusals() == ["QUEUE_OFFSETS_UNKNOWN"]
+        with pytest.raises(QueueOffsetsUnknown, match="accept_scanned_queue_offsets"):
+            await append(log, message(topic=SPENT))
+        assert queue_offset_of(log) == 0
+        assert log.queue_offsets.compare([QueueEnd(SPENT, 0, 7, 0)]) == QueueVerdict(1, 0)
+        log.queue_offsets.finish(is_complete=True)
+        batch = await append(log, message(topic=SPENT))
+        assert memoryview(batch.queue_offsets).cast("q")[0] == 7
+        assert log.statistics().raised_queues_total == 1
+
+
+async def test_who_does_not_know_opens_nothing() -> None:
+    """An Indexer that was not there when the records were says so, and appends go on waiting, also after a restart."""
+    machine = Machine()
+    await expired(machine)
+    for _ in range(2):
+        async with machine.running() as log:
+            log.queue_offsets.finish(is_complete=False)
+            assert not log.gate.is_open
+    assert not machine.exists(str(queue_snapshot.SNAPSHOT_FILE))
+
+
+async def test_numbers_are_kept_once_they_are_known() -> None:
+    """They go into the next snapshot; a start after that asks nobody."""
+    machine = Machine()
+    await expired(machine)
+    async with machine.running() as log:
+        log.queue_offsets.compare([QueueEnd(SPENT, 0, 7, 0)])
+        log.queue_offsets.finish(is_complete=True)
+    async with machine.running() as log:
+        assert log.gate.is_open
+        assert queue_offset_of(log) == 7
+
+
+async def test_an_operator_accepts_the_log_that_is_left() -> None:
+    """Once is enough, because the snapshot of that start counts from then on."""
+    machine = Machine()
+    await expired(machine)
+    async with machine.running(accept_scanned_queue_offsets=True) as log:
+        await append(log, message(topic=SPENT))
+    async with machine.running() as log:
+        assert log.gate.is_open
+        assert queue_offset_of(log) == 1
+
+
+async def test_a_log_from_its_first_byte_on_knows_all() -> None:
+    """A full scan of a log of which nothing is gone needs no Indexer."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    async with machine.running() as log:
+        assert log.gate.is_open
+
+
+async def test_an_end_that_the_log_contradicts_changes_nothing() -> None:
+    """The record that should be the queue's last one is there, and another: the index is wrong, not the log."""
+    machine = Machine()
+    async with machine.running() as log:
+        first = await append(log, message(), message())
+        second = await append(log, message(topic="other"))
+        end = log.chain.max_physical_offset
+        cases = [
+            QueueEnd("orders", 0, 3, first.start_physical_offset),
+            QueueEnd("orders", 0, 3, second.start_physical_offset),
+            QueueEnd("orders", 0, 3, second.start_physical_offset + 1),
+            QueueEnd("orders", 0, 3, end),
+        ]
+        for case in cases:
+            assert log.queue_offsets.compare([case]) == QueueVerdict(0, 1), case
+        assert log.topics.table.next_queue_offset(b"orders", 0) == 2
+        assert log.statistics().contradicting_queues_total == len(cases)
+
+
+async def test_an_end_that_the_log_proves_is_raised() -> None:
+    """The log has the very record, so its own number was wrong; that must not happen, and is no reason to lose one."""
+    machine = Machine()
+    async with machine.running() as log:
+        batch = await append(log, message())
+        log.topics.table.set_next_queue_offset(b"orders", 0, 0)
+        assert log.queue_offsets.compare([QueueEnd("orders", 0, 1, batch.start_physical_offset)]) == QueueVerdict(1, 0)
+        assert log.topics.table.next_queue_offset(b"orders", 0) == 1
+
+
+async def test_ends_below_the_number_and_foreign_queues_are_nothing() -> None:
+    """An Indexer that is behind is no reason to do anything, nor are queues that nobody can append to."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, message(), message())
+        ends = [QueueEnd("orders", 0, 1, 0), QueueEnd("orders", 70_000, 5, 0), QueueEnd("x" * 200, 0, 5, 0)]
+        assert log.queue_offsets.compare(ends) == QueueVerdict(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "field"),
+    [
+        (QueueEnd("", 0, 1, 0), "queues[1].topic"),
+        (QueueEnd("x" * 256, 0, 1, 0), "queues[1].topic"),
+        (QueueEnd("t", -1, 1, 0), "queues[1].queue_id"),
+        (QueueEnd("t", 0, -1, 0), "queues[1].end_queue_offset"),
+        (QueueEnd("t", 0, 2**63 // 20 + 1, 0), "queues[1].end_queue_offset"),
+        (QueueEnd("t", 0, 1, -1), "queues[1].last_physical_offset"),
+    ],
+)
+async def test_what_is_out_of_range(end: QueueEnd, field: str) -> None:
+    """It is refused with the field, and nothing of its page is taken."""
+    async with Machine().running() as log:
+        with pytest.raises(BadArgument) as caught:
+            log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0), end])
+        assert caught.value.field == field
+        assert log.topics.table.counters() == []
+        with pytest.raises(BadArgument, match="too many"):
+            log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0)] * 4_097)
+
+
+async def test_followers_of_another_history() -> None:
+    """Whoever follows another log says nothing about this one, whatever its epoch is."""
+    async with Machine().running() as log:
+        log.check_follower(1, log.history_id)
+        log.check_follower(1, "")
+        with pytest.raises(StaleEpoch, match="another history"):
+            log.check_follower(1, "other")
+        with pytest.raises(BadArgument, match="no such epoch"):
+            log.check_follower(2, log.history_id)

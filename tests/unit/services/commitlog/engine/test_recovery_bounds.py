@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a start reads, and how it tells how far it is."""
+
+from dataclasses import replace
+
+import pytest
+
+from libs.machine.clock import ManualClock
+from libs.machine.fs import PAGE_SIZE_BYTES
+from libs.machine.memory_fs import MemoryMappedFile
+from libs.store import checkpoint_file
+from services.commitlog.engine import queue_snapshot
+from services.commitlog.engine.recovery_progress import RecoveryProgress
+from tests.unit.services.commitlog.support import (
+    DATA_DIR,
+    SEGMENT_SIZE,
+    Machine,
+    append,
+    fill,
+    message,
+)
+
+
+async def test_scan_is_bounded_after_a_clean_stop() -> None:
+    """A clean start looks at the last three segments only, and knows counters and times of the rest all the same."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 6)
+        counters, facts = sorted(log.topics.table.counters()), log.segments.list_from(0, 10)
+    async with machine.running() as log:
+        assert log.recovery.scan_start_physical_offset == 3 * SEGMENT_SIZE
+        assert sorted(log.topics.table.counters()) == counters
+        assert log.segments.list_from(0, 10) == facts
+
+
+@pytest.mark.parametrize("has_offset", [True, False])
+async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: bool) -> None:
+    """An unclean start begins with the segment that was being written at the last sync that the checkpoint knows.
+
+    Without the offset of that sync its time tells, with a margin.
+    """
+    machine = Machine()
+    log = await machine.start()
+    await fill(log, 3)
+    machine.clock.advance(60_000)
+    await fill(log, 5)
+    await append(log, durability=2)
+    await log._save_checkpoint()
+    await log._save_snapshot()
+    machine.clock.advance(60_000)
+    await append(log)
+    counters = sorted(log.topics.table.counters())
+    await machine.kill(log)
+    if not has_offset:
+        path = DATA_DIR / checkpoint_file.FILE_NAME
+        known = replace(checkpoint_file.load(machine.fs, path), flushed_physical_offset=0, flushed_time_ms=0)
+        checkpoint_file.save(machine.fs, path, known)
+    async with machine.running() as log:
+        assert log.recovery.scan_start_physical_offset == (4 if has_offset else 2) * SEGMENT_SIZE
+        assert sorted(log.topics.table.counters()) == counters
+
+
+async def test_unreadable_checkpoint_costs_a_full_scan() -> None:
+    """A checkpoint that is too short is reported and treated as one that knows nothing."""
+    machine = Machine()
+    log = await machine.start()
+    await fill(log, 3)
+    await log._save_snapshot()
+    await machine.kill(log)
+    machine.fs.write_atomic(DATA_DIR / checkpoint_file.FILE_NAME, b"short")
+    async with machine.running() as log:
+        assert log.recovery.scan_start_physical_offset == 0
+
+
+async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
+    """The checkpoint's time is that of a durable record, in RocketMQ's page."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, durability=2)
+    synced_at = machine.clock.now_ms()
+    machine.clock.advance(5_000)
+    await append(log, durability=1)
+    await log._save_checkpoint()
+    await machine.kill(log)
+    stored = checkpoint_file.load(machine.fs, DATA_DIR / checkpoint_file.FILE_NAME)
+    assert stored.commit_log_time_ms == synced_at
+
+
+@pytest.mark.parametrize("loss", ["missing", "damaged", "of another log"])
+async def test_counters_without_a_snapshot(loss: str) -> None:
+    """A lost snapshot costs a full scan and nothing else: counters and segment times come back exactly."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 4)
+        counters, facts = sorted(log.topics.table.counters()), log.segments.list_from(0, 10)
+    path = DATA_DIR / queue_snapshot.SNAPSHOT_FILE
+    if loss == "missing":
+        machine.fs.remove(path)
+    elif loss == "damaged":
+        machine.fs.write_atomic(path, machine.fs.read(path)[:-1] + b"?")
+    else:
+        snapshot = queue_snapshot.QueueSnapshot(5 * SEGMENT_SIZE, 1, [], [])
+        queue_snapshot.save(machine.fs, DATA_DIR, snapshot)
+    async with machine.running() as log:
+        assert log.recovery.scan_start_physical_offset == 0
+        assert sorted(log.topics.table.counters()) == counters
+        assert log.segments.list_from(0, 10) == facts
+
+
+async def grown(segment_count: int) -> Machine:
+    """A store of so many segments that died a few records past its checkpoint and snapshot."""
+    machine = Machine()
+    log = await machine.start()
+    while len(log.chain.segments) < segment_count:
+        await append(log, *(message(bytes(8_000)) for _ in range(7)))
+        machine.clock.advance(10_000)
+    await append(log, durability=2)
+    await log._save_checkpoint()
+    await log._save_snapshot()
+    for _ in range(5):
+        await append(log)
+    await machine.kill(log)
+    return machine
+
+
+async def test_an_unclean_start_reads_what_is_past_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes and records that a start reads do not grow with the store."""
+    healthy, read_bytes = MemoryMappedFile.check_readable, 0
+
+    def check_readable(mapped: MemoryMappedFile, position: int, size_bytes: int) -> None:
+        nonlocal read_bytes
+        read_bytes += size_bytes
+        healthy(mapped, position, size_bytes)
+
+    machines = [await grown(count) for count in (3, 30)]
+    monkeypatch.setattr(MemoryMappedFile, "check_readable", check_readable)
+    costs = []
+    for machine in machines:
+        read_bytes = 0
+        async with machine.running() as log:
+            assert not log.recovery.was_clean_stop
+            costs.append((log.recovery.scanned_record_count, log.recovery_progress.scanned_bytes, read_bytes))
+    assert costs[0] == costs[1]
+    assert costs[0][2] < 4 * SEGMENT_SIZE
+
+
+async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scan tells how far it is while it runs; at its end all that there was is scanned."""
+    machine = await grown(4)
+    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    seen: list[tuple[int, int, int]] = []
+    advance = RecoveryProgress.advance
+
+    def watched(progress: RecoveryProgress, size_bytes: int) -> None:
+        advance(progress, size_bytes)
+        seen.append((progress.segment_number, progress.scanned_bytes, progress.target_bytes))
+
+    monkeypatch.setattr(RecoveryProgress, "advance", watched)
+    async with machine.running() as log:
+        assert log.recovery_progress.segment_count == 4
+        data_bytes = len(bytes(machine.segment_bytes(3 * SEGMENT_SIZE)).rstrip(b"\0"))
+    assert [number for number, _, _ in seen] == [1, 2, 3, 4]
+    assert [scanned for _, scanned, _ in seen] == [SEGMENT_SIZE * number for number in (1, 2, 3, 4)]
+    assert 0 <= seen[0][2] - (3 * SEGMENT_SIZE + data_bytes) < PAGE_SIZE_BYTES
+
+
+def test_lines_of_progress(caplog: pytest.LogCaptureFixture) -> None:
+    """One line each second at most, the first after a second: segment, share, bytes and the time that is left."""
+    clock = ManualClock()
+    progress = RecoveryProgress(clock)
+    progress.begin(segment_count=4, target_bytes=400 << 20)
+    with caplog.at_level("INFO"):
+        for step in range(16):
+            if step % 4 == 0:
+                progress.next_segment()
+            clock.advance(250)
+            progress.advance(25 << 20)
+    lines = [record.message for record in caplog.records]
+    assert lines == [
+        "recovering: segment 1 of 4, 25 %, 100 of about 400 MiB, about 3 s left",
+        "recovering: segment 2 of 4, 50 %, 200 of about 400 MiB, about 2 s left",
+        "recovering: segment 3 of 4, 75 %, 300 of about 400 MiB, about 1 s left",
+        "recovering: segment 4 of 4, 100 %, 400 of about 400 MiB, about 0 s left",
+    ]

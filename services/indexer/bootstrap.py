@@ -7,13 +7,14 @@ DEPENDENCY_UNAVAILABLE, and GetStatus says CONNECTING.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     index_service_pb2,
     query_service_pb2,
     queue_service_pb2,
+    rebuild_service_pb2,
     scan_service_pb2,
 )
 
@@ -22,16 +23,18 @@ from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.peer import Peer
-from libs.runtime.process import Shell
+from libs.runtime.process import Shell, raise_descriptor_limit
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.index_servicer import IndexServicer
+from services.indexer.rpc.log_appender import LogAppender
 from services.indexer.rpc.log_tail import LogTail
 from services.indexer.rpc.query_servicer import QueryServicer
 from services.indexer.rpc.queue_servicer import QueueServicer
+from services.indexer.rpc.rebuild_servicer import RebuildServicer
 from services.indexer.rpc.record_source import LogRecords
 from services.indexer.rpc.scan_servicer import ScanServicer
 
@@ -48,11 +51,17 @@ class Settings:
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7202))
 
 
+def fitted(config: IndexerConfig) -> IndexerConfig:
+    """The settings with no more mapped files than take half of the process's file descriptors."""
+    count_max = max(1, raise_descriptor_limit() // 4)
+    return replace(config, queue_mapped_file_count_max=min(count_max, config.queue_mapped_file_count_max))
+
+
 class Service:
     """The Indexer as the process shell runs it."""
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
-        config = settings.engine
+        config = fitted(settings.engine)
         self._channel, metadata = Peer(
             name="commitlog",
             target=config.commitlog_target,
@@ -74,7 +83,10 @@ class Service:
             ),
             records=LogRecords(self._channel, timeout_s=timeout_s, metadata=metadata),
             on_failure=shell.fail,
+            sink=LogAppender(self._channel, metadata=metadata) if config.deliver_delayed else None,
         )
+        if self.indexer.delivery is not None:
+            shell.telemetry.observe("delay", self.indexer.delivery.statistics)
         shell.telemetry.observe("index", self.indexer.statistics)
         self.server = GrpcServer(
             settings.server,
@@ -88,6 +100,7 @@ class Service:
             (scan_service_pb2, ScanServicer(self.indexer)),
             (consumer_offset_service_pb2, ConsumerOffsetServicer(self.indexer)),
             (index_service_pb2, IndexServicer(self.indexer)),
+            (rebuild_service_pb2, RebuildServicer(self.indexer)),
         ):
             (descriptor,) = module.DESCRIPTOR.services_by_name.values()
             self.server.add_service(descriptor, servicer)

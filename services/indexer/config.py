@@ -13,6 +13,8 @@ from msgspec import Meta
 
 from libs.formats import limits
 from libs.formats.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
+from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
+from libs.formats.errors import FormatError
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -50,8 +52,9 @@ class IndexerConfig:
     queue_file_size_bytes: Annotated[int, Meta(ge=UNIT_SIZE_BYTES, le=limits.INT32_MAX)] = FILE_SIZE_BYTES
     """Size of one consume queue file, a multiple of 20. Can't be changed on existing data."""
 
-    queue_mapped_file_count_max: Positive = 1_024
-    """Consume queue files that are mapped at once; each takes two file descriptors."""
+    queue_mapped_file_count_max: Positive = 16_384
+    """Consume queue files that are mapped at once; each takes two file descriptors. At most a quarter of the limit of
+    descriptors counts. A queue that is written to beyond a half of it has all of them synced first."""
 
     index_slot_count: Slots = limits.INDEX_SLOT_COUNT
     """Hash slots of one index file. Can't be changed on existing data."""
@@ -67,6 +70,12 @@ class IndexerConfig:
 
     flush_thorough_interval_ms: Positive = 60_000
     """After this time everything dirty is synced, index files too, and the progress file is written."""
+
+    deliver_delayed: bool = True
+    """Bring delayed messages to their topics when they are due. One Indexer of a log does it; turn it off in others."""
+
+    message_delay_level: str = DELAY_LEVELS_TEXT
+    """The CommitLog's setting of this name. Counts only where indexes are built from the log's files, without it."""
 
     consumer_offset_interval_ms: Positive = 5_000
     """Time between two looks whether consumerOffset.json must be written."""
@@ -101,3 +110,11 @@ class IndexerConfig:
             raise ValueError("queue_file_size_bytes must be a multiple of 20")
         if (self.commitlog_tls_certificate_file is None) != (self.commitlog_tls_key_file is None):
             raise ValueError("commitlog_tls_certificate_file and commitlog_tls_key_file need each other")
+        try:
+            self.delay_levels_ms()
+        except FormatError as error:
+            raise ValueError(f"message_delay_level: {error.reason}") from None
+
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Delays of the levels in milliseconds, level 1 first."""
+        return parse_levels(self.message_delay_level)

@@ -5,6 +5,8 @@ Engines raise these; `rpc/error_table.py` gives each its code and reason. `field
 as `ranges[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would have been taken.
 """
 
+from datetime import UTC, datetime
+
 
 class IndexerError(Exception):
     """Base of all of them."""
@@ -89,6 +91,22 @@ class DependencyUnavailable(IndexerError):
         self.service, self.reason = service, reason
 
 
+class Incomplete(IndexerError):
+    """The indexes are being built again, and do not yet hold all that was answered from them before."""
+
+    def __init__(self, indexed: int, *, target: int | None) -> None:
+        super().__init__(f"the indexes are being built again: {indexed} of {target or 'an unknown number of'} bytes")
+        self.indexed, self.target = indexed, target
+
+
+class RebuildRunning(IndexerError):
+    """A rebuild is under way already. `started` is when it began, in ISO 8601."""
+
+    def __init__(self, started_ms: int) -> None:
+        self.started = datetime.fromtimestamp(started_ms / 1000, UTC).isoformat(timespec="seconds")
+        super().__init__(f"a rebuild is under way since {self.started}")
+
+
 class LogEndsEarlier(DependencyUnavailable):
     """The log ends before a record that is indexed: it lost its tail, and the indexes have yet to follow."""
 
@@ -117,11 +135,39 @@ class NotARecord(IndexerError):
         self.value = physical_offset
 
 
+class AppendRefused(IndexerError):
+    """The log refuses to take messages; nothing was appended. `message_index` is the one at fault, -1 if none is."""
+
+    def __init__(self, reason: str, *, message_index: int, text: str) -> None:
+        super().__init__(f"the log refuses a message that is due: {text}")
+        self.reason, self.message_index = reason, message_index
+
+
+class Undeliverable(IndexerError):
+    """A record of the schedule topic can't be brought to any topic. An operator decides."""
+
+    def __init__(self, reason: str, physical_offset: int) -> None:
+        super().__init__(f"the delayed message at physical offset {physical_offset} can't be delivered: {reason}")
+        self.reason, self.physical_offset = reason, physical_offset
+
+
 class Stopping(IndexerError):
     """The service is shutting down."""
 
     def __init__(self) -> None:
         super().__init__("the server is stopping")
+
+
+class FilesMissing(IndexerError):
+    """The files of the indexes hold less, or more, than what was synced for certain. They must be built anew."""
+
+    def __init__(self, what: str, *, found: int, expected: int) -> None:
+        super().__init__(f"{what}: {found}, but {expected} were synced")
+        self.what, self.found, self.expected = what, found, expected
+
+
+class SyncNeeded(IndexerError):
+    """So many queue files have unsynced bytes that no more may be mapped. Sync them and call again."""
 
 
 class Inapplicable(IndexerError):

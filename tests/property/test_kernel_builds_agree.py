@@ -19,12 +19,15 @@ from tests.support.records import IPV4_STORE, IPV6_BORN, IPV6_STORE, encoded
 from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded
 from tests.unit.libs.kernel.requests import Appender, entry, make_table, message
 
-TOPICS = [b"TopicTest", b"Other", b"Closed", b"nobody", b"", b"../x", b"t" * 127, b"t" * 128]
+TOPICS = [b"TopicTest", b"Other", b"Closed", b"SCHEDULE_TOPIC_XXXX", b"nobody", b"", b"../x", b"t" * 127, b"t" * 128]
 NAMES = [
     b"A",
     b"KEYS",
     b"TAGS",
     b"DELAY",
+    b"REAL_TOPIC",
+    b"REAL_QID",
+    b"user_id",
     b"__CRC32#",
     b"__SHARDINGKEY",
     b"UNIQ_KEY",
@@ -33,7 +36,21 @@ NAMES = [
     b"",
     b"x\x01",
 ]
-VALUES = [b"v", b"a b", b"1", b"0", b"-9", b"", "значение😀".encode(), b"\xc3", b"v\x02w", b"\x01", b"0123456789"]
+VALUES = [
+    b"v",
+    b"a b",
+    b"1",
+    b"19",
+    b"+3",
+    b"0",
+    b"-9",
+    b"",
+    "значение😀".encode(),
+    b"\xc3",
+    b"v\x02w",
+    b"\x01",
+    b"0123456789",
+]
 NUMBERS = [0, 1, 3, 4, 127, 128, 0x40, 2**31 - 1, 2**31, 2**32, 2**63 - 1, -1, -(2**31), -(2**63)]
 BUFFER_COUNT = 10_000
 
@@ -49,7 +66,10 @@ def some_message(chance: random.Random) -> bytes:
         entry(likely(chance, NAMES[:3], NAMES), likely(chance, VALUES[:2], VALUES)) for _ in range(chance.randrange(4))
     ]
     if chance.random() < 0.4:
-        pieces = [likely(chance, NAMES[:7], NAMES) + b"\x01" + likely(chance, VALUES[:5], VALUES) for _ in range(3)]
+        pieces = [
+            likely(chance, NAMES[:10], NAMES) + b"\x01" + likely(chance, VALUES[2:5], VALUES)
+            for _ in range(chance.choice([1, 3, 6]))
+        ]
         parts = [length_delimited(5, b"\x02".join(pieces) + b"\x02" * chance.randrange(2))]
     for number in (6, 7, 8, 10, 11):
         if chance.random() < 0.2:
@@ -94,7 +114,7 @@ def state_of(appender: Appender, outcome: int) -> tuple[Any, ...]:
 def test_append(chance: random.Random) -> None:
     """Random and hostile requests are stored or refused alike, byte for byte and counter for counter."""
     requests, segments = Guarded(1 << 20), [Guarded(1 << 14) for _ in BUILDS]
-    appended = 0
+    appended = delayed = 0
     for number in range(1500 if len(BUILDS) == 2 else 500):
         if number % 50 == 0:
             hosts = {
@@ -111,7 +131,9 @@ def test_append(chance: random.Random) -> None:
         states = [state_of(appender, appender.append(data)) for appender in appenders]
         assert all(state == states[0] for state in states)
         appended += states[0][0] > 0
+        delayed += states[0][0] > 0 and b"REAL_QID" in states[0][4]
     assert appended > 20
+    assert delayed > 10
 
 
 def some_records(chance: random.Random) -> bytes:

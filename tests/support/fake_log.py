@@ -6,7 +6,9 @@ with the kernel's scan, and can lose its tail, its head or its connection.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +18,11 @@ from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.record import Record
 from libs.kernel.scan_columns import ScanColumns
 from libs.kernel.scan_cy import S_BLANK, S_END, S_FULL, scan
-from services.indexer.engine.log_source import ProgressReport, RecordBlock
+from services.indexer.engine.log_source import ProgressReport, QueueEnd, RecordBlock
 from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord
 from tests.support.records import make_record
 
+HEARTBEAT_S = 0.02
 START_TIME_MS = 1_700_000_000_000
 
 
@@ -27,6 +30,15 @@ def properties_text(tag: str = "", keys: str = "", unique_id: str = "", **others
     """The property string with these properties, empty ones left out."""
     pairs = {"UNIQ_KEY": unique_id, "TAGS": tag, "KEYS": keys, **others}
     return b"".join(f"{name}\x01{value}\x02".encode() for name, value in pairs.items() if value)
+
+
+class QueueCheck(NamedTuple):
+    """What one call of `check_queue_offsets` said."""
+
+    ends: list[QueueEnd]
+    epoch: int
+    history_id: str
+    is_complete: bool
 
 
 class FakeLog:
@@ -46,7 +58,9 @@ class FakeLog:
         self.is_up = True
         self.read_count = 0
         self.read_size_bytes_max = 8 << 20
+        self.history_id = "first"
         self.reports: list[ProgressReport] = []
+        self.queue_checks: list[QueueCheck] = []
         self.failures: list[Exception] = []
         """What the Indexer that uses this log gave up for."""
         self.follow_starts: list[int] = []
@@ -146,7 +160,7 @@ class FakeLog:
         self.follow_starts.append(start_physical_offset)
         self._check_up()
         common_end = min(start_physical_offset, self.common_ends.get(epoch, len(self.data)), len(self.data))
-        yield Handshake(common_end, self.epoch, self.min_physical_offset, len(self.data))
+        yield Handshake(common_end, self.epoch, self.min_physical_offset, len(self.data), self.history_id)
         for step in self.steps:
             yield dispatch_columns.decode(step)
         position = max(common_end, self.min_physical_offset)
@@ -157,7 +171,9 @@ class FakeLog:
                 yield batch
                 position = batch.end_physical_offset
             yield Heartbeat(len(self.data), self.min_physical_offset)
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):  # not wait_for, which may swallow a cancellation
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._changed.wait()
             self._check_up()
             if self.epoch != stream_epoch:
                 raise DependencyUnavailable("commitlog", "restarted")
@@ -166,6 +182,15 @@ class FakeLog:
         """See LogSource."""
         self._check_up()
         self.reports.append(report)
+
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """See LogSource."""
+        self._check_up()
+        ends = [end async for page in pages for end in page]
+        self.queue_checks.append(QueueCheck(ends, epoch, history_id, is_complete))
+        return 0
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
+from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.kernel.index_cy import encode_queue_units
+from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
@@ -49,8 +51,8 @@ class DispatchRows(NamedTuple):
 class ConsumeQueue:
     """One queue. Opening maps nothing; the end of the data is looked for on first use.
 
-    `bound_physical_offset` is what recovery decided: units of records at or past it are dropped. `is_clean` says that
-    the last process ended orderly, so that nothing but zeros follows the last unit and all of it is durable.
+    `bound_physical_offset` is what recovery decided: units of records at or past it are dropped, and those before it
+    are durable. `is_clean` says that the last process ended orderly, so that nothing but zeros follows the last unit.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class ConsumeQueue:
         assert file_size_bytes % UNIT_SIZE_BYTES == 0
         self.topic = topic
         self.queue_id = queue_id
-        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, is_clean=is_clean)
+        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, is_clean=True)
+        self._fs = fs
+        self._maps = maps
         self._bound_physical_offset = bound_physical_offset
         self._is_clean = is_clean
         self._is_recovered = False
@@ -88,6 +92,11 @@ class ConsumeQueue:
         return self._min_queue_offset
 
     @property
+    def last_physical_offset(self) -> int:
+        """First byte of the record of the last unit; 0 if there is none."""
+        return 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
+
+    @property
     def dirty_page_count(self) -> int:
         """Pages between what is synced and what is written, by page number as RocketMQ counts them."""
         flushed, wrote = self._chain.flushed_physical_offset, self._chain.max_physical_offset
@@ -97,6 +106,11 @@ class ConsumeQueue:
     def file_count(self) -> int:
         """Files of the queue."""
         return len(self._chain.segments)
+
+    @property
+    def first_file_queue_offset(self) -> int:
+        """Queue offset with which the first file begins, 0 without files. Reads nothing."""
+        return self._chain.min_physical_offset // UNIT_SIZE_BYTES
 
     @property
     def is_empty(self) -> bool:
@@ -141,7 +155,12 @@ class ConsumeQueue:
         """
         self._recover()
         if self._chain.active is None:
-            self._chain.roll().populate(PAGE_SIZE_BYTES)
+            segment = self._chain.roll()
+            segment.hold()  # other threads make files meanwhile, and may need its place
+            try:
+                segment.populate(PAGE_SIZE_BYTES)
+            finally:
+                segment.release()
 
     def append(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
         """Enter the records of these rows. What is there already is compared and skipped, so a replay changes nothing.
@@ -155,7 +174,9 @@ class ConsumeQueue:
         first = int(columns.queue_offsets[rows[0]])
         if first > self.max_queue_offset:
             self._restart(first)
+        failpoint("queue.before_append")
         self._write(rows[self.max_queue_offset - first :], columns)
+        failpoint("queue.after_append")
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Take note of the first byte of the log that is kept: units of older records no longer count."""
@@ -166,19 +187,18 @@ class ConsumeQueue:
         kept = range(self._min_queue_offset, self.max_queue_offset)
         self._min_queue_offset += bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
 
-    def drop_expired_files(self, min_physical_offset: int) -> int:
-        """Remove files whose records are all below this offset, never the last one. Returns how many."""
+    def detach_expired(self, min_physical_offset: int) -> list[Segment]:
+        """Give up files whose records are all below this offset, never the last one. The caller removes them."""
         self._recover()
-        count = 0
+        expired: list[Segment] = []
         while len(self._chain.segments) > 1:
             last = self._chain.segments[1].base_physical_offset // UNIT_SIZE_BYTES - 1
             if self._physical_offset_at(last) >= min_physical_offset:
                 break
-            self._chain.drop_first()
-            count += 1
-        if count:
+            expired.append(self._chain.detach_first())
+        if expired:
             self._min_queue_offset = max(self._min_queue_offset, self._chain.min_physical_offset // UNIT_SIZE_BYTES)
-        return count
+        return expired
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of records at or past this offset, durably; the bytes become zero."""
@@ -186,6 +206,13 @@ class ConsumeQueue:
         self._bound_physical_offset = bound_physical_offset
         self._min_physical_offset = min(self._min_physical_offset, bound_physical_offset)
         self._drop_past_bound(clear_rest=True)
+
+    def detach(self) -> None:
+        """Let go of the files, which stay, and be empty. No sync may be at work."""
+        chain = self._chain
+        self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=self._maps)
+        self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
+        chain.close()
 
     def sync(self) -> None:
         """Make all units that were entered before the call durable. Blocks without the GIL. Raises SyncFailed."""
@@ -254,14 +281,17 @@ class ConsumeQueue:
         self._min_queue_offset = queue_offset
 
     def _compare(self, queue_offset: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
-        """Check that the units from `queue_offset` on are those of these rows, as far as they are kept."""
+        """Check that the units from `queue_offset` on are those of these rows, as far as they are kept.
+
+        Delivery times may differ: the log gives them by the delay levels that it has now.
+        """
         gone_count = max(0, min(len(rows), self._min_queue_offset - queue_offset))
         rows = rows[gone_count:]
         stored = self.read(queue_offset + gone_count, len(rows))
         differs = (
             (stored.physical_offsets != columns.physical_offsets[rows])
             | (stored.record_sizes != columns.record_sizes[rows])
-            | (stored.tags_codes != columns.tags_codes[rows])
+            | ((stored.tags_codes != columns.tags_codes[rows]) & (self.topic != SCHEDULE_TOPIC))
         )
         if differs.any():
             index = int(differs.argmax())

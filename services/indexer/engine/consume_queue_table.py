@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConsumeQueueTable: all consume queues, by topic and queue id, under one directory.
 
-Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked.
+Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked; a file
+with unsynced bytes must stay mapped, so `append` asks for a sync before these are more than half of what may be mapped,
+and those that a sync is at work on fit beside them: the descriptors are bounded, however many queues there are.
 Callers: the event loop's thread; `sync` of what `take_dirty` gave may run in a worker thread.
 Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.dispatch_columns import DispatchBatch
-from libs.machine.fs import Fs
+from libs.formats.offsets import is_file_name
+from libs.machine.fs import TEMPORARY_SUFFIX, Fs
+from libs.machine.uninterrupted import uninterrupted
 from libs.store.map_budget import MapBudget
+from libs.store.segment import Segment
 from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows, check_consecutive
+from services.indexer.engine.log_history import end_on_disk
+from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
-from services.indexer.errors import Inapplicable
+from services.indexer.errors import FilesMissing, Inapplicable, SyncNeeded
 
 
 class ConsumeQueueTable:
@@ -31,24 +38,52 @@ class ConsumeQueueTable:
         self._file_size_bytes = file_size_bytes
         self._maps = MapBudget(mapped_file_count_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
-        self._dirty: set[ConsumeQueue] = set()
+        self._expired: list[Segment] = []
+        self._dirty: dict[ConsumeQueue, int] = {}
+        """How many files of each have unsynced bytes at most, in the order in which they were written to, so that a run
+        can be repeated exactly."""
+        self._dirty_file_count = 0
+        self._dirty_file_count_max = max(1, mapped_file_count_max // 2)
+        self.end_sum = 0
+        """Sum of the ends of all queues; -1 if unknown."""
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last heard; units below it no longer count."""
+        self.before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None
+        """Hears where the queues end whose files are about to be removed."""
 
-    def load(self, *, bound_physical_offset: int, is_clean: bool) -> None:
+    def load(
+        self,
+        *,
+        bound_physical_offset: int,
+        is_clean: bool,
+        start_sum_max: int = -1,
+        end_sum: int = -1,
+        file_count_min: int = -1,
+    ) -> None:
         """Open the queues that are on disk, without their units of records at or past the bound.
 
         After a clean stop the files are only listed. Otherwise every queue is read and cut now, so that nothing of
-        another history can come back later. Raises SegmentSizeWrong and SegmentMissing.
+        another history can come back later; with a bound of 0 the files go without being looked at, whatever state a
+        crash left them in. `start_sum_max` and `end_sum` are what the first queue offsets of files and the ends may add
+        up to, `file_count_min` how many files there must be after a clean stop; -1 if that is unknown. Raises
+        FilesMissing, SegmentSizeWrong and SegmentMissing.
         """
         self._fs.make_directory(self._directory)
-        for topic in filter(is_topic, self._fs.list(self._directory)):
-            if self._fs.is_directory(self._directory / topic):
-                for name in self._fs.list(self._directory / topic):
-                    if (queue_id := queue_id_of(name)) is not None:
-                        self._open(topic, queue_id, bound_physical_offset, is_clean=is_clean)
+        if bound_physical_offset == 0 and not is_clean:
+            self.remove_files()
+            return
+        for topic, name in self._listed():
+            self._open(topic, int(name), bound_physical_offset, is_clean=is_clean)
         if not is_clean:
             self.truncate(bound_physical_offset)
+        if -1 < start_sum_max < self.start_sum:
+            raise FilesMissing("first files of queues begin", found=self.start_sum, expected=start_sum_max)
+        if is_clean:
+            self.end_sum = end_sum
+            if self.file_count < file_count_min:
+                raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
+        elif end_sum not in (-1, self.end_sum):
+            raise FilesMissing("units of queues", found=self.end_sum, expected=end_sum)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, its min offset up to date; None if there never was a message for it."""
@@ -56,6 +91,13 @@ class ConsumeQueueTable:
         if queue is not None:
             queue.correct_min(self.min_physical_offset)
         return queue
+
+    def end_of(self, topic: str, queue_id: int) -> QueueEnd | None:
+        """Where a queue ends; None if it has no unit."""
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is None or queue.is_empty:
+            return None
+        return QueueEnd(topic, queue_id, queue.max_queue_offset, queue.last_physical_offset)
 
     def topics(self) -> list[str]:
         """Names of the topics that have queues, sorted."""
@@ -74,6 +116,11 @@ class ConsumeQueueTable:
     def file_count(self) -> int:
         """Number of files of all queues."""
         return sum(queue.file_count for queue in self._all())
+
+    @property
+    def start_sum(self) -> int:
+        """Sum of the queue offsets with which the first files begin."""
+        return sum(queue.first_file_queue_offset for queue in self._all())
 
     def check(self, batch: DispatchBatch) -> None:
         """Raise Inapplicable for the first record that can't be entered; changes nothing."""
@@ -95,7 +142,8 @@ class ConsumeQueueTable:
     async def prepare(self, batch: DispatchBatch) -> None:
         """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
 
-        Leaves out what `check` will refuse. Raises StoreFull.
+        Leaves out what `check` will refuse. Raises StoreFull, but only when all of the threads are done: one that came
+        later would take the file of the next attempt for rubbish.
         """
         names = []
         for topic, queue_id, rows in _groups(batch):
@@ -103,20 +151,37 @@ class ConsumeQueueTable:
                 with contextlib.suppress(Inapplicable):
                     _check_name(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
                     names.append((topic, queue_id))
-        for queue in await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names)):
-            self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
+        if names:
+            await uninterrupted(self._begin_all(names))
+
+    async def _begin_all(self, names: list[tuple[str, int]]) -> None:
+        begun = await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names), return_exceptions=True)
+        failures = [one for one in begun if isinstance(one, BaseException)]
+        for queue in begun:
+            if isinstance(queue, ConsumeQueue):
+                self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
+        if failures:
+            raise failures[0]
 
     def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
         """Enter the records of a batch that `check` passed; return the queues that it touched.
 
-        Makes nothing durable. May be repeated with the same batch after any error. Raises StoreFull.
+        Makes nothing durable. May be repeated with the same batch after any error. Raises StoreFull, and SyncNeeded
+        when all that `take_dirty` gives must be synced first; some of the records are entered then.
         """
         columns = _columns(batch)
         touched: list[tuple[str, int]] = []
         for topic, queue_id, rows in _groups(batch):
+            if self._dirty_file_count >= self._dirty_file_count_max:
+                raise SyncNeeded
             queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
-            self._dirty.add(queue)
-            queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
+            end, file_count = queue.max_queue_offset, queue.file_count
+            try:
+                queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
+            finally:
+                if queue.max_queue_offset != end:
+                    self._count_dirty(queue, queue.file_count - file_count)
+                    self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
             touched.append((topic, queue_id))
         return touched
 
@@ -125,15 +190,57 @@ class ConsumeQueueTable:
         self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
         for queue in self._all():
             queue.truncate(bound_physical_offset)
+        self.end_sum = sum(queue.max_queue_offset for queue in self._all())
 
     def trim(self, min_physical_offset: int) -> int:
-        """Forget the records below this offset and remove files that hold nothing else; return how many."""
+        """Forget the records below this offset and files that hold nothing else; return how many.
+
+        The files are to be removed after progress says where the queues begin now (`take_expired`, `remove`): one that
+        is missing otherwise has all indexes built anew.
+        """
         self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
-        count = 0
+        count = len(self._expired)
         for queue in self._all():
             if queue.file_count > 1:
-                count += queue.drop_expired_files(self.min_physical_offset)
-        return count
+                self._expired += queue.detach_expired(self.min_physical_offset)
+        return len(self._expired) - count
+
+    @property
+    def expired_count(self) -> int:
+        """How many files wait for their removal."""
+        return len(self._expired)
+
+    def take_expired(self, count: int) -> list[Segment]:
+        """Return the files to remove, the oldest so many; the caller does it."""
+        expired, self._expired = self._expired[:count], self._expired[count:]
+        return expired
+
+    def remove(self, files: list[Segment]) -> None:
+        """Remove files that the queues do not have any more, durably. Blocks."""
+        for file in files:
+            file.delete(self._fs)
+            self._fs.sync_directory(file.path.parent)
+
+    def detach(self) -> None:
+        """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
+        queues = list(self._all())
+        self._topics, self._expired = {}, []
+        self.end_sum = 0
+        self._dirty.clear()
+        self._dirty_file_count = 0
+        for queue in queues:
+            queue.detach()
+
+    def remove_files(self) -> None:
+        """Remove the files of all queues, newest first, durably. They must not be open. Blocks. May be repeated."""
+        listed = self._listed()
+        ends = (
+            end_on_disk(self._fs, self._directory / topic / name, topic=topic, queue_id=int(name))
+            for topic, name in listed
+        )
+        self.before_removal(end for end in ends if end is not None)
+        for topic, name in listed:
+            self._remove(topic, name)
 
     def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
@@ -141,13 +248,30 @@ class ConsumeQueueTable:
         The caller syncs them.
         """
         taken = [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
-        self._dirty.difference_update(taken)
+        for queue in taken:
+            self._dirty_file_count -= self._dirty.pop(queue)
         return taken
 
     def close(self) -> None:
         """Let go of all files. Makes nothing durable."""
         for queue in self._all():
             queue.close()
+
+    def _count_dirty(self, queue: ConsumeQueue, new_file_count: int) -> None:
+        known = self._dirty.get(queue, 0)
+        self._dirty[queue] = max(1, known) + max(0, new_file_count)
+        self._dirty_file_count += self._dirty[queue] - known
+
+    def _listed(self) -> list[tuple[str, str]]:
+        """Topic and queue id of the queues on disk."""
+        directories = [name for name in self._fs.list(self._directory) if is_topic(name)]
+        return [
+            (topic, name)
+            for topic in directories
+            if self._fs.is_directory(self._directory / topic)
+            for name in self._fs.list(self._directory / topic)
+            if queue_id_of(name) is not None
+        ]
 
     def _all(self) -> Iterator[ConsumeQueue]:
         for queues in self._topics.values():
@@ -162,6 +286,17 @@ class ConsumeQueueTable:
         queue = self._make(topic, queue_id, bound_physical_offset, is_clean=is_clean)
         self._topics.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def _remove(self, topic: str, queue: str) -> None:
+        """Remove the files of a queue, and its directory unless something else is in it."""
+        directory = self._directory / topic / queue
+        for name in reversed(self._fs.list(directory)):
+            if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
+                self._fs.remove(directory / name)
+        self._fs.sync_directory(directory)
+        if not self._fs.list(directory):
+            self._fs.remove_directory(directory)
+            self._fs.sync_directory(directory.parent)
 
     def _make(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
         return ConsumeQueue(

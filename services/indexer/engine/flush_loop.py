@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 
 from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.consume_queue import ConsumeQueue
@@ -66,10 +67,13 @@ class FlushLoop:
     async def stop(self) -> None:
         """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError.
 
+        Indexes that are being built again are not clean: the next start must know that they hold too little. Neither is
+        a batch that was entered in part: its units must be looked for.
         The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
         """
         await self._loop.stop()
-        await self.flush(is_thorough=True, is_clean=True)
+        is_whole = self._queues.end_sum == self._reput.queue_end_sum
+        await self.flush(is_thorough=True, is_clean=is_whole and self._reput.completeness.is_complete)
         await self._report()
 
     @property
@@ -77,26 +81,37 @@ class FlushLoop:
         """End of what is indexed and survives a power cut, exclusive."""
         return min(self._progress.value.queue_physical_offset, self._progress.value.index_physical_offset)
 
+    def check(self) -> None:
+        """Raise what a sync failed with, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
         """Do one round. After a thorough one everything entered before the call is durable and written down.
 
         It is done to its end even if the caller goes away meanwhile. Raises SyncFailed and OSError, and after the first
         of them always the same one: a later sync that succeeds says nothing about what the failed one left out.
         """
-        await uninterrupted(self._flush(is_thorough=is_thorough, is_clean=is_clean))
+        page_count_min = 0 if is_thorough else self._page_count_min
+        await uninterrupted(self._flush(is_thorough=is_thorough, is_clean=is_clean, page_count_min=page_count_min))
 
-    async def _flush(self, *, is_thorough: bool, is_clean: bool) -> None:
+    async def sync_queues(self) -> None:
+        """Sync all queues, so that none of their files must stay mapped. Raises as `flush` does."""
+        await uninterrupted(self._flush(is_thorough=False, is_clean=False, page_count_min=0))
+
+    async def _flush(self, *, is_thorough: bool, is_clean: bool, page_count_min: int) -> None:
         async with self._progress.turn:
-            if self._failure is not None:
-                raise self._failure
+            self.check()
             history_change_count = self._reput.history_change_count
-            is_thorough = is_thorough or history_change_count != self._history_change_count
+            is_thorough = is_thorough or history_change_count != self._history_change_count or self._has_expired()
             end, time_ms, epoch = (
                 self._reput.indexed_physical_offset,
                 self._reput.last_store_time_ms,
                 self._reput.epoch,
             )
-            queues = self._queues.take_dirty(0 if is_thorough else self._page_count_min)
+            queue_end_sum = self._reput.queue_end_sum
+            index_end = self._index.next_physical_offset  # past the other in a batch that fitted only in part
+            queues = self._queues.take_dirty(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
             try:
                 await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
@@ -109,7 +124,7 @@ class FlushLoop:
             self.sync_round_count += 1
             if is_thorough:
                 self._history_change_count = history_change_count
-                await self._write_down(end, time_ms, epoch, is_clean=is_clean)
+                await self._write_down(end, index_end, time_ms, epoch, queue_end_sum, is_clean=is_clean)
 
     async def _round(self) -> None:
         is_thorough = self._clock.monotonic_s() - self._thorough_at_s >= self._thorough_interval_s
@@ -132,21 +147,36 @@ class FlushLoop:
             queue_flushed_time_ms=self._progress.value.queue_time_ms,
             index_flushed_time_ms=self._progress.value.index_time_ms,
             epoch=self._reput.epoch,
+            history_id=self._reput.history_id,
         )
 
-    async def _write_down(self, end: int, time_ms: int, epoch: int, *, is_clean: bool) -> None:
+    async def _write_down(
+        self, end: int, index_end: int, time_ms: int, epoch: int, queue_end_sum: int, *, is_clean: bool
+    ) -> None:
         old = self._progress.value
+        queue_files, index_files = self._queues.expired_count, self._index.expired_count
         progress = IndexProgress(
             epoch=epoch,
             is_clean=is_clean,
             queue_physical_offset=end,
-            index_physical_offset=end,
-            index_replay_physical_offset=min(end, self._index.replay_physical_offset),
+            index_physical_offset=index_end,
+            index_replay_physical_offset=min(index_end, self._index.replay_physical_offset),
             index_finished_file=self._index.finished_file,
+            index_finished_count=self._index.finished_count,
+            queue_start_sum=self._queues.start_sum,
+            queue_end_sum=queue_end_sum,
+            queue_file_count=self._queues.file_count if is_clean else -1,
             queue_time_ms=time_ms or old.queue_time_ms,
             index_time_ms=time_ms or old.index_time_ms,
         )
+        failpoint("progress.before_save")
         await self._progress.save(progress)
+        failpoint("progress.after_save")
+        await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
+        await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
+
+    def _has_expired(self) -> bool:
+        return self._queues.expired_count + self._index.expired_count > 0
 
 
 def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:

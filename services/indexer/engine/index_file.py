@@ -18,6 +18,7 @@ from libs.formats.index_file import IndexHeader, decode_header
 from libs.kernel.index_cy import put_index_entries, select_index_entries
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import MappedFile
+from libs.store.errors import SyncFailed
 
 
 class Selection(NamedTuple):
@@ -86,9 +87,13 @@ class IndexFile:
         return Selection(np.frombuffer(physical_offsets, np.int64, count), next_entry)
 
     def sync(self) -> None:
-        """Make all entries that were put before the call durable. Blocks without the GIL. Raises OSError."""
-        failpoint("index_file.before_sync")
-        self._mapped.sync()
+        """Make all entries that were put before the call durable. Blocks without the GIL. Raises SyncFailed."""
+        try:
+            failpoint("index_file.before_sync")
+            self._mapped.sync()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise SyncFailed(path=self._mapped.path, position=self.size_bytes, reason=reason) from error
         failpoint("index_file.after_sync")
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ Layout: `<directory>/<17 digits of local creation time>`; other names are left a
 IndexService. Unlike there an unfinished file that an unclean stop makes doubtful is built again from its own begin.
 """
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,10 +21,13 @@ from libs.formats.errors import FormatError
 from libs.formats.index_file import FIRST_ENTRY, file_name, file_size_bytes, parse_file_name
 from libs.machine.clock import Clock
 from libs.machine.errors import DiskFull
+from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.store.errors import SegmentSizeWrong, StoreFull
 from services.indexer.engine.index_file import IndexFile
 from services.indexer.errors import Inapplicable
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +56,32 @@ class IndexTable:
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
         self._files: list[IndexFile] = []
+        self._expired: list[str] = []
         self._last_name = ""
         self.next_physical_offset = 0
         """End of the records that are entered, exclusive."""
 
     def load(
-        self, *, next_physical_offset: int, replay_physical_offset: int, finished_file: str, is_clean: bool
+        self,
+        *,
+        next_physical_offset: int,
+        replay_physical_offset: int,
+        finished_file: str,
+        is_clean: bool,
+        finished_count: int = -1,
     ) -> None:
         """Open the files as the last stop left them, with all records below `next_physical_offset` entered.
 
         After an unclean stop all files after `finished_file` are dropped, to be made again from
         `replay_physical_offset` on; so they are if RocketMQ has worked on the same directory since a clean stop.
-        If even `finished_file` is gone everything is made again. Raises SegmentSizeWrong.
+        If even `finished_file` is gone, or there are fewer than `finished_count` files up to it (-1: unknown), all is
+        made again. Raises SegmentSizeWrong.
         """
         self._fs.make_directory(self._directory)
         names = [name for name in self._fs.list(self._directory) if _is_index_name(name)]
-        if finished_file and finished_file not in names:
+        finished = [name for name in names if name <= finished_file]
+        if finished_file and (finished_file not in finished or len(finished) < finished_count):
+            _log.error("%s: %d of %d finished index files are there", self._directory, len(finished), finished_count)
             finished_file, replay_physical_offset, is_clean = "", 0, False
         self.next_physical_offset = next_physical_offset if is_clean else replay_physical_offset
         kept = [name for name in names if is_clean or name <= finished_file]
@@ -104,6 +118,11 @@ class IndexTable:
         return next((file.name for file in reversed(self._files) if file.is_finished), "")
 
     @property
+    def finished_count(self) -> int:
+        """Number of files that are full and synced."""
+        return sum(file.is_finished for file in self._files)
+
+    @property
     def replay_physical_offset(self) -> int:
         """Where a replay must begin to make all files again that come after `finished_file`."""
         for file in self._files:
@@ -124,6 +143,7 @@ class IndexTable:
         Makes nothing durable. May be repeated with the same batch after any error: it goes on where it stopped.
         Raises StoreFull.
         """
+        failpoint("index.before_put")
         row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))
         key = int(batch.key_counts[:row].sum())
         while key < len(batch.key_hashes):
@@ -134,6 +154,7 @@ class IndexTable:
             self.next_physical_offset = int(batch.physical_offsets[row])
             self._roll()
         self.next_physical_offset = max(self.next_physical_offset, batch.end_physical_offset)
+        failpoint("index.after_put")
 
     def search(
         self,
@@ -186,10 +207,23 @@ class IndexTable:
             self._remove(file.name)
         self.next_physical_offset = min(self.next_physical_offset, bound_physical_offset)
 
-    def trim(self, min_physical_offset: int) -> int:
-        """Remove finished files whose records are all below this offset; return how many.
+    def detach(self) -> None:
+        """Let go of all files, which stay: nothing is entered. No sync may be at work."""
+        files, self._files, self._expired = self._files, [], []
+        self.next_physical_offset = 0
+        for file in files:
+            file.close()
 
-        An unfinished one, which a sync may be at work on, goes the next time.
+    def remove_files(self) -> None:
+        """Remove all index files, newest first, durably. They must not be open. Blocks. May be repeated."""
+        for name in reversed([name for name in self._fs.list(self._directory) if _is_index_name(name)]):
+            self._remove(name)
+
+    def trim(self, min_physical_offset: int) -> int:
+        """Forget finished files whose records are all below this offset; return how many.
+
+        Their files are to be removed after progress says that they are fewer (`take_expired`, `remove`): one that is
+        missing otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
         """
         count = 0
         while (
@@ -199,9 +233,24 @@ class IndexTable:
         ):
             file = self._files.pop(0)
             file.close()
-            self._remove(file.name)
+            self._expired.append(file.name)
             count += 1
         return count
+
+    @property
+    def expired_count(self) -> int:
+        """How many files wait for their removal."""
+        return len(self._expired)
+
+    def take_expired(self, count: int) -> list[str]:
+        """Names of the files to remove, the oldest so many; the caller does it."""
+        expired, self._expired = self._expired[:count], self._expired[count:]
+        return expired
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files that the table does not have any more, durably. Blocks."""
+        for name in names:
+            self._remove(name)
 
     def unfinished(self) -> list[IndexFile]:
         """Return the files that may have unsynced entries, oldest first; the last of them is the newest of all."""
@@ -263,8 +312,10 @@ class IndexTable:
         )
 
     def _remove(self, name: str) -> None:
+        failpoint("index_file.before_remove")
         self._fs.remove(self._directory / name)
         self._fs.sync_directory(self._directory)
+        failpoint("index_file.after_remove")
 
 
 def _is_index_name(name: str) -> bool:

@@ -3,31 +3,40 @@
 
 Recovery: after a clean stop everything is as the progress file says. Otherwise queues are cut to what was synced for
 certain, index files after the last finished one are dropped, and the log is asked for everything from there on; what is
-there already is recognised and not entered again. Without a progress file everything is built anew. Index files that
-RocketMQ has changed since a clean stop are dropped as after an unclean one.
+there already is recognised and not entered again, and calls that need the indexes wait for it (Completeness). Without a
+progress file everything is built anew. Index files that RocketMQ has changed since a clean stop are dropped as after an
+unclean one. When the files hold less than was synced for certain, all of them are dropped and built anew.
 Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs, Lock
 from libs.machine.loop import SupervisedLoop
+from libs.store.errors import SegmentMissing
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.log_history import LogHistory
+from services.indexer.engine.log_sink import LogSink
 from services.indexer.engine.log_source import LogSource, RecordSource
 from services.indexer.engine.long_poll import LongPolls
-from services.indexer.engine.progress import ProgressFile, ProgressKeeper
+from services.indexer.engine.online_rebuild import OnlineRebuild
+from services.indexer.engine.progress import IndexProgress, ProgressFile, ProgressKeeper
 from services.indexer.engine.pull import Puller
 from services.indexer.engine.query import QueryEngine
 from services.indexer.engine.reput_loop import ReputLoop, ReputState
 from services.indexer.engine.scan import Scanner
 from services.indexer.engine.scan_plan import ScanPlanner
-from services.indexer.errors import OffsetBeyondEnd
+from services.indexer.errors import FilesMissing, OffsetBeyondEnd
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +83,15 @@ class Indexer:
         source: LogSource,
         records: RecordSource,
         on_failure: Callable[[Exception], None],
+        sink: LogSink | None = None,
     ) -> None:
+        """Delayed messages are delivered through the sink; without one they are not."""
         self._config = config
         self._fs = fs
         self._lock: Lock | None = None
         self.start_time_ms = clock.now_ms()
         self.polls = LongPolls(config.long_poll_count_max)
-        self.queues = ConsumeQueueTable(
-            fs,
-            config.data_dir / "consumequeue",
-            file_size_bytes=config.queue_file_size_bytes,
-            mapped_file_count_max=config.queue_mapped_file_count_max,
-        )
-        self.index = IndexTable(
-            fs,
-            config.data_dir / "index",
-            clock,
-            slot_count=config.index_slot_count,
-            entry_capacity=config.index_entry_capacity,
-        )
+        self.queues, self.index = _tables(config, fs, clock)
         self.offsets = ConsumerOffsets(
             fs,
             config.data_dir / "config" / "consumerOffset.json",
@@ -105,12 +104,15 @@ class Indexer:
         self.planner = ScanPlanner(self.queues, records, partition_key_count=config.scan_partition_key_count)
         self.records = records
         self._progress = ProgressKeeper(ProgressFile(fs, config.data_dir / "reput" / "index_progress"))
+        self._history = LogHistory(fs, config.data_dir / "reput" / "log_history")
+        self.queues.before_removal = self._history.keep
         self.reput = ReputLoop(
             source,
             self.queues,
             self.index,
             self.polls,
             self._progress,
+            self._history,
             reconnect_ms_max=config.reconnect_ms_max,
         )
         self.flush = FlushLoop(
@@ -125,37 +127,72 @@ class Indexer:
             thorough_interval_ms=config.flush_thorough_interval_ms,
             on_failure=on_failure,
         )
+        self.reput.sync_queues = self.flush.sync_queues
+        self.completeness = self.reput.completeness
+        self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
             "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms
         )
+        self.delivery = (
+            None
+            if sink is None
+            else DelayDelivery(self.reput, self.queues, self.polls, records, sink, fs, config.data_dir, clock)
+        )
         self._is_open = False
 
-    def open(self) -> None:
-        """Take the directory's lock and recover. Blocks. Raises StoreLocked, StoreError, FormatError and OSError."""
+    def open(self, *, anew: bool = False) -> None:
+        """Take the directory's lock and recover. Blocks. Raises StoreLocked, StoreError, FormatError and OSError.
+
+        With `anew` nothing on the disk is believed, so that all indexes are dropped; so it is when files are missing.
+        """
         directory = self._config.data_dir / "reput"
         self._fs.make_directory(directory)
         self._lock = self._fs.lock(directory / "indexer.lock")
         self.offsets.load()
-        progress = self._progress.load()
-        self.queues.load(bound_physical_offset=progress.queue_physical_offset, is_clean=progress.is_clean)
+        self._history.load()
+        if self.delivery is not None:
+            self.delivery.load()
+        progress = self._progress.forget() if anew else self._progress.load()
+        try:
+            self._load(progress)
+        except (FilesMissing, SegmentMissing) as error:
+            _log.error("all indexes are built anew: %s", error)
+            self.queues.detach()
+            progress = self._progress.forget()
+            self._load(progress)
+        self._progress.mark_running()
+        self.reput.recover(
+            indexed_physical_offset=min(progress.queue_physical_offset, self.index.next_physical_offset),
+            entered_physical_offset=max(progress.queue_physical_offset, self.index.next_physical_offset),
+            epoch=progress.epoch,
+        )
+        if not progress.is_clean or self.index.next_physical_offset < progress.index_physical_offset:
+            self.completeness.lose()
+        self._is_open = True
+
+    def _load(self, progress: IndexProgress) -> None:
+        self.queues.load(
+            bound_physical_offset=progress.queue_physical_offset,
+            is_clean=progress.is_clean,
+            start_sum_max=progress.queue_start_sum,
+            end_sum=progress.queue_end_sum,
+            file_count_min=progress.queue_file_count,
+        )
         self.index.load(
             next_physical_offset=progress.index_physical_offset,
             replay_physical_offset=progress.index_replay_physical_offset,
             finished_file=progress.index_finished_file,
+            finished_count=progress.index_finished_count,
             is_clean=progress.is_clean,
         )
-        self._progress.mark_running()
-        self.reput.recover(
-            indexed_physical_offset=min(progress.queue_physical_offset, self.index.next_physical_offset),
-            epoch=progress.epoch,
-        )
-        self._is_open = True
 
     def start(self) -> None:
         """Begin to follow the log."""
         self.reput.start()
         self.flush.start()
         self._offset_loop.start()
+        if self.delivery is not None:
+            self.delivery.start()
 
     def drain(self) -> None:
         """End all waiting pulls."""
@@ -163,10 +200,13 @@ class Indexer:
 
     async def close(self) -> None:
         """Stop the loops, make everything durable, mark the stop as clean. Raises what keeps it from being clean."""
+        await self.rebuild.stop()
         await self.reput.stop()
         await self._offset_loop.stop()
         try:
             if self._is_open:
+                if self.delivery is not None:
+                    await self.delivery.stop()
                 await self.offsets.save()
                 await self.flush.stop()
         finally:
@@ -176,7 +216,10 @@ class Indexer:
                 self._lock.release()
 
     def trim(self, min_physical_offset: int) -> Trimmed:
-        """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd."""
+        """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd.
+
+        The files are removed by the next round of FlushLoop.
+        """
         if min_physical_offset > self.reput.indexed_physical_offset:
             raise OffsetBeyondEnd(
                 min_physical_offset, end=self.reput.indexed_physical_offset, field="min_physical_offset"
@@ -212,3 +255,20 @@ class Indexer:
             gaps_total=reput.gap_count,
             history_changes_total=reput.history_change_count,
         )
+
+
+def _tables(config: IndexerConfig, fs: Fs, clock: Clock) -> tuple[ConsumeQueueTable, IndexTable]:
+    queues = ConsumeQueueTable(
+        fs,
+        config.data_dir / "consumequeue",
+        file_size_bytes=config.queue_file_size_bytes,
+        mapped_file_count_max=config.queue_mapped_file_count_max,
+    )
+    index = IndexTable(
+        fs,
+        config.data_dir / "index",
+        clock,
+        slot_count=config.index_slot_count,
+        entry_capacity=config.index_entry_capacity,
+    )
+    return queues, index

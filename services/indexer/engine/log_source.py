@@ -20,6 +20,17 @@ class ProgressReport:
     queue_flushed_time_ms: int
     index_flushed_time_ms: int
     epoch: int
+    history_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnd:
+    """Where a queue ends in the indexes, and the first byte of its last record."""
+
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
 
 
 class LogSource(Protocol):
@@ -30,12 +41,22 @@ class LogSource(Protocol):
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """Yield a handshake, then the log's records from an offset on, then follow the live end.
 
-        The handshake tells where the records begin. Raises DependencyUnavailable whenever the log goes away.
+        A heartbeat comes every second or so while nothing is new. The handshake tells where the records
+        begin. Raises DependencyUnavailable whenever the log goes away.
         """
         ...
 
     async def report(self, report: ProgressReport) -> None:
         """Tell the log how far the indexes are. Raises DependencyUnavailable."""
+        ...
+
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """Tell the log where the queues end; how many of them contradict it. Raises DependencyUnavailable.
+
+        `is_complete` says that a queue without an end never had a record.
+        """
         ...
 
 

@@ -43,6 +43,18 @@ class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     index_finished_file: str = ""
     """Name of the newest index file that is full and synced; an unclean start drops all later ones."""
 
+    queue_end_sum: int = -1
+    """Sum of the ends of all queues, counting only records below `queue_physical_offset`; -1 if unknown."""
+
+    queue_start_sum: int = -1
+    """Sum of the queue offsets with which the first files of all queues begin; -1 if unknown."""
+
+    queue_file_count: int = -1
+    """Files of all queues at a clean stop; -1 if unknown."""
+
+    index_finished_count: int = -1
+    """Index files up to `index_finished_file`; -1 if unknown."""
+
     queue_time_ms: int = 0
     """Store time of the last record whose unit is synced."""
 
@@ -84,6 +96,12 @@ class ProgressKeeper:
     def load(self) -> IndexProgress:
         """Read the file; without a believable one nothing is certain. Blocks."""
         self.value = self._file.load() or IndexProgress()
+        return self.value
+
+    def forget(self) -> IndexProgress:
+        """Take everything back, durably: nothing is certain. Blocks. Raises OSError."""
+        self.value = IndexProgress()
+        self._file.save(self.value)
         return self.value
 
     def mark_running(self) -> None:

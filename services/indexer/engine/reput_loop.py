@@ -2,7 +2,8 @@
 """ReputLoop: enters the log's records into the indexes, in order, and follows the log's live end.
 
 States: RECOVERING -> CONNECTING -> CATCHING_UP <-> LIVE, back to CONNECTING whenever the log goes away, and STOPPED for
-good when a record can't be entered: nothing is ever skipped, an operator decides.
+good when a record can't be entered: nothing is ever skipped, an operator decides. A rebuild drops everything between
+two steps, from any of these states, and is REBUILDING until the indexes are complete again.
 Invariants: a batch is entered only if it begins where the last one ended; `indexed_physical_offset` moves after the
 effect; entering a batch again changes nothing, so any failure may be answered by asking for it again.
 Callers: the event loop's thread. Not handled: making things durable (FlushLoop).
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import enum
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -21,13 +23,16 @@ import numpy as np
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
-from libs.store.errors import StoreFull
+from libs.store.errors import StoreFull, SyncFailed
+from services.indexer.engine.completeness import Completeness
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.log_history import LogHistory
 from services.indexer.engine.log_source import LogSource
 from services.indexer.engine.long_poll import LongPolls
 from services.indexer.engine.progress import ProgressKeeper
-from services.indexer.errors import DependencyUnavailable, Inapplicable
+from services.indexer.engine.queue_end_report import QueueEndReport
+from services.indexer.errors import DependencyUnavailable, Inapplicable, NotARecord, SyncNeeded
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +45,7 @@ class ReputState(enum.IntEnum):
     CATCHING_UP = 3
     LIVE = 4
     STOPPED = 5
+    REBUILDING = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,17 @@ class ReputLoop:
         index: IndexTable,
         polls: LongPolls,
         progress: ProgressKeeper,
+        history: LogHistory,
         *,
         reconnect_ms_max: int,
     ) -> None:
         self.state = ReputState.RECOVERING
         self.indexed_physical_offset = 0
+        self.entered_physical_offset = 0
+        """End of what any of the indexes holds; past the other while records are entered again. The log's history is
+        compared with this one: what lies between may be from a tail that the log has lost."""
+        self.queue_end_sum = -1
+        """Sum of the ends of all queues as far as they are indexed; -1 if unknown."""
         self.history_change_count = 0
         """How often the log turned out to have another history; FlushLoop writes progress after each change."""
         self.epoch = 0
@@ -72,13 +84,29 @@ class ReputLoop:
         self.applied_record_count = 0
         self.last_store_time_ms = 0
         self.last_error = ""
+        self.completeness = Completeness()
         self.last_gap: Gap | None = None
         self.gap_count = 0
+        self.on_history_change: Callable[[bool], None] = lambda _is_truncated: None
+        """Called when the log lost its tail, or may have; tells whether the indexes were cut for it."""
+        self.sync_queues: Callable[[], Awaitable[None]]
+        """Makes what was entered durable, so that more can be."""
         self._source = source
         self._queues = queues
         self._index = index
         self._polls = polls
         self._progress = progress
+        self._history = history
+        self._queue_ends = QueueEndReport(source, queues, history)
+        self._stream_start = 0
+        self._misplaced: NotARecord | None = None
+        """The log has no record where the indexes end."""
+        self._is_agreed = False
+        """The histories were compared, and the stream is to be asked for again from where to go on."""
+        self.is_log_away = True
+        """Whether the log was out of reach when it was last asked."""
+        self._is_rebuilding = False
+        self._drop_wanted = asyncio.Event()
         self._loop = SupervisedLoop(
             "reput loop",
             self._follow,
@@ -87,10 +115,18 @@ class ReputLoop:
             expected_errors=(DependencyUnavailable, StoreFull),
         )
 
-    def recover(self, *, indexed_physical_offset: int, epoch: int) -> None:
-        """Tell where to go on."""
+    def recover(self, *, indexed_physical_offset: int, entered_physical_offset: int, epoch: int) -> None:
+        """Tell where to go on, up to where the indexes hold anything, and the epoch that all of it is from."""
+        assert indexed_physical_offset <= entered_physical_offset
         self.indexed_physical_offset = indexed_physical_offset
+        self.entered_physical_offset = entered_physical_offset
         self.epoch = epoch
+        self._count_units()
+
+    @property
+    def history_id(self) -> str:
+        """Name of the history that the epoch belongs to; empty if unknown."""
+        return self._history.history_id
 
     def start(self) -> None:
         """Begin to follow the log."""
@@ -105,44 +141,85 @@ class ReputLoop:
         """Stop for good: the indexes can't go on. The reason shows in the status until the service is restarted."""
         self.state = ReputState.STOPPED
         self.last_error = str(error)
+        self.completeness.changed.set()
         _log.critical("indexing has stopped, an operator must decide: %s", error)
+
+    def request_rebuild(self) -> None:
+        """Drop all indexes before the next step and begin at the log's first byte, also after a halt."""
+        self.completeness.lose()
+        self._is_rebuilding = True
+        self.last_error = ""
+        self._drop_wanted.set()
 
     async def _follow(self) -> None:
         """Follow one stream to its end. Raises what ended it, except for what nobody can repair by trying again."""
         if self.state == ReputState.STOPPED:
-            await asyncio.Event().wait()
+            await self._drop_wanted.wait()
         self.state = ReputState.CONNECTING
         try:
-            async with contextlib.aclosing(self._source.follow(self.indexed_physical_offset, self.epoch)) as steps:
+            if self._drop_wanted.is_set():
+                await uninterrupted(self._drop_all())
+            self._stream_start = self.indexed_physical_offset if self._is_agreed else self.entered_physical_offset
+            if self._misplaced is not None:
+                self._stream_start = 0
+            self._is_agreed = False
+            async with contextlib.aclosing(self._source.follow(self._stream_start, self.epoch)) as steps:
                 async for step in steps:
-                    if not await self._take(step):
+                    self.is_log_away = False
+                    if not await self.take(step):
                         break
+                    if isinstance(step, Handshake):
+                        self._queue_ends.begin(epoch=step.epoch, min_physical_offset=step.min_physical_offset)
         except Inapplicable as error:
             self.halt(error)
+        except NotARecord as error:
+            self._misplaced = error  # perhaps it is another log: its handshake from 0 on tells
+        except SyncFailed:
+            raise  # FlushLoop has halted this one
         except Exception as error:
             self.state = ReputState.CONNECTING
-            is_expected = isinstance(error, DependencyUnavailable | StoreFull)
+            self.is_log_away = isinstance(error, DependencyUnavailable)
+            is_expected = self.is_log_away or isinstance(error, StoreFull)
             self.last_error = str(error) if is_expected else f"{type(error).__name__}: {error}"
             raise
+        finally:
+            await self._queue_ends.stop()
 
-    async def _take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
-        """Do one step; False if the stream must be asked for again from another offset."""
-        if self.state == ReputState.STOPPED:
+    async def take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
+        """Do one step; False if the stream must be asked for again from another offset.
+
+        Callers: the loop itself, and `rebuild`, which has no loop. Raises Inapplicable, StoreFull and SyncFailed.
+        """
+        if self.state == ReputState.STOPPED or self._drop_wanted.is_set():
             return False
         if isinstance(step, DispatchBatch):
             await self._queues.prepare(step)
-            self.apply(step)
+            await self._enter(step)
         else:
             if isinstance(step, Handshake) and not await self._shake(step):
                 return False
             self.confirmed_physical_offset = step.confirmed_physical_offset
+            self.completeness.hear(step.confirmed_physical_offset)
             self._queues.min_physical_offset = max(self._queues.min_physical_offset, step.min_physical_offset)
         is_behind = self.indexed_physical_offset < self.confirmed_physical_offset
-        self.state = ReputState.CATCHING_UP if is_behind else ReputState.LIVE
+        self.completeness.reach(self.indexed_physical_offset, is_end=not is_behind)
+        self._is_rebuilding &= not self.completeness.is_complete
+        behind = ReputState.REBUILDING if self._is_rebuilding else ReputState.CATCHING_UP
+        self.state = behind if is_behind else ReputState.LIVE
         return True
 
+    async def _enter(self, batch: DispatchBatch) -> None:
+        """Apply a batch, with as many syncs in between as its queues need: each attempt gets further."""
+        while True:
+            try:
+                self.apply(batch)
+            except SyncNeeded:
+                await self.sync_queues()
+            else:
+                break
+
     def apply(self, batch: DispatchBatch) -> None:
-        """Enter one batch. May be repeated after any error. Raises Inapplicable and StoreFull.
+        """Enter one batch. May be repeated after any error. Raises Inapplicable, StoreFull and SyncNeeded.
 
         With Inapplicable everything before the record that is at fault was entered, and nothing from there on.
         """
@@ -157,11 +234,21 @@ class ReputLoop:
         touched = self._queues.append(batch)
         self._index.put(batch)
         self.indexed_physical_offset = batch.end_physical_offset
+        self.entered_physical_offset = max(self.entered_physical_offset, batch.end_physical_offset)
+        self._count_units()
         self.confirmed_physical_offset = max(self.confirmed_physical_offset, batch.end_physical_offset)
         self.applied_record_count += len(batch.physical_offsets)
         if len(batch.store_times_ms):
             self.last_store_time_ms = int(batch.store_times_ms[-1])
         self._polls.wake(touched)
+
+    def _count_units(self) -> None:
+        """Take note of what the queues hold now that all below `indexed_physical_offset` is entered.
+
+        Queues that are ahead of the index files have more units than that, nobody knows how many.
+        """
+        is_ahead = self.indexed_physical_offset < self.entered_physical_offset
+        self.queue_end_sum = -1 if is_ahead else self._queues.end_sum
 
     def _check(self, batch: DispatchBatch) -> None:
         """Refuse what does not continue the log: the stream comes from outside."""
@@ -180,19 +267,42 @@ class ReputLoop:
             raise Inapplicable(f"the records up to {end} do not follow each other", physical_offset=start)
 
     async def _shake(self, handshake: Handshake) -> bool:
-        """Agree on where the histories part; False if the records to enter next lie before the stream's."""
-        common_end = min(self.indexed_physical_offset, handshake.common_end_physical_offset)
-        if common_end < self.indexed_physical_offset:
+        """Agree on where the histories part; False if the stream must be asked for again from another offset."""
+        if not await self._know(handshake.history_id):
+            return False
+        if self._misplaced is not None:
+            raise Inapplicable("the log has none where the indexes end", physical_offset=self._misplaced.value)
+        if self._stream_start < self.entered_physical_offset and handshake.epoch != self.epoch:
+            return False  # the log has changed since the histories were compared
+        common_end = min(self._stream_start, handshake.common_end_physical_offset)
+        is_truncated = common_end < self._stream_start
+        if is_truncated:
             _log.warning("the log lost its tail: dropping what was indexed from %d on", common_end)
             await uninterrupted(self._take_back(common_end))
         if handshake.epoch != self.epoch:
             self.history_change_count += 1
+        if is_truncated or handshake.epoch != self.epoch:
+            self.on_history_change(is_truncated)
         self.epoch = handshake.epoch
         if self.indexed_physical_offset < handshake.min_physical_offset:
+            await uninterrupted(self._history.skip(self.indexed_physical_offset, handshake.min_physical_offset))
             self._skip_to(handshake.min_physical_offset)
-        elif self.indexed_physical_offset < common_end:
-            return False
-        return True
+        self._is_agreed = self.indexed_physical_offset < max(common_end, handshake.min_physical_offset)
+        return not self._is_agreed
+
+    async def _know(self, history_id: str) -> bool:
+        """Take over the name of the log's history; False if it is another one than that of the indexes, which go."""
+        known = self.history_id
+        is_other = known != "" and history_id not in ("", known)
+        if is_other:
+            _log.error("this is another log than the one that was indexed: dropping all indexes, to build those of it")
+            self.completeness.lose()
+            await uninterrupted(self._drop_all())
+            await uninterrupted(self._history.truncate(0))
+            self.on_history_change(True)
+        if history_id:
+            await uninterrupted(self._history.adopt(history_id))
+        return not is_other
 
     async def _take_back(self, end_physical_offset: int) -> None:
         """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing."""
@@ -205,12 +315,35 @@ class ReputLoop:
                 index_physical_offset=min(known.index_physical_offset, replay_physical_offset),
                 index_replay_physical_offset=min(known.index_replay_physical_offset, replay_physical_offset),
                 index_finished_file=min(known.index_finished_file, finished_file),
+                index_finished_count=-1,
+                queue_start_sum=-1,
+                queue_end_sum=-1,
             )
             await self._progress.save(lowered)
+            self.completeness.lose(max(end_physical_offset, self.completeness.target_physical_offset))
             self._queues.truncate(end_physical_offset)
             self._index.truncate(end_physical_offset)
-            self.indexed_physical_offset = self._index.next_physical_offset
+            await self._history.truncate(end_physical_offset)
+            self.indexed_physical_offset = min(self.indexed_physical_offset, self._index.next_physical_offset)
+            self.entered_physical_offset = end_physical_offset
+            self._count_units()
             self.history_change_count += 1
+
+    async def _drop_all(self) -> None:
+        """Forget everything. Progress says so first: a crash in between makes the next start do the same."""
+        _log.warning("dropping all indexes, to build them again")
+        async with self._progress.turn:
+            await asyncio.to_thread(self._progress.forget)
+            self._queues.detach()
+            self._index.detach()
+            await asyncio.to_thread(self._queues.remove_files)
+            await asyncio.to_thread(self._index.remove_files)
+            self.indexed_physical_offset = self.entered_physical_offset = 0
+            self._count_units()
+            self.last_store_time_ms = 0
+            self.history_change_count += 1
+            self._misplaced = None
+            self._drop_wanted.clear()
 
     def _skip_to(self, min_physical_offset: int) -> None:
         """Go on at the log's first byte: what was before it is gone, so nobody can index it any more."""
@@ -223,6 +356,8 @@ class ReputLoop:
                 min_physical_offset,
             )
         self.indexed_physical_offset = min_physical_offset
+        self.entered_physical_offset = max(self.entered_physical_offset, min_physical_offset)
+        self._count_units()
         self._index.next_physical_offset = max(self._index.next_physical_offset, min_physical_offset)
 
 

@@ -21,7 +21,7 @@ def commitlog_errors() -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        info = _error_info(error)
+        info = error_info(error)
         text = f"{error.code().name}: {error.details()}"
         if info.reason == "NOT_A_RECORD":
             raise NotARecord(_number(info.metadata["value"])) from error
@@ -38,7 +38,8 @@ def commitlog_errors() -> Iterator[None]:
         raise DependencyUnavailable(SERVICE, text) from error
 
 
-def _error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
+def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
+    """What a failed call says besides code and text; empty if it says nothing."""
     info = ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key == STATUS_METADATA_KEY and isinstance(value, bytes):

@@ -62,13 +62,14 @@ class ConsumerOffsetServicer:
         time_ms = requests.time_ms(request, "time")
         table = self._indexer.queues
         offsets: dict[tuple[str, int], int] = {}
-        for queue_id in table.queue_ids(topic):
-            queue = table.find(topic, queue_id)
-            assert queue is not None
-            if time_ms is not None:
-                offsets[topic, queue_id] = await first_at_or_after(queue, self._indexer.records, time_ms)
-            else:
-                offsets[topic, queue_id] = queue.min_queue_offset if to == "earliest" else queue.max_queue_offset
+        with self._indexer.completeness.answering():
+            for queue_id in table.queue_ids(topic):
+                queue = table.find(topic, queue_id)
+                assert queue is not None
+                if time_ms is not None:
+                    offsets[topic, queue_id] = await first_at_or_after(queue, self._indexer.records, time_ms)
+                else:
+                    offsets[topic, queue_id] = queue.min_queue_offset if to == "earliest" else queue.max_queue_offset
         if not offsets:
             raise TopicNotFound(topic)
         self._indexer.offsets.commit(group, offsets)

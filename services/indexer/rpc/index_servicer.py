@@ -5,6 +5,8 @@ import importlib.metadata
 
 from reput.indexer.v1 import index_service_pb2 as messages
 
+from services.indexer.engine.completeness import UNKNOWN
+from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp
@@ -20,7 +22,8 @@ class IndexServicer:
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
         """How far the indexes are."""
-        indexer, reput = self._indexer, self._indexer.reput
+        indexer, reput, completeness = self._indexer, self._indexer.reput, self._indexer.completeness
+        target = completeness.target_physical_offset
         return messages.GetStatusResponse(
             state=messages.ReputState.ValueType(reput.state),
             indexed_physical_offset=reput.indexed_physical_offset,
@@ -36,6 +39,9 @@ class IndexServicer:
             last_error=reput.last_error,
             start_time=timestamp(indexer.start_time_ms),
             version=VERSION,
+            is_complete=completeness.is_complete,
+            complete_physical_offset=0 if target == UNKNOWN else target,
+            delayed_delivery=_delayed(indexer.delivery),
         )
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
@@ -46,3 +52,17 @@ class IndexServicer:
             deleted_index_file_count=trimmed.index_file_count,
             freed_bytes=trimmed.freed_bytes,
         )
+
+
+def _delayed(delivery: DelayDelivery | None) -> messages.DelayedDelivery | None:
+    if delivery is None:
+        return None
+    counts = delivery.statistics()
+    return messages.DelayedDelivery(
+        delivered_count=counts.delivered_total,
+        lost_count=counts.lost_total,
+        waiting_count=counts.waiting_count,
+        lateness_ms=counts.lateness_ms,
+        blocked_level_count=counts.blocked_level_count,
+        last_error=delivery.last_error,
+    )

@@ -15,7 +15,7 @@ from reput.commitlog.v1 import log_service_pb2 as messages
 from libs.formats import dispatch_columns
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.errors import FormatError
-from services.indexer.engine.log_source import ProgressReport
+from services.indexer.engine.log_source import ProgressReport, QueueEnd
 from services.indexer.errors import DependencyUnavailable, Inapplicable
 from services.indexer.rpc.commitlog_errors import SERVICE, commitlog_errors
 
@@ -41,6 +41,10 @@ class LogTail:
         )
         self._report: Any = channel.unary_unary(
             LOG_SERVICE + "ReportProgress", request_serializer=messages.ReportProgressRequest.SerializeToString
+        )
+
+        self._check: Any = channel.stream_unary(
+            LOG_SERVICE + "CheckQueueOffsets", request_serializer=messages.CheckQueueOffsetsRequest.SerializeToString
         )
 
     async def follow(
@@ -72,6 +76,30 @@ class LogTail:
             finally:
                 call.cancel()
 
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """See LogSource. It takes its time; when the log falls silent, `follow` finds out."""
+
+        async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
+            async for page in pages:
+                queues = [
+                    messages.QueueEnd(
+                        topic=end.topic,
+                        queue_id=end.queue_id,
+                        end_queue_offset=end.end_queue_offset,
+                        last_physical_offset=end.last_physical_offset,
+                    )
+                    for end in page
+                ]
+                yield messages.CheckQueueOffsetsRequest(
+                    epoch=epoch, queues=queues, history_id=history_id, is_complete=is_complete
+                )
+
+        with commitlog_errors():
+            response = await self._check(requests(), metadata=self._metadata)
+        return messages.CheckQueueOffsetsResponse.FromString(response).contradicting_queue_count
+
     async def report(self, report: ProgressReport) -> None:
         """See LogSource."""
         request = messages.ReportProgressRequest(
@@ -80,6 +108,7 @@ class LogTail:
             queue_flushed_time_ms=report.queue_flushed_time_ms,
             index_flushed_time_ms=report.index_flushed_time_ms,
             epoch=report.epoch,
+            history_id=report.history_id,
         )
         with commitlog_errors():
             await self._report(request, timeout=self._timeout_s, metadata=self._metadata)

@@ -26,7 +26,8 @@ class QueryServicer:
         query = KeyQuery(requests.topic(request.topic), requests.key(request.key), start_ms, end_ms)
         page_size = _page_size(request.page_size)
         indexed = self._indexer.reput.indexed_physical_offset
-        page = await self._indexer.queries.by_key(query, page_size=page_size, page_token=request.page_token)
+        with self._indexer.completeness.answering():
+            page = await self._indexer.queries.by_key(query, page_size=page_size, page_token=request.page_token)
         return _page(page, indexed)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
@@ -36,14 +37,16 @@ class QueryServicer:
         query = TimeQuery(requests.topic(request.topic), queue_id, start_ms, end_ms)
         page_size = _page_size(request.page_size)
         indexed = self._indexer.reput.indexed_physical_offset
-        page = await self._indexer.queries.by_time(query, page_size=page_size, page_token=request.page_token)
+        with self._indexer.completeness.answering():
+            page = await self._indexer.queries.by_time(query, page_size=page_size, page_token=request.page_token)
         return _page(page, indexed)
 
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
         """The message with an id."""
         if request.topic:
             topic, unique_id = requests.topic(request.topic), requests.key(request.message_id, "message_id")
-            found = await self._indexer.queries.by_unique_id(topic, unique_id)
+            with self._indexer.completeness.answering():
+                found = await self._indexer.queries.by_unique_id(topic, unique_id)
         else:
             found = await self._indexer.queries.by_offset_id(request.message_id)
         return messages_field(found, MESSAGE)

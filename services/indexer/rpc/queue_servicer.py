@@ -59,7 +59,9 @@ class QueueServicer:
             ),
             tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
         )
-        result = await self._indexer.puller.pull(query, wait_s=requests.wait_s(request, "wait", most_s=WAIT_MAX_S))
+        wait_s = requests.wait_s(request, "wait", most_s=WAIT_MAX_S)
+        with self._indexer.completeness.answering():
+            result = await self._indexer.puller.pull(query, wait_s=wait_s)
         return b"".join(
             (
                 int_field(1, result.status),
@@ -89,7 +91,8 @@ class QueueServicer:
         self._stream_count += 1
         try:
             while True:
-                result = await self._indexer.puller.pull(query, wait_s=HEARTBEAT_S)
+                with self._indexer.completeness.answering():
+                    result = await self._indexer.puller.pull(query, wait_s=HEARTBEAT_S)
                 yield _subscribe_response(query, result)
                 query = replace(query, queue_offset=result.next_queue_offset)
         finally:
@@ -99,7 +102,7 @@ class QueueServicer:
         self, request: messages.GetOffsetByTimeRequest, _: object
     ) -> messages.GetOffsetByTimeResponse:
         """Search by store time."""
-        queue = self._queue(request.topic, request.queue_id)
+        topic, queue_id = requests.topic(request.topic), requests.queue_id(request.queue_id)
         time_ms = requests.time_ms(request, "time")
         if time_ms is None:
             raise BadArgument("is missing", field="time")
@@ -107,18 +110,22 @@ class QueueServicer:
             raise BadArgument("is unknown", field="boundary", value=request.boundary)
         is_upper = request.boundary == messages.BOUNDARY_UPPER
         search = last_at_or_before if is_upper else first_at_or_after
-        return messages.GetOffsetByTimeResponse(queue_offset=await search(queue, self._indexer.records, time_ms))
+        with self._indexer.completeness.answering():
+            queue_offset = await search(self._queue(topic, queue_id), self._indexer.records, time_ms)
+        return messages.GetOffsetByTimeResponse(queue_offset=queue_offset)
 
     async def GetQueueRange(self, request: messages.GetQueueRangeRequest, _: object) -> messages.GetQueueRangeResponse:
         """The bounds of a queue and the times at its ends."""
-        queue = self._queue(request.topic, request.queue_id)
-        low, high = queue.min_queue_offset, queue.max_queue_offset
+        topic, queue_id = requests.topic(request.topic), requests.queue_id(request.queue_id)
         times: list[int | None] = [None, None]
-        for index, queue_offset in enumerate((low, high - 1) if low < high else ()):
-            units = queue.read(queue_offset, 1)
-            if len(units.physical_offsets):
-                found = await store_times_ms(self._indexer.records, units.physical_offsets, units.record_sizes)
-                times[index] = found[0]
+        with self._indexer.completeness.answering():
+            queue = self._queue(topic, queue_id)
+            low, high = queue.min_queue_offset, queue.max_queue_offset
+            for index, queue_offset in enumerate((low, high - 1) if low < high else ()):
+                units = queue.read(queue_offset, 1)
+                if len(units.physical_offsets):
+                    found = await store_times_ms(self._indexer.records, units.physical_offsets, units.record_sizes)
+                    times[index] = found[0]
         entry = messages.Queue(
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -136,6 +143,7 @@ class QueueServicer:
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
         last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
+        self._indexer.completeness.begin()
         table = self._indexer.queues
         entries: list[messages.Queue] = []
         for topic in [request.topic] if request.topic else table.topics():
@@ -160,7 +168,7 @@ class QueueServicer:
         return messages.ListQueuesResponse(queues=entries)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._indexer.queues.find(requests.topic(topic), requests.queue_id(queue_id))
+        queue = self._indexer.queues.find(topic, queue_id)
         if queue is None or queue.max_queue_offset == 0:
             raise QueueNotFound(topic, queue_id)
         return queue

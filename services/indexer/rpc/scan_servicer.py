@@ -64,7 +64,8 @@ class ScanServicer:
             if one.topic not in known:
                 raise BadArgument("is not among the topics", field=f"ranges[{index}].topic", value=one.topic)
         indexed = self._indexer.reput.indexed_physical_offset
-        partitions = await self._indexer.planner.plan(scope)
+        with self._indexer.completeness.answering():
+            partitions = await self._indexer.planner.plan(scope)
         return messages.PlanScanResponse(
             partitions=[_partition_message(partition) for partition in partitions],
             indexed_physical_offset=indexed,
@@ -87,15 +88,16 @@ class ScanServicer:
         )
         encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
         chunks = self._indexer.scanner.scan(partition, scan_filter, chunk_size_bytes=frame_size)
-        async with contextlib.aclosing(chunks):
-            async for chunk in chunks:
-                self._indexer.polls.check_open()
-                frame = length_delimited(ARROW_IPC, encoder.encode(chunk.found))
-                row_count = int_field(ROW_COUNT, len(chunk.found.sizes))
-                if chunk.range is None:
-                    yield frame + row_count
-                else:
-                    yield frame + row_count + length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
+        with self._indexer.completeness.answering() as verify:
+            async with contextlib.aclosing(chunks):
+                async for chunk in chunks:
+                    self._indexer.polls.check_open()
+                    verify()
+                    frame = length_delimited(ARROW_IPC, encoder.encode(chunk.found))
+                    frame += int_field(ROW_COUNT, len(chunk.found.sizes))
+                    if chunk.range is not None:
+                        frame += length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
+                    yield frame
 
 
 def _filter(message: messages.ScanFilter) -> ScanFilter:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.owners import IndexOwner, LogOwner
@@ -195,7 +196,9 @@ class RetentionLoop:
             for decision in batch:
                 if deleted.segment_count:
                     await self._sleep(self.pace.delete_interval_ms / 1000)
+                failpoint("retention.before_delete")
                 deleted.freed_bytes += await self._log_owner.delete_segment(decision.base_physical_offset)
+                failpoint("retention.after_delete")
                 deleted.segment_count += 1
                 _log.info("deleted segment %020d: %s", decision.base_physical_offset, decision.explanation)
 

@@ -15,6 +15,7 @@ from reput.indexer.v1 import (
     index_service_pb2_grpc,
     query_service_pb2_grpc,
     queue_service_pb2_grpc,
+    rebuild_service_pb2_grpc,
     scan_service_pb2_grpc,
 )
 
@@ -41,6 +42,7 @@ class Client:
         self.queries = query_service_pb2_grpc.QueryServiceStub(channel)
         self.scans = scan_service_pb2_grpc.ScanServiceStub(channel)
         self.offsets = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(channel)
+        self.rebuilds = rebuild_service_pb2_grpc.RebuildServiceStub(channel)
         self.index = index_service_pb2_grpc.IndexServiceStub(channel)
 
     async def status(self) -> index_service_pb2.GetStatusResponse:
@@ -48,9 +50,12 @@ class Client:
         return await self.index.GetStatus(index_service_pb2.GetStatusRequest())
 
     async def wait_indexed(self, physical_offset: int) -> None:
-        """Wait until everything below this offset is indexed."""
+        """Wait until everything below this offset is indexed, and calls are answered."""
         async with asyncio.timeout(20):
-            while (await self.status()).indexed_physical_offset < physical_offset:  # noqa: ASYNC110 - it is another process
+            while True:
+                status = await self.status()
+                if status.is_complete and status.indexed_physical_offset >= physical_offset:
+                    return
                 await asyncio.sleep(0.01)
 
 

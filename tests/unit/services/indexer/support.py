@@ -6,13 +6,17 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from libs.formats.offsets import file_name
 from libs.machine.clock import ManualClock
+from libs.machine.fs import Fs
 from libs.machine.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 
 DATA_DIR = Path("/data")
+COMMIT_LOG = DATA_DIR / "commitlog"
+SEGMENT_SIZE_BYTES = 1 << 12
 SMALL = IndexerConfig(
     data_dir=DATA_DIR,
     queue_file_size_bytes=20 * 16,
@@ -34,10 +38,22 @@ def make_indexer(
     return indexer
 
 
+def write_log(log: FakeLog, fs: Fs, directory: Path = COMMIT_LOG) -> None:
+    """The log as files, with a prepared one behind the last."""
+    fs.make_directory(directory)
+    size = log.segment_size_bytes
+    for base in range(log.min_physical_offset - log.min_physical_offset % size, len(log.data) + size, size):
+        mapped = fs.create_mapped(directory / file_name(base), size)
+        part = log.data[base : base + size]
+        mapped.buffer[: len(part)] = part
+        mapped.sync()
+
+
 def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: int | None = None) -> None:
     """Enter all of the log that is not entered yet."""
     for batch in log.batches(indexer.reput.indexed_physical_offset, record_count_max=record_count_max, end=end):
         indexer.reput.apply(batch)
+    indexer.completeness.reach(indexer.reput.indexed_physical_offset, is_end=end is None)
 
 
 async def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:

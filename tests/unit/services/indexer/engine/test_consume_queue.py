@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from libs.formats.consume_queue import PRE_BLANK, encode_unit
+from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.machine.errors import DiskFull
 from libs.machine.memory_fs import MemoryFs
 from libs.store.errors import SegmentSizeWrong, StoreFull
@@ -21,12 +22,12 @@ RECORD_SIZE = 100
 
 
 def open_queue(
-    fs: MemoryFs, *, bound: int = 2**62, is_clean: bool = False, maps: MapBudget | None = None
+    fs: MemoryFs, *, bound: int = 2**62, is_clean: bool = False, maps: MapBudget | None = None, topic: str = "T"
 ) -> ConsumeQueue:
     return ConsumeQueue(
         fs,
         DIRECTORY,
-        topic="T",
+        topic=topic,
         queue_id=0,
         file_size_bytes=20 * UNIT_COUNT,
         maps=maps or MapBudget(64),
@@ -119,6 +120,17 @@ def test_another_record_at_a_taken_place_is_refused(rows: DispatchRows, at: int)
     assert data(fs) == before
 
 
+def test_another_delivery_time_is_no_other_record() -> None:
+    """The delay levels of the log may have changed since a waiting message was entered; its first time stays."""
+    fs = MemoryFs()
+    queue = open_queue(fs, topic=SCHEDULE_TOPIC)
+    append(queue, columns(0, 3, tag=5_000))
+    append(queue, columns(1, 3, tag=9_000))
+    assert queue.read(0, 9).tags_codes.tolist() == [5_000, 5_000, 5_000, 9_000]
+    with pytest.raises(QueueConflict):
+        append(queue, columns(0, 1, physical=7, tag=5_000))
+
+
 def test_a_gap_is_refused() -> None:
     """A unit is never written at the wrong place (Q23): neither after a hole nor from a batch with one."""
     fs = MemoryFs()
@@ -187,11 +199,15 @@ def test_expired_files_go_but_never_the_last() -> None:
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 10))
-    assert queue.drop_expired_files(300) == 0
-    assert queue.drop_expired_files(301) == 1
+    assert queue.detach_expired(300) == []
+    expired = queue.detach_expired(301)
+    assert len(expired) == 1
     assert queue.min_queue_offset == 4
     assert queue.read(0, 3).physical_offsets.tolist() == []
-    assert queue.drop_expired_files(10_000) == 1
+    expired += queue.detach_expired(10_000)
+    assert len(expired) == 2
+    for file in expired:
+        file.delete(fs)
     assert list(data(fs)) == [name(8)]
     assert queue.max_queue_offset == 10
 

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from libs.formats import record
+from libs.machine.errors import DiskFull
 from libs.machine.memory_fs import MemoryFs, MemoryMappedFile
+from libs.store.errors import StoreFull
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
-from services.indexer.errors import Inapplicable
+from services.indexer.errors import Inapplicable, SyncNeeded
 from tests.support.fake_log import FakeLog
 
 DIRECTORY = Path("/data/consumequeue")
 
 
-def make_table(fs: MemoryFs, *, bound: int = 0, is_clean: bool = False, mapped: int = 8) -> ConsumeQueueTable:
+def make_table(fs: MemoryFs, *, bound: int = 0, is_clean: bool = False, mapped: int = 1_024) -> ConsumeQueueTable:
     table = ConsumeQueueTable(fs, DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
     table.load(bound_physical_offset=bound, is_clean=is_clean)
     return table
@@ -79,9 +81,22 @@ def test_other_names_in_the_directory_are_left_alone() -> None:
     for path in ("T/0", "T/00", "T/x", "T/-1", "T/99999999999", "no topic/0"):
         fs.make_directory(DIRECTORY / path)
     fs.write_atomic(DIRECTORY / "file", b"")
-    table = make_table(fs)
+    table = make_table(fs, bound=1)
     assert table.topics() == ["T"]
     assert table.queue_ids("T") == [0]
+
+
+def test_with_nothing_certain_the_files_go_unread() -> None:
+    """With a bound of 0 files of queues are removed whatever is wrong with them, and nothing else is."""
+    fs = MemoryFs()
+    for path in ("T/0", "T/1", "T/x", "U/0"):
+        fs.make_directory(DIRECTORY / path)
+    for path in ("T/0/00000000000000000320", "T/0/00000000000000009600", "T/1/00000000000000000000.tmp", "U/0/mine"):
+        fs.write_atomic(DIRECTORY / path, b"x")
+    table = make_table(fs)
+    assert table.topics() == []
+    assert fs.list(DIRECTORY / "T") == ["x"]
+    assert fs.list(DIRECTORY / "U" / "0") == ["mine"]
 
 
 def test_after_a_clean_stop_nothing_is_read() -> None:
@@ -114,9 +129,13 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
     for index in range(80):
         log.append("T", index % 40)
     for batch in log.batches(record_count_max=10):
-        table.append(batch)
-        for queue in table.take_dirty(0):
-            queue.sync()
+        while True:
+            try:
+                table.append(batch)
+                break
+            except SyncNeeded:
+                (queue,) = table.take_dirty(0)
+                queue.sync()
     assert set(ends(table).values()) == {2}
 
 
@@ -133,11 +152,15 @@ def test_dirty_queues_are_handed_out_once() -> None:
 
 def test_trim_removes_old_files_and_moves_every_min() -> None:
     """After a trim no reader sees older messages; queues with one file keep it."""
-    log, table = FakeLog(), make_table(MemoryFs())
+    log, fs = FakeLog(), MemoryFs()
+    table = make_table(fs)
     for index in range(50):
         log.append("T", 0 if index % 5 else 1)
     feed(table, log)
     assert table.trim(log.records[45].physical_offset) == 2
+    assert len(fs.list(DIRECTORY / "T" / "0")) == 3
+    table.remove(table.take_expired(table.expired_count))
+    assert len(fs.list(DIRECTORY / "T" / "0")) == 1
     big, small = table.find("T", 0), table.find("T", 1)
     assert big is not None
     assert small is not None
@@ -175,6 +198,31 @@ async def test_new_queues_do_not_hold_up_the_loop() -> None:
     assert ends(table) == {("T", queue_id): 1 for queue_id in range(3)}
 
 
+class HalfFullFs(StuckFs):
+    """Has no room for one queue, and is slow with the others."""
+
+    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+        if path.parent.name == "0":
+            raise DiskFull(path, needed_bytes=size_bytes)
+        return super().create_mapped(path, size_bytes)
+
+
+async def test_an_attempt_that_fails_has_ended_before_the_next() -> None:
+    """A thread of the first attempt, still at work, would remove the file that the next attempt has made."""
+    fs, log = HalfFullFs(), FakeLog()
+    table = make_table(fs)
+    for queue_id in range(3):
+        log.append("T", queue_id)
+    (batch,) = log.batches()
+    preparing = asyncio.create_task(table.prepare(batch))
+    await asyncio.sleep(0.05)
+    assert not preparing.done()
+    fs.may_create.set()
+    with pytest.raises(StoreFull):
+        await preparing
+    assert ends(table) == {("T", 1): 0, ("T", 2): 0}
+
+
 async def test_a_prepared_queue_may_begin_anywhere() -> None:
     """A queue whose first messages are gone begins at its own offset although its file was made."""
     fs, log = MemoryFs(), FakeLog()
@@ -191,12 +239,12 @@ async def test_a_prepared_queue_may_begin_anywhere() -> None:
 
 
 async def test_a_prepared_queue_without_a_message_is_none_after_a_restart() -> None:
-    """A crash between the file and its first unit leaves an empty queue, which the replay fills as usual."""
+    """A crash between the file and its first unit leaves nothing, and the replay makes the queue as usual."""
     fs, log = MemoryFs(), FakeLog()
     log.append("T", 0)
     (batch,) = log.batches()
     await make_table(fs).prepare(batch)
     table = make_table(fs)
-    assert ends(table) == {("T", 0): 0}
+    assert ends(table) == {}
     feed(table, log)
     assert ends(table) == {("T", 0): 1}

@@ -105,9 +105,9 @@ async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
     log, fs = filled(20), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    with armed("index_file.before_sync", "raise"), pytest.raises(OSError, match="index_file"):
+    with armed("index_file.before_sync", "raise"), pytest.raises(SyncFailed, match="index_file"):
         await indexer.flush.flush(is_thorough=True)
-    with pytest.raises(OSError, match="index_file"):
+    with pytest.raises(SyncFailed, match="index_file"):
         await indexer.close()
     assert make_indexer(log, fs).reput.indexed_physical_offset == 0
 

@@ -218,7 +218,9 @@ def test_trim_removes_files_of_expired_records_only() -> None:
     assert table.trim(log.records[8].physical_offset) == 0
     assert table.trim(log.records[9].physical_offset) == 1
     assert table.trim(log.end_physical_offset + 1) == 1
-    assert table.file_count == len(files(fs)) == 1
+    assert (table.file_count, len(files(fs))) == (1, 3)
+    table.remove(table.take_expired(2))
+    assert (table.expired_count, len(files(fs))) == (0, 1)
 
 
 def test_an_unclean_start_keeps_finished_files_only() -> None:

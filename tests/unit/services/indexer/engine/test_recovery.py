@@ -9,7 +9,7 @@ import pytest
 
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.store.errors import StoreLocked
+from libs.store.errors import StoreFull, StoreLocked
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.progress import IndexProgress, ProgressFile
 from services.indexer.engine.query import KeyQuery
@@ -208,6 +208,46 @@ async def test_a_crash_after_a_lost_tail_does_not_bring_it_back() -> None:
     for _ in range(8):
         log.append("T", 2, keys="all")
     await assert_complete(fs, log)
+
+
+@pytest.mark.parametrize("end", [5, 25])
+async def test_a_replay_from_before_a_lost_tail_drops_it_all_the_same(end: int) -> None:
+    """After a kill index files are made again from further back than the log was cut; the queues are cut too."""
+    log, fs = filled(30), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    indexer.reput.epoch = 1
+    await indexer.flush.flush(is_thorough=True)
+    assert indexer.index.replay_physical_offset < log.records[25].physical_offset
+    fs.crash(nothing_survives)
+    log.lose_tail(log.records[end].physical_offset)
+    for _ in range(12):
+        log.append("T", 2, keys="all")
+    await assert_complete(fs, log)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_a_batch_of_which_only_some_index_files_had_room_is_entered_once(is_clean: bool) -> None:
+    """Files that were filled before the disk was full count, although the batch as a whole is not entered."""
+    log, fs = filled(60), MemoryFs()
+    indexer = make_indexer(log, fs)
+    (batch,) = log.batches()
+    await indexer.queues.prepare(batch)
+    indexer.queues.append(batch)
+    fs.capacity_bytes = fs.used_bytes() + 2 * indexer.index.file_size_bytes
+    with pytest.raises(StoreFull):
+        indexer.reput.apply(batch)
+    fs.capacity_bytes = 1 << 30
+    assert indexer.index.file_count == 2
+    if is_clean:
+        await indexer.close()
+    else:
+        await indexer.flush.flush(is_thorough=True)
+    fs.crash(nothing_survives)
+    await assert_complete(fs, log)
+    clean = make_indexer(log)
+    feed(clean, log)
+    assert make_indexer(log, fs).index.entry_count == clean.index.entry_count
 
 
 @pytest.mark.parametrize("data", [b"", b"RPUT", b"x" * 100], ids=["empty", "cut", "foreign"])

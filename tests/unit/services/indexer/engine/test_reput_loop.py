@@ -70,7 +70,7 @@ def test_a_batch_may_be_entered_again() -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     once = files(fs)
-    indexer.reput.recover(indexed_physical_offset=0, epoch=1)
+    indexer.reput.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
     feed(indexer, log)
     assert files(fs) == once
 

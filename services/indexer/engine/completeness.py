@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completeness: whether the indexes hold all that was ever answered from them.
+
+After a crash, a lost tail or a rebuild they are built again from further back. An answer given meanwhile would lack
+messages that a reader has seen before: a queue would end earlier, and a consumer would be sent back. So until the
+indexes are where they were, calls that need them are refused; `begin` and `verify` stand around each.
+Invariants: `lose` before anything is dropped; complete again when the indexes reach what the log had confirmed when it
+was first heard after the loss. Callers: the event loop's thread; ReputLoop is the only one that changes it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from libs.formats.limits import INT64_MAX
+from services.indexer.errors import Incomplete, IndexerError
+
+UNKNOWN = INT64_MAX
+"""Target of a loss before the log has said where it ends."""
+
+
+class Completeness:
+    """Complete when made: nothing was answered yet."""
+
+    def __init__(self) -> None:
+        self.target_physical_offset = 0
+        """Where the indexes are complete again, exclusive; 0 if they are."""
+        self.changed = asyncio.Event()
+        """Set when the indexes are complete again, or nobody builds them any more."""
+        self.indexed_physical_offset = 0
+        """How far they are since the last loss."""
+        self._loss_count = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether calls are answered."""
+        return self.target_physical_offset == 0
+
+    def lose(self, target_physical_offset: int = UNKNOWN) -> None:
+        """Refuse calls, those at work too, until the indexes reach this offset."""
+        assert target_physical_offset >= 0
+        self._loss_count += 1
+        self.indexed_physical_offset = 0
+        self.target_physical_offset = target_physical_offset
+        self.changed.clear()
+
+    def hear(self, confirmed_physical_offset: int) -> None:
+        """Take note of the log's end, which is the target of a loss that had none."""
+        if self.target_physical_offset == UNKNOWN:
+            self.target_physical_offset = confirmed_physical_offset
+
+    def reach(self, indexed_physical_offset: int, *, is_end: bool) -> None:
+        """Take note of how far the indexes are, and whether that is all that the log has."""
+        self.indexed_physical_offset = indexed_physical_offset
+        if is_end or indexed_physical_offset >= self.target_physical_offset:
+            self.target_physical_offset = 0
+            self.changed.set()
+
+    def begin(self) -> int:
+        """What `verify` wants to hear. Raises Incomplete."""
+        if not self.is_complete:
+            target = None if self.target_physical_offset == UNKNOWN else self.target_physical_offset
+            raise Incomplete(self.indexed_physical_offset, target=target)
+        return self._loss_count
+
+    def verify(self, begun: int) -> None:
+        """Raise Incomplete if something was lost since `begin`: what was found may be too little."""
+        if begun != self._loss_count:
+            self.begin()
+            raise Incomplete(self.indexed_physical_offset, target=None)
+
+    @contextmanager
+    def answering(self) -> Iterator[Callable[[], None]]:
+        """Stand around whatever is found in the indexes, or is missed there. Raises Incomplete, before or after it.
+
+        What it gives may be called in between, before a part of the answer leaves.
+        """
+        begun = self.begin()
+        try:
+            yield lambda: self.verify(begun)
+        except IndexerError:
+            self.verify(begun)
+            raise
+        self.verify(begun)

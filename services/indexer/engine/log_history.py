@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogHistory: what the Indexer knows of the log besides its indexes, in `reput/log_history`.
+
+The name of the history that its epochs belong to; whether it has seen all that the log ever had; and the ends of queues
+whose files were dropped, because those of queues whose records are all gone can't be built again. The log asks for them
+when it has lost its own count, so that it gives no queue offset twice.
+Invariants: the file says so before files are dropped or records of another history are entered; a kept end counts only
+for records that the log no longer has, all others come back by themselves.
+Callers: the event loop's thread, and `keep` whoever drops files. Layout: docs/formats/reput_files.md. RocketMQ has no
+such file: it keeps the queue files.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from libs.formats import checksummed
+from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.errors import FormatError
+from libs.formats.offsets import parse_file_name
+from libs.machine.fs import Fs
+from services.indexer.engine.consume_queue import UNIT
+from services.indexer.engine.log_source import QueueEnd
+
+KIND = "log-history"
+
+_log = logging.getLogger(__name__)
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    history_id: str = ""
+    is_complete: bool = True
+    known_physical_offset: int = 0
+    ends: list[_Kept] = []
+
+
+class LogHistory:
+    """The file's content. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, path: Path) -> None:
+        self._fs = fs
+        self._path = path
+        self._content = _Content()
+
+    def load(self) -> None:
+        """Read the file. Without a believable one nobody can say that all was seen. Blocks."""
+        try:
+            self._content = msgspec.json.decode(checksummed.unwrap(KIND, self._fs.read(self._path)), type=_Content)
+        except FileNotFoundError:
+            pass
+        except (FormatError, msgspec.DecodeError) as error:
+            _log.error(
+                "%s is damaged: what the log had before its first byte is not known any more: %s", self._path, error
+            )
+            self._content = _Content(is_complete=False)
+
+    @property
+    def history_id(self) -> str:
+        """Name of the log's history; empty if unknown."""
+        return self._content.history_id
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether queues and kept ends together tell of all records that the log ever had."""
+        return self._content.is_complete
+
+    def kept_below(self, min_physical_offset: int) -> dict[tuple[str, int], QueueEnd]:
+        """Ends of dropped queues all of whose records the log has dropped, too."""
+        return {
+            (kept.topic, kept.queue_id): QueueEnd(
+                kept.topic, kept.queue_id, kept.end_queue_offset, kept.last_physical_offset
+            )
+            for kept in self._content.ends
+            if kept.last_physical_offset < min_physical_offset
+        }
+
+    def keep(self, ends: Iterable[QueueEnd]) -> None:
+        """Remember the ends of queues before their files go, durably. The higher end of a queue counts. Blocks."""
+        kept = {(one.topic, one.queue_id): one for one in self._content.ends}
+        known = self._content.known_physical_offset
+        for end in ends:
+            key = (end.topic, end.queue_id)
+            known = max(known, end.last_physical_offset + 1)
+            if key not in kept or kept[key].end_queue_offset < end.end_queue_offset:
+                kept[key] = _Kept(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
+        self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
+
+    async def skip(self, start_physical_offset: int, end_physical_offset: int) -> None:
+        """Take note that what lies between the two is gone and was not entered. Durable on return."""
+        if end_physical_offset > max(start_physical_offset, self._content.known_physical_offset):
+            await self._save_later(msgspec.structs.replace(self._content, is_complete=False))
+
+    async def truncate(self, end_physical_offset: int) -> None:
+        """Forget what was learned of records at or past this offset; at 0 the log begins anew. Durable on return."""
+        content = self._content
+        await self._save_later(
+            msgspec.structs.replace(
+                content,
+                is_complete=content.is_complete or end_physical_offset == 0,
+                known_physical_offset=min(content.known_physical_offset, end_physical_offset),
+                ends=[kept for kept in content.ends if kept.last_physical_offset < end_physical_offset],
+            )
+        )
+
+    async def adopt(self, history_id: str) -> None:
+        """Take the name of the log's history. Durable on return."""
+        await self._save_later(msgspec.structs.replace(self._content, history_id=history_id))
+
+    async def _save_later(self, content: _Content) -> None:
+        await asyncio.to_thread(self._save, content)
+
+    def _save(self, content: _Content) -> None:
+        if content != self._content:
+            self._fs.write_atomic(self._path, checksummed.wrap(KIND, msgspec.json.encode(content)))
+            self._content = content
+
+
+def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:
+    """Where the files of a queue say that it ends, whatever state they are in; None if they have no unit. Blocks."""
+    for name in reversed(fs.list(directory)):
+        try:
+            base = parse_file_name(name)
+        except FormatError:
+            continue
+        if fs.size(directory / name) == 0:
+            continue
+        mapped = fs.open_mapped(directory / name, writable=False)
+        data_end = max((end for _, end in mapped.data_ranges(0)), default=0)
+        unit_count = min(data_end + UNIT_SIZE_BYTES - 1, mapped.size_bytes) // UNIT_SIZE_BYTES
+        units = np.frombuffer(mapped.buffer, UNIT, unit_count)
+        found = np.flatnonzero((units["physical_offset"] >= 0) & (units["record_size_bytes"] > 0))
+        last_physical_offset = int(units["physical_offset"][found[-1]]) if len(found) else 0
+        del units
+        mapped.close()
+        if len(found):
+            return QueueEnd(topic, queue_id, base // UNIT_SIZE_BYTES + int(found[-1]) + 1, last_physical_offset)
+    return None

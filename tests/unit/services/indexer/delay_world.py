@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the delivery of delayed messages run on: a fake log and its front, a disk and a clock in memory."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from libs.formats import delay_offsets_json
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine.delay_delivery import OFFSETS_FILE, DelayDelivery
+from services.indexer.engine.indexer import Indexer
+from tests.support.fake_log import FakeLog
+from tests.support.fake_sink import FakeSink
+from tests.unit.services.indexer.support import DATA_DIR, running
+
+PATH = DATA_DIR / OFFSETS_FILE
+
+
+class World:
+    """A log, a disk and a clock, which outlive the Indexers that a test runs on them."""
+
+    def __init__(self) -> None:
+        self.log = FakeLog(step_ms=0)
+        self.sink = FakeSink(self.log)
+        self.fs = MemoryFs()
+        self.clock = ManualClock()
+
+    @contextlib.asynccontextmanager
+    async def delivering(self) -> AsyncIterator[tuple[Indexer, DelayDelivery]]:
+        """An Indexer that follows the log and delivers, stopped in order in the end."""
+        async with running(self.log, self.fs, clock=self.clock) as indexer:
+            delivery = self.delivery(indexer)
+            delivery.load()
+            delivery.start()
+            try:
+                yield indexer, delivery
+            finally:
+                await delivery.stop()
+
+    def delivery(self, indexer: Indexer) -> DelayDelivery:
+        """What delivers for an Indexer."""
+        return DelayDelivery(
+            indexer.reput,
+            indexer.queues,
+            indexer.polls,
+            self.log,
+            self.sink,
+            self.fs,
+            DATA_DIR,
+            self.clock,
+            look_interval_ms=2,
+        )
+
+    def offsets(self) -> dict[int, int]:
+        """What the file says, by level."""
+        return delay_offsets_json.loads(self.fs.read(PATH).decode()).offsets if self.fs.exists(PATH) else {}
+
+    def write_offsets(self, text: str) -> None:
+        """Put a file where the Indexer looks for it."""
+        self.fs.make_directory(PATH.parent)
+        self.fs.write_atomic(PATH, text.encode())
+
+
+async def settle(rounds: int = 10) -> None:
+    """Give all loops time for some steps, so that what must not happen could have happened."""
+    await asyncio.sleep(0.003 * rounds)

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of the indexes that are not as they were left: a start builds anew or says so, and never answers from them."""
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.store.errors import SegmentSizeWrong, SyncFailed
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.progress import IndexProgress, ProgressFile
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
+from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, make_indexer, running
+
+QUEUE = "consumequeue/T/0/"
+UNIT_SIZE_BYTES = 20
+
+
+async def left(fs: MemoryFs, log: FakeLog, *, is_clean: bool) -> None:
+    """Indexes of the whole log, after a clean stop or a kill; all of it is synced."""
+    if is_clean:
+        async with running(log, fs) as indexer:
+            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    else:
+        indexer = make_indexer(log, fs)
+        feed(indexer, log)
+        await indexer.flush.flush(is_thorough=True)
+        fs.crash(everything_survives)
+
+
+def remove(name: str) -> Callable[[MemoryFs], None]:
+    """Somebody removes a file."""
+    return lambda fs: fs.remove(DATA_DIR / name)
+
+
+def last_queue_file(fs: MemoryFs) -> None:
+    """The newest file of a queue is gone."""
+    fs.remove(DATA_DIR / max(name for name in derived(fs, QUEUE)))
+
+
+def first_queue_file(fs: MemoryFs) -> None:
+    """The oldest file of a queue is gone, as if its messages had expired."""
+    fs.remove(DATA_DIR / min(name for name in derived(fs, QUEUE)))
+
+
+def middle_queue_file(fs: MemoryFs) -> None:
+    """A file between others is gone."""
+    fs.remove(DATA_DIR / sorted(derived(fs, QUEUE))[1])
+
+
+def whole_queue(fs: MemoryFs) -> None:
+    """All files of a queue are gone."""
+    for name in derived(fs, QUEUE):
+        fs.remove(DATA_DIR / name)
+
+
+def whole_queue_directory(fs: MemoryFs) -> None:
+    """The queue's directory is gone."""
+    whole_queue(fs)
+    fs.remove_directory(DATA_DIR / QUEUE)
+
+
+def oldest_index_file(fs: MemoryFs) -> None:
+    """A finished index file is gone, as if its records had expired."""
+    fs.remove(DATA_DIR / min(derived(fs, "index/")))
+
+
+def newest_index_file(fs: MemoryFs) -> None:
+    """The index file that was being written is gone."""
+    fs.remove(DATA_DIR / max(derived(fs, "index/")))
+
+
+def middle_index_file(fs: MemoryFs) -> None:
+    """A finished index file between others is gone."""
+    fs.remove(DATA_DIR / sorted(derived(fs, "index/"))[1])
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        last_queue_file,
+        first_queue_file,
+        middle_queue_file,
+        whole_queue,
+        whole_queue_directory,
+        oldest_index_file,
+        middle_index_file,
+        newest_index_file,
+    ],
+)
+@pytest.mark.parametrize("new_count", [0, 7])
+async def test_missing_files(damage: Callable[[MemoryFs], None], is_clean: bool, new_count: int) -> None:
+    """Whatever file is missing, the start notices and all is built again, whether more is appended or not."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=is_clean)
+    damage(fs)
+    filled(new_count, log)
+    await assert_complete(fs, log)
+
+
+def zeroed_tail(fs: MemoryFs) -> None:
+    """The last units of a queue are zeros."""
+    _overwrite(fs, 49, bytes(UNIT_SIZE_BYTES))
+
+
+def zeroed_middle(fs: MemoryFs) -> None:
+    """A unit in the last file is zeros, and units follow."""
+    _overwrite(fs, 48, bytes(UNIT_SIZE_BYTES))
+
+
+def unit_too_many(fs: MemoryFs) -> None:
+    """Behind the last unit there is another that looks like one, of a record that the log has had once."""
+    _overwrite(fs, 50, (77).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))
+
+
+def rubbish_behind(fs: MemoryFs) -> None:
+    """Behind the last unit there is anything."""
+    _overwrite(fs, 50, b"\x7f" * 3 * UNIT_SIZE_BYTES)
+
+
+def _overwrite(fs: MemoryFs, queue_offset: int, data: bytes) -> None:
+    position = queue_offset * UNIT_SIZE_BYTES
+    base = position - position % 320
+    buffer = fs.open_mapped(DATA_DIR / QUEUE / f"{base:020d}").buffer
+    buffer[position - base : position - base + len(data)] = data
+
+
+@pytest.mark.parametrize("damage", [zeroed_tail, zeroed_middle, unit_too_many, rubbish_behind])
+@pytest.mark.parametrize("new_count", [0, 7])
+async def test_units_after_a_kill(damage: Callable[[MemoryFs], None], new_count: int) -> None:
+    """Fewer units than were synced, or more, are noticed although each file is there."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=False)
+    damage(fs)
+    filled(new_count, log)
+    await assert_complete(fs, log)
+
+
+async def test_a_file_of_another_size_is_named() -> None:
+    """It may be the setting that is wrong, so nothing is dropped; the line says which file."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=True)
+    name = max(derived(fs, QUEUE))
+    fs.write_atomic(DATA_DIR / name, bytes(100))
+    before = derived(fs, "")
+    with pytest.raises(SegmentSizeWrong, match=name):
+        make_indexer(log, fs)
+    assert derived(fs, "") == before
+
+
+def progress_of(fs: MemoryFs) -> IndexProgress:
+    """What the file says."""
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    return progress
+
+
+async def test_an_older_progress_file_is_enough() -> None:
+    """Progress that says less than the files hold drops what it does not know of, and no more."""
+    log, fs = filled(150), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log, end=log.records[70].physical_offset)
+    await indexer.flush.flush(is_thorough=True)
+    old = fs.read(PROGRESS)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    fs.crash(nothing_survives)
+    fs.write_atomic(PROGRESS, old)
+    again = make_indexer(log, fs)
+    assert again.reput.indexed_physical_offset > 0
+    assert again.queues.end_sum == 70
+    fs.crash(everything_survives)
+    await assert_complete(fs, log)
+
+
+@pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+@pytest.mark.parametrize("failpoint", ["progress.before_save", "progress.after_save"])
+async def test_a_trim_is_no_damage(survives: object, failpoint: str) -> None:
+    """Whenever it dies after a trim, the start takes the missing files for what they are: nothing is built again."""
+    log, fs = filled(150), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    await indexer.flush.flush(is_thorough=True)  # now all but one of the index files are finished
+    count = len(derived(fs, ""))
+    log.trim(log.records[100].physical_offset)
+    trimmed = indexer.trim(log.min_physical_offset)
+    assert (trimmed.queue_file_count, trimmed.index_file_count) == (6, 6)
+    with armed(failpoint, "raise"), pytest.raises(OSError, match=failpoint):
+        await indexer.flush.flush(is_thorough=False)
+    assert len(derived(fs, "")) == count
+    if failpoint == "progress.after_save":
+        indexer.queues.remove(indexer.queues.take_expired(99))
+    fs.crash(survives)  # type: ignore[arg-type]
+    assert_nothing_was_dropped(make_indexer(log, fs))
+
+
+async def test_trimmed_files_are_gone_after_the_next_round() -> None:
+    """And a start after that finds all that there should be."""
+    log, fs = filled(150), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await indexer.flush.flush(is_thorough=True)
+        log.trim(log.records[100].physical_offset)
+        count = len(derived(fs, ""))
+        trimmed = indexer.trim(log.min_physical_offset)
+        await indexer.flush.flush(is_thorough=False)
+        assert len(derived(fs, "")) == count - trimmed.queue_file_count - trimmed.index_file_count
+    assert_nothing_was_dropped(make_indexer(log, fs))
+
+
+def assert_nothing_was_dropped(indexer: Indexer) -> None:
+    """The start went on from where the files were."""
+    assert indexer.reput.indexed_physical_offset > 0
+    assert indexer.queues.queue_count == 3
+    assert indexer.index.finished_file
+
+
+async def test_progress_during_a_replay_counts_no_units() -> None:
+    """Queues are ahead of the index files then: a second crash is no reason to build all anew."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=False)
+    indexer = make_indexer(log, fs)
+    start = indexer.reput.indexed_physical_offset
+    assert 0 < start < log.end_physical_offset
+    feed(indexer, log, end=next(made.physical_offset for made in log.records if made.physical_offset > start))
+    await indexer.flush.flush(is_thorough=True)
+    assert progress_of(fs).queue_end_sum == -1
+    fs.crash(nothing_survives)
+    again = make_indexer(log, fs)
+    assert_nothing_was_dropped(again)
+    feed(again, log)
+    await again.flush.flush(is_thorough=True)
+    assert progress_of(fs).queue_end_sum == 150
+
+
+async def test_a_full_disk_in_the_middle_of_a_batch_is_no_damage() -> None:
+    """Units that were entered before the disk was full are beyond what progress speaks of, and not counted."""
+    log, fs = filled(40), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    filled(60, log)
+    (batch,) = log.batches(indexer.reput.indexed_physical_offset)
+    fs.capacity_bytes = fs.used_bytes() + 500
+    with pytest.raises(Exception, match="no room"):
+        indexer.reput.apply(batch)
+    fs.capacity_bytes = 1 << 40
+    await indexer.flush.flush(is_thorough=True)
+    fs.crash(nothing_survives)
+    again = make_indexer(log, fs)
+    assert again.queues.end_sum == 40
+    assert_nothing_was_dropped(again)
+    fs.crash(everything_survives)
+    await assert_complete(fs, log)
+
+
+@pytest.mark.parametrize("ordinal", range(1, 5))
+async def test_a_crash_while_queues_are_cut(ordinal: int) -> None:
+    """Files go newest first, each durably: what is left is always a beginning, and the next start goes on."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=False)
+    ProgressFile(fs, PROGRESS).save(IndexProgress(epoch=progress_of(fs).epoch, queue_physical_offset=1))
+    with armed("file.sync", f"raise@{ordinal}"), contextlib.suppress(SyncFailed):
+        make_indexer(log, fs)
+    fs.crash(nothing_survives)
+    await assert_complete(fs, log)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DelayOffsets: what counts as delivered, and which file says so."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.formats import delay_offsets_json
+from libs.formats.config_json import DataVersion
+from libs.formats.delay_offsets_json import DelayOffsetsFile
+from libs.formats.errors import BadField
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine.delay_offsets import DelayOffsets
+
+PATH = Path("/data/config/delayOffset.json")
+
+
+def test_a_damaged_file_gives_way_to_its_copy() -> None:
+    """RocketMQ's copy of the file is taken; without one the start fails, as everything would come again."""
+    fs = MemoryFs()
+    fs.make_directory(PATH.parent)
+    fs.write_atomic(PATH, b"{")
+    offsets = DelayOffsets(fs, PATH, ManualClock())
+    with pytest.raises(BadField):
+        offsets.load()
+    backup = delay_offsets_json.dumps(DelayOffsetsFile({2: 7}, DataVersion(1, 2, 3)))
+    fs.write_atomic(PATH.with_name(PATH.name + ".bak"), backup.encode())
+    offsets.load()
+    assert (offsets.next_of(1), offsets.next_of(0)) == (7, 0)
+
+
+def test_what_an_answer_from_the_disk_covers() -> None:
+    """Batches that end before it in the log, of whatever level, and none that ends behind it."""
+    offsets = DelayOffsets(MemoryFs(), PATH, ManualClock())
+    offsets.delivered(0, 5, end_physical_offset=100, is_on_disk=False)
+    offsets.delivered(1, 7, end_physical_offset=40, is_on_disk=False)
+    offsets.delivered(2, 9, end_physical_offset=50, is_on_disk=True)
+    offsets.step_over(0, 6)
+    assert [offsets.next_of(queue_id) for queue_id in range(4)] == [6, 7, 9, 0]
+    offsets.change_history()
+    assert [offsets.next_of(queue_id) for queue_id in range(4)] == [0, 7, 9, 0]
+
+
+async def test_only_what_changed_is_written() -> None:
+    """A save without a change leaves the file alone; each other one counts the version up."""
+    fs, clock = MemoryFs(), ManualClock()
+    offsets = DelayOffsets(fs, PATH, clock)
+    await offsets.save()
+    assert not fs.exists(PATH)
+    for count in (1, 2):
+        offsets.move(4, count)
+        await offsets.save()
+        await offsets.save()
+        file = delay_offsets_json.loads(fs.read(PATH).decode())
+        assert file == DelayOffsetsFile({5: count}, DataVersion(count, clock.now_ms()))
+
+
+async def test_any_level_that_a_store_has() -> None:
+    """RocketMQ has no limit for the number of levels: what was written is read again."""
+    fs = MemoryFs()
+    offsets = DelayOffsets(fs, PATH, ManualClock())
+    offsets.move(1_000, 7)
+    await offsets.save()
+    again = DelayOffsets(fs, PATH, ManualClock())
+    again.load()
+    assert again.next_of(1_000) == 7

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log read from its files: the same steps as over the network, and the same end as at a start of the CommitLog."""
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.offsets import file_name
+from libs.machine.memory_fs import MemoryFs
+from libs.store.errors import SegmentMissing, SegmentSizeWrong
+from libs.store.log_end import KnownDurable, ScanEndKind
+from services.indexer.engine.log_files import LogFiles
+from services.indexer.errors import LogEndsEarlier, NotARecord, RecordDamaged
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import SEGMENT_SIZE_BYTES, write_log
+
+COMMIT_LOG = Path("/data/commitlog")
+
+
+def filled(count: int = 60) -> FakeLog:
+    """A log of a few segments."""
+    log = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES)
+    for index in range(count):
+        log.append("T", index % 3, tag="A", keys=f"k{index % 7} all")
+    return log
+
+
+def files_of(log: FakeLog, fs: MemoryFs | None = None, **options: object) -> LogFiles:
+    """The log's files, as they lie on a disk."""
+    fs = fs or MemoryFs()
+    write_log(log, fs)
+    return LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1, **options)  # type: ignore[arg-type]
+
+
+async def all_steps(
+    files: LogFiles, start: int = 0, epoch: int = 1, into: list[Handshake | DispatchBatch | Heartbeat] | None = None
+) -> list[Handshake | DispatchBatch | Heartbeat]:
+    """Everything up to the heartbeat, added to `into`."""
+    steps = [] if into is None else into
+    async with contextlib.aclosing(files.follow(start, epoch)) as stream:
+        async for step in stream:
+            steps.append(step)
+            if isinstance(step, Heartbeat):
+                break
+    return steps
+
+
+def offsets(steps: list[Handshake | DispatchBatch | Heartbeat]) -> list[int]:
+    """Physical offsets of the records of all batches."""
+    return [offset for step in steps if isinstance(step, DispatchBatch) for offset in step.physical_offsets.tolist()]
+
+
+async def test_the_steps_are_those_of_the_stream() -> None:
+    """Handshake, then contiguous batches with every record once, then one heartbeat with the real end."""
+    log = filled()
+    files = files_of(log)
+    steps = await all_steps(files)
+    assert isinstance(steps[0], Handshake)
+    assert (steps[0].common_end_physical_offset, steps[0].epoch, steps[0].min_physical_offset) == (0, 1, 0)
+    assert offsets(steps) == [made.physical_offset for made in log.records]
+    at = 0
+    for step in steps[1:-1]:
+        assert isinstance(step, DispatchBatch)
+        assert step.start_physical_offset == at
+        at = step.end_physical_offset
+    assert steps[-1] == Heartbeat(log.end_physical_offset, 0)
+    assert files.end is not None
+    assert files.end.kind is ScanEndKind.CLEAN
+    for mine, theirs in zip(steps[1:], log.batches(), strict=False):
+        assert isinstance(mine, DispatchBatch)
+        for name in ("queue_offsets", "tags_codes", "store_times_ms", "key_counts", "key_hashes", "record_sizes"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+
+
+@pytest.mark.parametrize("start_index", [0, 1, 30, 59])
+async def test_a_follower_goes_on_in_the_middle(start_index: int) -> None:
+    """From any record on; a follower of another epoch begins at the first record."""
+    log = filled()
+    places = [made.physical_offset for made in log.records]
+    start = places[start_index]
+    assert offsets(await all_steps(files_of(log), start)) == places[start_index:]
+    assert len(offsets(await all_steps(files_of(log), start, epoch=2))) == 60
+
+
+async def test_no_files_are_an_empty_log() -> None:
+    """A store that never had a message has an end at 0."""
+    fs = MemoryFs()
+    fs.make_directory(COMMIT_LOG)
+    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)
+    assert await all_steps(files, epoch=0) == [Handshake(0, 0, 0, 0), Heartbeat(0, 0)]
+    with pytest.raises(FileNotFoundError):
+        LogFiles(fs, Path("/none"), segment_size_bytes=SEGMENT_SIZE_BYTES)
+
+
+async def test_an_expired_start() -> None:
+    """The first file that is there is the log's first."""
+    log, fs = filled(), MemoryFs()
+    write_log(log, fs)
+    fs.remove(COMMIT_LOG / file_name(0))
+    fs.remove(COMMIT_LOG / file_name(SEGMENT_SIZE_BYTES))
+    steps = await all_steps(LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1))
+    kept = [made.physical_offset for made in log.records if made.physical_offset >= 2 * SEGMENT_SIZE_BYTES]
+    assert steps[0].min_physical_offset == 2 * SEGMENT_SIZE_BYTES  # type: ignore[union-attr]
+    assert offsets(steps) == kept
+
+
+def _change(fs: MemoryFs, physical_offset: int, data: bytes) -> None:
+    base = physical_offset - physical_offset % SEGMENT_SIZE_BYTES
+    mapped = fs.open_mapped(COMMIT_LOG / file_name(base))
+    mapped.buffer[physical_offset - base : physical_offset - base + len(data)] = data
+
+
+@pytest.mark.parametrize("cut_bytes", [40, 60, 100])
+async def test_a_torn_tail_is_the_end(cut_bytes: int) -> None:
+    """The last record lost its last bytes: the log ends before it, and says why."""
+    log, fs = filled(), MemoryFs()
+    write_log(log, fs)
+    last = log.records[-1]
+    _change(fs, last.physical_offset + last.size_bytes - cut_bytes, bytes(cut_bytes))
+    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
+    steps = await all_steps(files)
+    assert offsets(steps) == [made.physical_offset for made in log.records[:-1]]
+    assert files.end is not None
+    assert files.end.kind is ScanEndKind.TORN_TAIL
+    assert steps[-1] == Heartbeat(last.physical_offset, 0)
+
+
+async def test_a_stale_tail_is_the_end() -> None:
+    """Whole records of an older log behind the end are not this log's: their store time runs backwards."""
+    log, fs = filled(40), MemoryFs()
+    end = log.end_physical_offset
+    log.append("T", 0, step_ms=-100_000)
+    log.append("T", 1, step_ms=10)
+    files = files_of(log, fs)
+    steps = await all_steps(files)
+    assert steps[-1] == Heartbeat(end, 0)
+    assert len(offsets(steps)) == 40
+
+
+@pytest.mark.parametrize("at", [4, 8, 30, 90])
+async def test_a_damaged_middle_is_no_end(at: int) -> None:
+    """A changed byte before whole records stops it with the place; everything before was given."""
+    log, fs = filled(), MemoryFs()
+    write_log(log, fs)
+    victim = log.records[33].physical_offset
+    _change(fs, victim + at, b"\xff")
+    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
+    steps: list[Handshake | DispatchBatch | Heartbeat] = []
+    with pytest.raises(RecordDamaged) as raised:
+        await all_steps(files, into=steps)
+    assert offsets(steps) == [made.physical_offset for made in log.records[:33]]
+    assert raised.value.segment == file_name(victim - victim % SEGMENT_SIZE_BYTES)
+    assert raised.value.position == victim % SEGMENT_SIZE_BYTES
+
+
+async def test_what_was_durable_must_be_there() -> None:
+    """Records that the checkpoint knows of can't be cut off as a torn tail."""
+    log, fs = filled(), MemoryFs()
+    write_log(log, fs)
+    last = log.records[-1]
+    _change(fs, last.physical_offset, bytes(last.size_bytes))
+    durable = KnownDurable(store_time_ms=last.store_time_ms)
+    with pytest.raises(RecordDamaged, match="on disk once"):
+        await all_steps(LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1, durable=durable))
+
+
+async def test_a_given_end_is_kept() -> None:
+    """Nothing behind it is looked at, and the log must be whole up to there."""
+    log = filled()
+    end = log.records[40].physical_offset
+    steps = await all_steps(files_of(log, end_physical_offset=end))
+    assert offsets(steps) == [made.physical_offset for made in log.records[:40]]
+    assert steps[-1] == Heartbeat(end, 0)
+    with pytest.raises(RecordDamaged):
+        await all_steps(files_of(log, end_physical_offset=log.end_physical_offset + 100))
+    with pytest.raises(RecordDamaged):
+        await all_steps(files_of(log, end_physical_offset=end + 7))
+
+
+async def test_files_that_do_not_fit_are_named() -> None:
+    """A missing file and a file of another size; an empty last one, as RocketMQ may leave it, does not count."""
+    log, fs = filled(), MemoryFs()
+    write_log(log, fs)
+    fs.append(COMMIT_LOG / file_name(90 * SEGMENT_SIZE_BYTES), b"")
+    assert len(offsets(await all_steps(LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)))) == 60
+    with pytest.raises(SegmentSizeWrong):
+        LogFiles(fs, COMMIT_LOG, segment_size_bytes=2 * SEGMENT_SIZE_BYTES)
+    fs.remove(COMMIT_LOG / file_name(SEGMENT_SIZE_BYTES))
+    with pytest.raises(SegmentMissing):
+        LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)
+
+
+async def test_records_are_read_and_checked() -> None:
+    """Whole records by offset; what is gone has size 0, and what is none is refused."""
+    log, fs = filled(), MemoryFs()
+    files = files_of(log, fs)
+    wanted = [log.records[index] for index in (59, 3, 20)]
+    places = np.array([made.physical_offset for made in wanted], np.int64)
+    block = await files.read(places, np.array([made.size_bytes for made in wanted], np.int32))
+    assert block.records == b"".join(
+        bytes(log.data[m.physical_offset : m.physical_offset + m.size_bytes]) for m in wanted
+    )
+    assert block.sizes.tolist() == [made.size_bytes for made in wanted]
+    with pytest.raises(NotARecord):
+        await files.read(np.array([5], np.int64))
+    with pytest.raises(NotARecord):
+        await files.read(places, np.array([1, 1, 1], np.int32))
+    with pytest.raises(LogEndsEarlier):
+        await files.read(np.array([log.end_physical_offset], np.int64))
+    _change(fs, wanted[1].physical_offset + log.data[wanted[1].physical_offset :].index(b"body"), b"B")
+    with pytest.raises(RecordDamaged):
+        await files.read(places)
+    fs.remove(COMMIT_LOG / file_name(0))
+    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)
+    assert (await files.read(places)).sizes[1] == 0

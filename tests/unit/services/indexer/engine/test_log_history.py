@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Indexer tells the log of its queues, what it remembers of those that it drops, and logs that are others."""
+
+import contextlib
+import errno
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.machine.clock import ManualClock
+from libs.machine.faulty_fs import Fault, FaultyFs
+from libs.machine.memory_fs import MemoryFs, everything_survives
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log_history import LogHistory, end_on_disk
+from services.indexer.engine.log_source import QueueEnd
+from services.indexer.engine.queue_end_report import PAGE_QUEUE_COUNT
+from services.indexer.engine.reput_loop import ReputState
+from services.indexer.errors import NotARecord
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
+
+HISTORY_FILE = DATA_DIR / "reput" / "log_history"
+Step = Handshake | DispatchBatch | Heartbeat
+PROGRESS_FILE = DATA_DIR / "reput" / "index_progress"
+
+
+def grown(*counts: int) -> FakeLog:
+    """A log with so many records of topics A, B and so on, one topic after the other."""
+    log = FakeLog()
+    for topic, count in zip("ABCDEF", counts, strict=False):
+        for _ in range(count):
+            log.append(topic, 0)
+    return log
+
+
+def ends_of(log: FakeLog) -> dict[str, int]:
+    """The ends that the log was told last."""
+    return {end.topic: end.end_queue_offset for end in log.queue_checks[-1].ends}
+
+
+def first_of(log: FakeLog, topic: str) -> int:
+    """Where the first record of a topic begins."""
+    return next(found.physical_offset for found in log.records if found.topic == topic)
+
+
+async def checked(indexer: Indexer, log: FakeLog, count: int = 1) -> None:
+    """Wait until the log was told so often, and everything is indexed."""
+    await eventually(lambda: len(log.queue_checks) >= count and indexer.reput.state is ReputState.LIVE)
+
+
+async def test_the_log_hears_of_all_queues_after_each_handshake() -> None:
+    """Ends, last records, epoch and history go with it; once at every connect."""
+    log, fs = grown(3, 2), MemoryFs()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        log.go_down()
+        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        log.is_up = True
+        await checked(indexer, log, 3)
+    last = {topic: max(r.physical_offset for r in log.records if r.topic == topic) for topic in "AB"}
+    for check in log.queue_checks[1:]:
+        assert sorted(check.ends, key=lambda end: end.topic) == [
+            QueueEnd("A", 0, 3, last["A"]),
+            QueueEnd("B", 0, 2, last["B"]),
+        ]
+        assert (check.epoch, check.history_id, check.is_complete) == (1, "first", True)
+    assert log.reports[-1].history_id == "first"
+
+
+async def test_many_queues_come_in_pages() -> None:
+    """No page has more queues than its bound, and each queue comes once."""
+    log = FakeLog()
+    for queue_id in range(2 * PAGE_QUEUE_COUNT + 1):
+        log.append("T", queue_id)
+    indexer = make_indexer(log)
+    feed(indexer, log)
+    report = indexer.reput._queue_ends
+    sizes: list[int] = []
+    names: set[tuple[str, int]] = set()
+    async for page in report._pages(0):
+        sizes.append(len(page))
+        names.update((end.topic, end.queue_id) for end in page)
+    assert sizes == [PAGE_QUEUE_COUNT, PAGE_QUEUE_COUNT, 1]
+    assert len(names) == 2 * PAGE_QUEUE_COUNT + 1
+
+
+async def test_an_indexer_that_came_too_late_says_so() -> None:
+    """It knows nothing of what the log had below its first byte; also after a restart."""
+    log, fs = grown(3, 5), MemoryFs()
+    log.trim(first_of(log, "B"))
+    for number in (1, 2):
+        async with running(log, fs) as indexer:
+            await checked(indexer, log, number)
+            assert not indexer.reput._history.is_complete
+        assert not log.queue_checks[-1].is_complete or number == 1
+
+
+async def test_a_gap_makes_it_incomplete() -> None:
+    """Records that were deleted before they were indexed may have been of any queue."""
+    log, fs = grown(3, 5), MemoryFs()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+    for _ in range(5):
+        log.append("C", 0)
+    log.append("A", 0)
+    log.trim(log.records[-1].physical_offset)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        assert not indexer.reput._history.is_complete
+
+
+@pytest.mark.parametrize("loss", ["crash before any progress", "progress lost", "progress damaged", "rebuild"])
+async def test_ends_of_spent_queues_outlive_a_rebuild(loss: str) -> None:
+    """Queues whose records are all gone can't be built again: their ends are kept, and told to the log."""
+    log, fs = grown(7, 4, 3), MemoryFs()
+    if loss == "crash before any progress":  # as RocketMQ's files are
+        indexer = make_indexer(log, fs)
+        feed(indexer, log)
+        fs.crash(everything_survives)
+    else:
+        async with running(log, fs) as indexer:
+            await checked(indexer, log)
+    log.trim(first_of(log, "C"))
+    if loss == "progress lost":
+        fs.remove(PROGRESS_FILE)
+    elif loss == "progress damaged":
+        fs.write_atomic(PROGRESS_FILE, b"?")
+    told = len(log.queue_checks)
+    async with running(log, fs) as indexer:
+        if loss == "rebuild":
+            await checked(indexer, log, told + 1)
+            indexer.rebuild.begin()
+            await eventually(lambda: not indexer.rebuild.is_running)
+            told += 1
+        await checked(indexer, log, told + 1)
+        assert indexer.queues.topics() == ["C"]
+        assert ends_of(log) == {"A": 7, "B": 4} | ({"C": 3} if "C" in ends_of(log) else {})
+        assert log.queue_checks[-1].is_complete
+    async with running(log, fs) as indexer:  # for as long as nobody forgets them
+        await checked(indexer, log, told + 2)
+        assert ends_of(log) == {"A": 7, "B": 4, "C": 3}
+
+
+async def test_an_end_that_the_log_still_has_is_not_taken_from_memory() -> None:
+    """Its queue is built again, or its record was lost with the tail; either way the log itself knows."""
+    log, fs = grown(3, 2), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    fs.crash(everything_survives)
+    log.lose_tail(first_of(log, "B"))
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        log.append("A", 0)
+        await checked(indexer, log)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        assert ends_of(log) == {"A": 4}
+
+
+def test_ends_of_files_in_any_state() -> None:
+    """The last unit that looks like one counts, wherever the files are damaged or cut."""
+    log, fs = grown(40), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    directory = DATA_DIR / "consumequeue" / "A" / "0"
+    names = fs.list(directory)
+    assert len(names) == 3
+    last = log.records[-1].physical_offset
+    assert end_on_disk(fs, directory, topic="A", queue_id=0) == QueueEnd("A", 0, 40, last)
+    fs._file(directory / names[-1]).data[0:60] = bytes(60)
+    assert end_on_disk(fs, directory, topic="A", queue_id=0) == QueueEnd("A", 0, 40, last)
+    fs.remove(directory / names[0])
+    fs._file(directory / names[-1]).data[:] = bytes(320)
+    assert end_on_disk(fs, directory, topic="A", queue_id=0) == QueueEnd("A", 0, 32, log.records[31].physical_offset)
+    fs.append(directory / "notes", b"x")
+    fs._file(directory / names[1]).data[:] = bytes(320)
+    assert end_on_disk(fs, directory, topic="A", queue_id=0) is None
+
+
+async def test_ends_are_kept_before_files_go() -> None:
+    """If they can't be written down, no file is removed, and the start fails."""
+    log, fs = grown(3), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    fs.crash(everything_survives)
+    before = files(fs, DATA_DIR / "consumequeue")
+
+    def plan(operation: str, path: Path) -> Fault | None:
+        return Fault(errno.EIO) if (operation, path) == ("write_atomic", HISTORY_FILE) else None
+
+    refused = Indexer(SMALL, FaultyFs(fs, plan), ManualClock(), source=log, records=log, on_failure=lambda _: None)
+    with pytest.raises(OSError, match="Input/output"):
+        refused.open()
+    assert files(fs, DATA_DIR / "consumequeue") == before
+
+
+async def test_indexes_of_another_log_are_dropped() -> None:
+    """Its epoch and offsets may be equal to those of this one: the name of the history tells."""
+    mine, other, fs = grown(6, 2), FakeLog(), MemoryFs()
+    for _ in range(30):
+        other.append("X", 0)
+    async with running(mine, fs) as indexer:
+        await checked(indexer, mine)
+    other.history_id = "second"
+    async with running(other, fs) as indexer:
+        await checked(indexer, other)
+        assert indexer.queues.topics() == ["X"]
+        queue = indexer.queues.find("X", 0)
+        assert queue is not None
+        assert queue.max_queue_offset == 30
+        assert ends_of(other).get("A") is None
+    built = MemoryFs()
+    async with running(other, built) as indexer:
+        await checked(indexer, other, 2)
+    assert files(fs, DATA_DIR / "consumequeue") == files(built, DATA_DIR / "consumequeue")
+
+
+async def test_a_log_without_a_name_is_taken_by_its_epoch() -> None:
+    """A log that lost its name costs nobody the indexes, and neither does one that gets its first."""
+    log, fs = grown(6), MemoryFs()
+    for name, expected in (("", ""), ("first", "first"), ("", "first")):
+        log.history_id = name
+        async with running(log, fs) as indexer:
+            await checked(indexer, log)
+            await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+            assert indexer.reput.history_id == expected
+            assert indexer.reput.applied_record_count in (0, 6)
+    assert log.follow_starts[-1] == log.end_physical_offset
+
+
+@pytest.mark.parametrize("history_id", ["first", "second", ""])
+async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> None:
+    """If it is another log, its own indexes are built; if not, something is wrong and an operator decides."""
+
+    class Other(FakeLog):
+        async def follow(self, start_physical_offset: int, epoch: int) -> AsyncGenerator[Step, None]:
+            if start_physical_offset > 0:
+                raise NotARecord(start_physical_offset)
+            async with contextlib.aclosing(super().follow(start_physical_offset, epoch)) as steps:
+                async for step in steps:
+                    yield step
+
+    fs, log = MemoryFs(), Other()
+    log.history_id = history_id
+    log.append("X", 0)
+    async with running(grown(5), fs) as indexer:
+        await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+    async with running(log, fs) as indexer:
+        expected = ReputState.LIVE if history_id == "second" else ReputState.STOPPED
+        await eventually(lambda: indexer.reput.state is expected)
+        assert indexer.queues.topics() == (["X"] if history_id == "second" else ["A"])
+        assert ("none where the indexes end" in indexer.reput.last_error) is (history_id != "second")
+
+
+def test_a_damaged_file_knows_nothing() -> None:
+    """Nobody can say any more that all was seen; that is said, and is no reason not to start."""
+    fs = MemoryFs()
+    fs.make_directory(HISTORY_FILE.parent)
+    fs.write_atomic(HISTORY_FILE, b"?")
+    history = LogHistory(fs, HISTORY_FILE)
+    history.load()
+    assert (history.history_id, history.is_complete) == ("", False)

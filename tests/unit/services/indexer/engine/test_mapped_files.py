@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many queue files are mapped at once, with many more queues than may be: while they are written, read and cut."""
+
+import asyncio
+import dataclasses
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from libs.machine.clock import ManualClock
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import MemoryFs, MemoryMappedFile, everything_survives, nothing_survives
+from libs.store.errors import SyncFailed
+from services.indexer.engine.progress import ProgressFile
+from services.indexer.engine.rebuild import rebuild
+from services.indexer.engine.reput_loop import ReputState
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
+from tests.unit.services.indexer.support import (
+    COMMIT_LOG,
+    SEGMENT_SIZE_BYTES,
+    SMALL,
+    eventually,
+    feed,
+    make_indexer,
+    running,
+    write_log,
+)
+
+QUEUE_COUNT = 150
+MAPPED_MAX = 8
+THREAD_COUNT_MAX = 32
+"""Of asyncio's pool; each may hold one file that it makes."""
+FEW = dataclasses.replace(SMALL, queue_mapped_file_count_max=MAPPED_MAX, index_slot_count=500, index_entry_capacity=999)
+
+
+class CountingFs(MemoryFs):
+    """Counts the queue files that are mapped, and remembers the most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._open: set[MemoryMappedFile] = set()
+        self._turn = threading.Lock()
+
+    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+        return self._counted(super().create_mapped(path, size_bytes))
+
+    def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:
+        return self._counted(super().open_mapped(path, writable=writable))
+
+    def _counted(self, mapped: MemoryMappedFile) -> MemoryMappedFile:
+        if "consumequeue" in mapped.path.parts:
+            with self._turn:
+                self._open = {one for one in self._open if len(one.buffer)} | {mapped}
+                self.most = max(self.most, len(self._open))
+        return mapped
+
+
+def filled(record_count: int, queue_count: int = QUEUE_COUNT) -> FakeLog:
+    log = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES)
+    for index in range(record_count):
+        log.append("T", index * 7 % queue_count)
+    return log
+
+
+def clean_build(log: FakeLog) -> dict[str, bytes]:
+    fs = MemoryFs()
+    feed(make_indexer(log, fs), log)
+    return derived(fs, "consumequeue")
+
+
+def live(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
+    async def follow(fs: MemoryFs) -> None:
+        async with running(log, fs, FEW) as indexer:
+            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset, timeout_s=30)
+
+    return lambda fs: asyncio.ensure_future(follow(fs))
+
+
+def offline(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
+    async def build(fs: MemoryFs) -> None:
+        write_log(log, fs)
+        await rebuild(fs, FEW, log_directory=COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, clock=ManualClock())
+
+    return lambda fs: asyncio.ensure_future(build(fs))
+
+
+@pytest.mark.parametrize("way", [live, offline])
+@pytest.mark.parametrize("record_count", [QUEUE_COUNT, 20 * QUEUE_COUNT])
+async def test_the_number_is_bounded(
+    way: Callable[[FakeLog], Callable[[MemoryFs], asyncio.Future[None]]], record_count: int
+) -> None:
+    """One batch has more queues than may be mapped, and each fills files: all is indexed, and the stop is clean."""
+    log, fs = filled(record_count), CountingFs()
+    await way(log)(fs)
+    assert fs.most <= MAPPED_MAX + THREAD_COUNT_MAX
+    assert derived(fs, "consumequeue") == clean_build(log)
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert progress.is_clean
+
+
+@pytest.mark.parametrize("survives", [everything_survives, nothing_survives])
+async def test_a_start_after_a_crash_is_bounded(survives: Callable[[Path, int | None], bool]) -> None:
+    """Every queue is cut then, and what is kept of it need not stay mapped."""
+    log, fs = filled(3 * QUEUE_COUNT), CountingFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log, end=log.records[2 * QUEUE_COUNT].physical_offset)
+    await indexer.flush.flush(is_thorough=True)
+    feed(indexer, log)
+    fs.crash(survives)
+    fs.most = 0
+    fs._open.clear()
+    again = make_indexer(log, fs, FEW)
+    assert 0 < fs.most <= MAPPED_MAX + 1
+    await again.close()
+    await live(log)(fs)
+    assert fs.most <= MAPPED_MAX + THREAD_COUNT_MAX
+    assert derived(fs, "consumequeue") == clean_build(log)
+
+
+async def test_a_batch_that_is_entered_in_part_is_no_clean_stop() -> None:
+    """Stopped while a sync is to make room: the units past the end are looked for by the next start."""
+    log, fs = filled(QUEUE_COUNT), MemoryFs()
+    indexer = make_indexer(log, fs, FEW)
+    waits = asyncio.Event()
+
+    async def never() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    indexer.reput.sync_queues = never
+    indexer.reput.start()
+    await waits.wait()
+    await indexer.close()
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert not progress.is_clean
+    await live(log)(fs)
+    assert derived(fs, "consumequeue") == clean_build(log)
+
+
+def eio() -> None:
+    raise OSError(errno.EIO, "the disk is gone")
+
+
+async def test_a_sync_that_fails_ends_the_indexer() -> None:
+    """The sync that is to make room is believed as little as any other."""
+    log = filled(QUEUE_COUNT)
+    indexer = make_indexer(log, MemoryFs(), FEW)
+    with armed("file.sync", eio):
+        indexer.reput.start()
+        await eventually(lambda: bool(log.failures))
+        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+    assert isinstance(log.failures[0], SyncFailed)
+    with pytest.raises(SyncFailed):
+        await indexer.close()

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rebuild while the service runs, and when calls that need the indexes are refused."""
+
+import asyncio
+
+import pytest
+
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
+from services.indexer.engine.completeness import Completeness
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.reput_loop import ReputState
+from services.indexer.errors import DependencyUnavailable, Incomplete, QueueNotFound, RebuildRunning
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.engine.test_recovery import assert_complete, filled
+from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, make_indexer, running
+
+
+async def caught_up(indexer: Indexer, log: FakeLog) -> None:
+    """Wait until all of the log is indexed and calls are answered."""
+    await eventually(
+        lambda: indexer.completeness.is_complete and indexer.reput.indexed_physical_offset == log.end_physical_offset
+    )
+
+
+def is_complete(indexer: Indexer) -> bool:
+    """Whether calls are answered."""
+    return indexer.completeness.is_complete
+
+
+async def test_everything_is_dropped_and_built_again() -> None:
+    """Rubbish in the indexes is gone afterwards, appends go on meanwhile, and the end is told when all is synced."""
+    log, fs = filled(120), MemoryFs()
+    async with running(log, fs) as indexer:
+        await caught_up(indexer, log)
+        fs.open_mapped(DATA_DIR / "consumequeue/T/0/00000000000000000000").buffer[0] = 77
+        indexer.rebuild.begin()
+        assert not is_complete(indexer)
+        filled(10, log)
+        states = [state async for state in indexer.rebuild.watch()]
+        assert states[-1].is_done
+        assert not any(state.is_done for state in states[:-1])
+        assert states[-1].rebuilt_physical_offset >= states[-1].target_physical_offset > 0
+        assert states[-1].record_count >= 120
+        assert indexer.flush.flushed_physical_offset >= states[-1].target_physical_offset
+        assert is_complete(indexer)
+        await caught_up(indexer, log)
+    await assert_complete(fs, log)
+
+
+async def test_one_at_a_time_and_only_with_a_log() -> None:
+    """A second one is refused while the first is at work; without the log none begins and nothing is dropped."""
+    log, fs = filled(20), MemoryFs()
+    async with running(log, fs) as indexer:
+        await caught_up(indexer, log)
+        indexer.rebuild.begin()
+        with pytest.raises(RebuildRunning):
+            indexer.rebuild.begin()
+        await eventually(lambda: not indexer.rebuild.is_running)
+        log.go_down()
+        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        with pytest.raises(DependencyUnavailable):
+            indexer.rebuild.begin()
+        assert is_complete(indexer)
+        assert indexer.queues.queue_count == 3
+
+
+async def test_it_repairs_a_loop_that_has_stopped() -> None:
+    """A unit that contradicts the log stops indexing for good; a rebuild begins anew and indexes go on."""
+    log, fs = filled(30), MemoryFs()
+    indexer = make_indexer(log, fs)
+    other = FakeLog()
+    other.append("T", 0, tag="A", keys="all k0")
+    other.append("T", 0, tag="A", keys="all k1")
+    feed(indexer, other)
+    indexer.start()
+    await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+    indexer.rebuild.begin()
+    async for state in indexer.rebuild.watch():
+        last = state
+    assert last.is_done
+    assert last.state is ReputState.LIVE
+    await indexer.close()
+    await assert_complete(fs, log)
+
+
+async def test_a_record_that_cannot_be_entered_ends_it() -> None:
+    """The watcher hears why, and calls stay refused: what is there is too little."""
+    log, fs = filled(30), MemoryFs()
+    async with running(log, fs) as indexer:
+        await caught_up(indexer, log)
+        log.records.pop()
+        log.append("a b")
+        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+        indexer.rebuild.begin()
+        states = [state async for state in indexer.rebuild.watch()]
+        assert states[-1].state is ReputState.STOPPED
+        assert "can't be a topic" in states[-1].error
+        assert not states[-1].is_done
+        with pytest.raises(Incomplete):
+            indexer.completeness.begin()
+
+
+async def test_whoever_watches_may_go_away() -> None:
+    """The rebuild goes on to its end."""
+    log = filled(60)
+    async with running(log) as indexer:
+        await caught_up(indexer, log)
+        indexer.rebuild.begin()
+        watching = indexer.rebuild.watch()
+        await anext(watching)
+        await watching.aclose()
+        await eventually(lambda: not indexer.rebuild.is_running)
+        await caught_up(indexer, log)
+
+
+@pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+@pytest.mark.parametrize(
+    "failpoint", ["write_atomic.before_rename", "write_atomic.after_rename", "create.before_rename"]
+)
+async def test_a_crash_in_the_middle(survives: object, failpoint: str) -> None:
+    """Whatever was dropped and built when it died, the next start makes it whole before it answers."""
+    log, fs = filled(60), MemoryFs()
+    indexer = make_indexer(log, fs)
+    indexer.start()
+    await caught_up(indexer, log)
+    with armed(failpoint, "raise"):
+        indexer.rebuild.begin()
+        await eventually(lambda: failpoint in indexer.reput.last_error)
+        await indexer.reput.stop()
+        fs.crash(survives)  # type: ignore[arg-type]
+    again = make_indexer(log, fs)
+    assert not is_complete(again)
+    fs.crash(everything_survives)
+    await assert_complete(fs, log)
+
+
+async def test_a_stop_in_the_middle_is_no_clean_one() -> None:
+    """The next start knows that the indexes hold too little."""
+    log, fs = filled(60), MemoryFs()
+    async with running(log, fs) as indexer:
+        await caught_up(indexer, log)
+        with armed("create.before_rename", "raise"):
+            indexer.rebuild.begin()
+            await eventually(lambda: "create.before_rename" in indexer.reput.last_error)
+            await indexer.reput.stop()
+    indexer = make_indexer(log, fs)
+    assert not is_complete(indexer)
+    fs.crash(everything_survives)
+    await assert_complete(fs, log)
+
+
+async def test_after_an_unclean_stop_calls_wait_until_all_is_there_again() -> None:
+    """Queues may end earlier than readers have seen: nothing is answered before the log's end of then is reached."""
+    log, fs = filled(60), MemoryFs()
+    feed(make_indexer(log, fs), log)
+    fs.crash(nothing_survives)
+    log.is_up = False
+    indexer = make_indexer(log, fs)
+    indexer.start()
+    await eventually(lambda: indexer.reput.last_error != "")
+    with pytest.raises(Incomplete):
+        indexer.completeness.begin()
+    log.is_up = True
+    await caught_up(indexer, log)
+    await indexer.close()
+    assert is_complete(make_indexer(log, fs))
+
+
+async def test_a_lost_tail_ends_the_calls_at_work() -> None:
+    """What was found before the log lost its tail may be gone; the next call is answered again."""
+    log, fs = filled(60), MemoryFs()
+    async with running(log, fs) as indexer:
+        await caught_up(indexer, log)
+        begun = indexer.completeness.begin()
+        log.lose_tail(log.records[30].physical_offset)
+        await eventually(lambda: indexer.reput.epoch == 2)
+        with pytest.raises(Incomplete):
+            indexer.completeness.verify(begun)
+        await caught_up(indexer, log)
+        indexer.completeness.begin()
+
+
+def test_an_error_in_what_was_lost_is_no_answer_either() -> None:
+    """A queue that is missing because everything was dropped is not `not found`."""
+    completeness = Completeness()
+
+    def lose_and_miss() -> None:
+        with completeness.answering():
+            completeness.lose(100)
+            raise QueueNotFound("T", 0)
+
+    with pytest.raises(Incomplete):
+        lose_and_miss()
+    completeness.reach(99, is_end=False)
+    with pytest.raises(Incomplete, match="99 of 100"):
+        completeness.begin()
+    completeness.reach(100, is_end=False)
+
+    def miss() -> None:
+        with completeness.answering():
+            raise QueueNotFound("T", 0)
+
+    with pytest.raises(QueueNotFound):
+        miss()
+
+
+async def test_a_target_that_the_log_says_later() -> None:
+    """A loss before the log was heard ends where the log ended when it is heard first, not where it ends later."""
+    completeness = Completeness()
+    completeness.lose()
+    with pytest.raises(Incomplete, match="unknown"):
+        completeness.begin()
+    completeness.hear(50)
+    completeness.hear(80)
+    completeness.reach(49, is_end=False)
+    assert not completeness.is_complete
+    waiting = asyncio.create_task(completeness.changed.wait())
+    completeness.reach(50, is_end=False)
+    await waiting
+    assert completeness.is_complete

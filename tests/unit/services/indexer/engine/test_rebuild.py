@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An offline rebuild: what it makes equals what the live Indexer made, and a crash in the middle is harmless."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from libs.formats import epoch_file
+from libs.formats.epoch_file import Epoch
+from libs.formats.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from libs.machine.clock import ManualClock
+from libs.machine.failpoints import armed
+from libs.machine.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives, whole_pages
+from libs.store.errors import StoreLocked
+from libs.store.log_end import ScanEndKind
+from services.indexer.engine import rebuild as rebuilding
+from services.indexer.engine.progress import ProgressFile
+from services.indexer.engine.rebuild import RebuildProgress, RebuildReport, rebuild
+from services.indexer.errors import RecordDamaged
+from tests.support.fake_log import FakeLog
+from tests.support.records import IPV6_BORN, IPV6_STORE
+from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived
+from tests.unit.services.indexer.support import (
+    COMMIT_LOG,
+    DATA_DIR,
+    SEGMENT_SIZE_BYTES,
+    SMALL,
+    eventually,
+    feed,
+    make_indexer,
+    running,
+    write_log,
+)
+
+
+def filled(count: int, log: FakeLog | None = None) -> FakeLog:
+    """Records with keys for several index files and several files of each queue."""
+    log = log or FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES)
+    for index in range(count):
+        log.append("T", index % 3, tag="A", keys=f"all k{index % 5}")
+    return log
+
+
+def stored(log: FakeLog, fs: MemoryFs | None = None, *, epoch: int = 1) -> MemoryFs:
+    """The log on a disk."""
+    fs = fs or MemoryFs()
+    write_log(log, fs)
+    fs.write_atomic(DATA_DIR / "epochFileCheckpoint", epoch_file.encode([Epoch(epoch, 0)]))
+    return fs
+
+
+async def run(fs: MemoryFs, **options: object) -> RebuildReport:
+    """Rebuild the indexes of the directory."""
+    arguments = {"log_directory": COMMIT_LOG, "segment_size_bytes": SEGMENT_SIZE_BYTES, "clock": ManualClock()}
+    return await rebuild(fs, SMALL, **{**arguments, **options})  # type: ignore[arg-type]
+
+
+async def test_it_equals_what_the_live_indexer_built() -> None:
+    """Queue files byte for byte, keys by search; and the next start asks for nothing that is indexed."""
+    log = filled(120)
+    fs = stored(log)
+    steps: list[RebuildProgress] = []
+    report = await run(fs, on_progress=steps.append)
+    assert (report.start_physical_offset, report.end_physical_offset) == (0, log.end_physical_offset)
+    assert (report.record_count, report.queue_count, report.epoch) == (120, 3, 1)
+    assert report.log_end is ScanEndKind.CLEAN
+    assert report.index_file_count > 3
+    assert steps[-1] == RebuildProgress(0, log.end_physical_offset, log.end_physical_offset, 120)
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert progress.is_clean
+    log.follow_starts.clear()
+    await assert_complete(fs, log)
+    assert log.follow_starts == [log.end_physical_offset]
+
+
+async def test_what_was_there_before_is_dropped() -> None:
+    """Indexes of another log, with rubbish in them, leave nothing; consumer offsets stay."""
+    other, fs = filled(200), MemoryFs()
+    async with running(other, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == other.end_physical_offset)
+        indexer.offsets.commit("G", {("T", 0): 7})
+    fs.remove(DATA_DIR / "consumequeue/T/1/00000000000000000320")
+    log = filled(30)
+    log.append("T", 5, keys="all")
+    await run(stored(log, fs))
+    await assert_complete(fs, log)
+    async with running(log, fs) as indexer:
+        assert indexer.offsets.count == 1
+
+
+async def test_an_empty_log_has_empty_indexes() -> None:
+    """Nothing to index is no error."""
+    fs = MemoryFs()
+    fs.make_directory(COMMIT_LOG)
+    report = await run(fs)
+    assert (report.record_count, report.queue_count, report.index_file_count) == (0, 0, 0)
+    assert derived(fs, "consumequeue") == derived(fs, "index") == {}
+
+
+async def test_an_expired_start() -> None:
+    """Without the oldest segments the queues begin where their oldest kept message was."""
+    log = filled(120)
+    log.trim(2 * SEGMENT_SIZE_BYTES)
+    report = await run(stored(log))
+    kept = [made for made in log.records if made.physical_offset >= 2 * SEGMENT_SIZE_BYTES]
+    assert (report.start_physical_offset, report.record_count) == (2 * SEGMENT_SIZE_BYTES, len(kept))
+
+
+async def test_another_directory_than_the_logs() -> None:
+    """The log is only read; the indexes go where the configuration says."""
+    log = filled(20)
+    fs = MemoryFs()
+    write_log(log, fs, Path("/log/commitlog"))
+    await run(fs, log_directory=Path("/log/commitlog"))
+    assert fs.list(Path("/log")) == ["commitlog"]
+    await assert_complete(fs, log)
+
+
+async def test_a_store_that_rocketmq_wrote() -> None:
+    """No epochs, no whole-record checksums, both versions, IPv6, transactions, properties without a last separator."""
+    log = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES)
+    variants: list[dict[str, object]] = [
+        {},
+        {"version": 2, "topic": "T" * 200},
+        {"born_host": IPV6_BORN, "store_host": IPV6_STORE, "sys_flag": 0x30},
+        {"sys_flag": TRANSACTION_PREPARED},
+        {"sys_flag": TRANSACTION_COMMIT},
+        {"properties": b"KEYS\x01all k1\x02TAGS\x01B"},
+    ]
+    for index in range(90):
+        log.append(**{"topic": "T", "queue_id": index % 3, "keys": "all", **variants[index % len(variants)]})  # type: ignore[arg-type]
+    fs, live = MemoryFs(), MemoryFs()
+    write_log(log, fs)
+    fs.append(COMMIT_LOG / f"{90 * SEGMENT_SIZE_BYTES:020d}", b"")
+    report = await run(fs)
+    assert (report.record_count, report.epoch) == (90, 0)
+    feed(make_indexer(log, live), log)
+    assert derived(fs, "consumequeue") == derived(live, "consumequeue")
+    assert list(derived(fs, "index").values()) == list(derived(live, "index").values())
+
+
+async def test_damage_keeps_what_lies_before_it() -> None:
+    """The error names the place; the indexes are whole up to there, and said to be so."""
+    log = filled(60)
+    fs = stored(log)
+    victim = log.records[33].physical_offset
+    base = victim - victim % SEGMENT_SIZE_BYTES
+    fs.open_mapped(COMMIT_LOG / f"{base:020d}").buffer[victim - base + 60] ^= 1
+    with pytest.raises(RecordDamaged):
+        await run(fs)
+    progress = ProgressFile(fs, PROGRESS).load()
+    assert progress is not None
+    assert progress.queue_physical_offset == victim
+    await assert_complete(fs, log)
+
+
+async def test_a_directory_that_is_indexed_is_refused_untouched() -> None:
+    """A running Indexer keeps its directory."""
+    log = filled(20)
+    fs = stored(log)
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    before = derived(fs, "")
+    with pytest.raises(StoreLocked):
+        await run(fs)
+    assert derived(fs, "") == before
+
+
+PLACES = ("file.sync", "create.before_rename", "create.after_rename", "write_atomic.before_rename")
+
+
+@pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+@pytest.mark.parametrize("again", [True, False], ids=["rebuilt again", "started"])
+async def test_a_crash_anywhere_is_harmless(survives: Survives, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever sync or rename it died at, the next rebuild or the next start ends with the same indexes."""
+    monkeypatch.setattr(rebuilding, "SYNC_BYTES", 2_000)
+    log, fs = filled(70), MemoryFs()
+    log.append("T", 5, keys="all")
+    old = filled(90) if again else log
+    async with running(old, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == old.end_physical_offset)
+    stored(log, fs)
+    disks: list[MemoryFs] = []
+
+    def crash() -> None:
+        """Keep what a crash at this moment would leave, and go on."""
+        disks.append(MemoryFs())
+        disks[-1]._root = fs._root.after_crash(Path("/"), survives, whole_pages)
+
+    with contextlib.ExitStack() as failpoints:
+        for name in PLACES:
+            failpoints.enter_context(armed(name, crash))
+        await run(fs)
+    assert len(disks) > 30
+    for disk in disks:
+        if again:
+            await run(disk)
+        await assert_complete(disk, log)

@@ -9,7 +9,7 @@ import grpc
 import typer
 from reput_client import ReputError
 
-from cli import inspecting, operating, putting, reading, serving, topics, up
+from cli import indexing, inspecting, operating, putting, reading, serving, topics, up, verifying
 from cli.connection import connection_options
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
 from cli.output import JsonOption, error_line, forget_output, prepare_output, print_fields
@@ -36,6 +36,8 @@ app.command()(operating.segments)
 app.add_typer(operating.janitor, name="janitor")
 app.command()(operating.health)
 app.command()(inspecting.inspect)
+app.command()(verifying.verify)
+app.add_typer(indexing.index, name="index")
 app.add_typer(serving.config, name="config")
 
 

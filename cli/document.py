@@ -15,6 +15,7 @@ import typer
 from cli.commands import app
 from cli.exit_codes import MEANINGS, REASONS, SERVE_MEANINGS
 from cli.putting import FILE_FIELDS
+from cli.verify.codes import CODES, Area
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 WIDTH = 100
@@ -38,6 +39,20 @@ A command line that can't be read gives a usage text instead of a reason.
 SERVE_NOTE = """`reput serve SERVICE` takes every setting of the service as a flag; they are in
 [configuration.md](configuration.md). `reput up` gives the exit code of the service that failed.
 """
+
+VERIFY_NOTE = """## What `reput verify` finds
+
+A fault makes the exit code 6; a note does not. After an unclean stop, what the next start puts right is a note.
+`--only` takes the parts below; what belongs to the store as a whole is always told.
+"""
+
+AREA_TITLES = {
+    Area.LOG: "The log (`log`)",
+    Area.QUEUES: "Queues (`queues`)",
+    Area.INDEX: "Index files (`index`)",
+    Area.FILES: "Small files (`files`)",
+    None: "The store as a whole",
+}
 
 FILE_NOTE = "Each line of `reput put --file` is a JSON object with exactly one of `body` and `body_base64`; all keys: "
 
@@ -67,6 +82,8 @@ def page() -> str:
     rows = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items())
     parts.append(f"## Reasons of the command itself\n\n| Reason | Meaning |\n|---|---|\n{rows}\n")
     parts.append(FILE_NOTE + ", ".join(f"`{name}`" for name in FILE_FIELDS) + ".\n")
+    parts.append(VERIFY_NOTE)
+    parts += [f"### {title}\n\n{_findings(area)}" for area, title in AREA_TITLES.items()]
     for path, text in _helps(typer.main.get_command(app), "reput", None):
         parts.append(f"## `{path}`\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
@@ -75,6 +92,15 @@ def page() -> str:
 def _codes(meanings: Any) -> str:
     rows = [f"| {int(code)} | {meaning} |" for code, meaning in meanings.items()]
     return "\n".join(["| Code | Meaning |", "|---|---|", *rows]) + "\n"
+
+
+def _findings(area: Area | None) -> str:
+    rows = [
+        f"| `{name}` | {code.severity} | {code.meaning} | {code.action} |"
+        for name, code in CODES.items()
+        if code.area == area
+    ]
+    return "\n".join(["| Code | | Meaning | What to do |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from cli.output import JsonOption, print_fields, print_json, print_rows, time_te
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
 POLL_INTERVAL_S = 0.2
+RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")
 ONE_CHECK_TIMEOUT_S = 3.0
 M = TypeVar("M", bound=Message)
 
@@ -36,7 +37,7 @@ def status(context: typer.Context, as_json: JsonOption = False) -> None:
     with client_of(context) as client:
         for service, call in calls.items():
             try:
-                found[service] = _plain(call(client))
+                found[service] = _known(_plain(call(client)))
             except (UnavailableError, DeadlineExceededError) as error:
                 found[service] = {"unavailable": error.text}
     if as_json:
@@ -128,6 +129,13 @@ def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None
     with client_of(context) as client:
         columns = ("time", "trigger", "deleted_segment_count", "freed_bytes", "error")
         print_rows(map(_run_fields, client.admin.retention_history()), columns, as_json=as_json)
+
+
+def _known(fields: dict[str, object]) -> dict[str, object]:
+    """The fields of a state that say something: a CommitLog that recovers knows little of its log."""
+    if fields.get("state") == "RECOVERING" and "recovery_progress" in fields:
+        return {name: fields[name] for name in RECOVERING_FIELDS}
+    return fields
 
 
 def _wait_serving(channel: grpc.Channel, end_s: float) -> str:

@@ -46,6 +46,7 @@ FILE_FIELDS = {
     "unique_id": str,
     "flag": int,
     "born_time_ms": int,
+    "delay_level": int,
 }
 """Keys of a JSON line and what their values must be; docs/cli.md lists them."""
 
@@ -75,6 +76,10 @@ def put(
     ] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue. [default: the store chooses]")] = None,
     sharding_key: Annotated[str | None, typer.Option(help="Messages with equal ones share a queue.")] = None,
+    delay_level: Annotated[
+        int,
+        typer.Option(min=0, help="Deliver after this one of the store's delays: 1 is 1 s, 18 is 2 h. 0 is no delay."),
+    ] = 0,
     durability: Annotated[DurabilityName, typer.Option(help="What to wait for.")] = DurabilityName.DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -89,6 +94,7 @@ def put(
         "properties": dict(map(_property, properties or [])),
         "queue_id": queue,
         "sharding_key": sharding_key,
+        "delay_level": delay_level,
     }
     if file is not None and bodies:
         raise typer.BadParameter("give bodies or --file, not both")

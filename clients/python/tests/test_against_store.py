@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client against a real store: round trips, both sides, and a CommitLog that is killed while messages are sent."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -43,6 +44,30 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def is_indexed(client: reput_client.Client) -> bool:
     end_physical_offset = client.admin.commitlog_status().max_physical_offset
     return client.admin.indexer_status().indexed_physical_offset >= end_physical_offset
+
+
+@pytest.mark.parametrize("kind", ["send", "aio"])
+def test_delay_level(client: reput_client.Client, running: Store, kind: str) -> None:
+    """A message with a delay level waits elsewhere and comes to its topic a second later."""
+    topic = f"delayed-{kind}"
+
+    async def send() -> SendResult:
+        async with aio.connect(**running.targets) as other, other.producer() as producer:
+            return await (await producer.send(topic, b"later", queue_id=0, tag="T", delay_level=1))
+
+    if kind == "aio":
+        result = asyncio.run(send())
+    else:
+        with client.producer() as producer:
+            result = producer.send(topic, b"later", queue_id=0, tag="T", delay_level=1).result(30)
+    assert result.queue_id == 0
+    pulled = client.queues.pull("SCHEDULE_TOPIC_XXXX", queue_id=0, queue_offset=result.queue_offset, wait_s=30)
+    assert pulled.messages[0].properties["REAL_TOPIC"] == topic
+    wait_for(lambda: bool(client.queues.pull(topic, queue_id=0, queue_offset=0).messages))
+    (arrived,) = client.queues.pull(topic, queue_id=0, queue_offset=0).messages
+    assert (arrived.body, arrived.tag, arrived.unique_id) == (b"later", "T", result.unique_id)
+    assert "DELAY" not in arrived.properties
+    assert arrived.store_time_ms >= result.store_time_ms + 1_000
 
 
 def test_round_trip(client: reput_client.Client) -> None:

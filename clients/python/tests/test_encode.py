@@ -40,6 +40,8 @@ PROPERTIES = [
     (NewMessage("t", b"", properties={"a": "b\x01c"}), b"a\x01b\x01c\x02"),
     (NewMessage("t", b"", properties={"größe": "ü"}), "größe\x01ü\x02".encode()),
     (NewMessage("t", b"", properties={"TAGS": "old"}, tag="new"), b"TAGS\x01new\x02"),
+    (NewMessage("t", b"", delay_level=3), b"DELAY\x013\x02"),
+    (NewMessage("t", b"", properties={"DELAY": "1"}), b"DELAY\x011\x02"),
     (NewMessage("t", b"", unique_id="U"), b"UNIQ_KEY\x01U\x02"),
     (NewMessage("t", b"", property_string=b"x\x01y", tag="ignored"), b"x\x01y"),
 ]
@@ -64,6 +66,7 @@ BAD = [
     (NewMessage("t", b"", properties={"a": ""}), ValueError),
     (NewMessage("t", b"", properties={"a": "\ud800"}), ValueError),
     (NewMessage("t", "text"), TypeError),
+    (NewMessage("t", b"", delay_level=-1), ValueError),
     (NewMessage("t", b"", queue_id=1 << 40), ValueError),
     (NewMessage(7, b""), TypeError),
 ]

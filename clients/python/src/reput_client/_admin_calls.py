@@ -2,7 +2,7 @@
 """Calls for operators: states, segments, retention. Answers are handed out as the API's own messages."""
 
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
-from reput.indexer.v1 import index_service_pb2
+from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
 from reput_client._call import Call, Pages, same
@@ -22,6 +22,13 @@ def indexer_status() -> Call[index_service_pb2.GetStatusResponse]:
     """How far the indexes are."""
     path = "reput.indexer.v1.IndexService/GetStatus"
     return Call("indexer", path, index_service_pb2.GetStatusRequest(), index_service_pb2.GetStatusResponse, same)
+
+
+def rebuild_indexes() -> Call[rebuild_service_pb2.RebuildIndexesResponse]:
+    """Drop all indexes and build them again; streams how far it is."""
+    path = "reput.indexer.v1.RebuildService/RebuildIndexes"
+    request, response_type = rebuild_service_pb2.RebuildIndexesRequest(), rebuild_service_pb2.RebuildIndexesResponse
+    return Call("indexer", path, request, response_type, same, is_repeatable=False)
 
 
 def janitor_status() -> Call[retention_service_pb2.GetStatusResponse]:

@@ -67,6 +67,22 @@ class AsyncChannels:
             for item in pages.take(await self.run(pages.call)):
                 yield item
 
+    async def stream(self, call: Call[T]) -> AsyncIterator[T]:
+        """All answers of a call that streams them, without retries and without a time-out. Raises ReputError."""
+        method = self.channel(call.service).unary_stream(
+            f"/{call.path}",
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.response_type.FromString,
+        )
+        answers = method(call.request, metadata=self.metadata)
+        try:
+            async for answer in answers:
+                yield call.convert(answer)
+        except grpc.RpcError as failure:
+            raise from_rpc_error(failure, call.service, self.options.target(call.service)) from None
+        finally:
+            answers.cancel()
+
     async def close(self) -> None:
         """End all connections."""
         for channel in self._channels.values():

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
-from reput.indexer.v1 import index_service_pb2
+from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
 from reput_client import _admin_calls, _group_calls, _read_calls, _topic_calls
@@ -201,6 +201,14 @@ class AsyncAdmin:
     async def indexer_status(self) -> index_service_pb2.GetStatusResponse:
         """How far the indexes are."""
         return await self._channels.run(_admin_calls.indexer_status())
+
+    def rebuild_indexes(self) -> AsyncIterator[rebuild_service_pb2.RebuildIndexesResponse]:
+        """Drop all indexes and build them again; tells how far it is until it ends, which does not need a listener.
+
+        Calls that need the indexes fail meanwhile. Raises FailedPreconditionError with RUN_IN_PROGRESS while another
+        rebuild is under way.
+        """
+        return self._channels.stream(_admin_calls.rebuild_indexes())
 
     async def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
         """What the Janitor does."""

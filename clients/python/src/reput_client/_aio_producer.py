@@ -60,6 +60,7 @@ class AsyncProducer:
         unique_id: str | None = None,
         flag: int = 0,
         born_time_ms: int | None = None,
+        delay_level: int = 0,
     ) -> "asyncio.Future[SendResult]":
         """Send one message; the fields are those of NewMessage. Waits only while the window is full.
 
@@ -67,7 +68,19 @@ class AsyncProducer:
         can't be encoded, and ReputError after `close`.
         """
         return await self.send_message(
-            NewMessage(topic, body, tag, keys, properties or {}, queue_id, sharding_key, unique_id, flag, born_time_ms)
+            NewMessage(
+                topic,
+                body,
+                tag,
+                keys,
+                properties or {},
+                queue_id,
+                sharding_key,
+                unique_id,
+                flag,
+                born_time_ms,
+                delay_level=delay_level,
+            )
         )
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":

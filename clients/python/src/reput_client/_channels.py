@@ -64,6 +64,21 @@ class Channels:
         while pages.call is not None:
             yield from pages.take(self.run(pages.call))
 
+    def stream(self, call: Call[T]) -> Iterator[T]:
+        """All answers of a call that streams them, without retries and without a time-out. Raises ReputError."""
+        method = self.channel(call.service).unary_stream(
+            f"/{call.path}",
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.response_type.FromString,
+        )
+        answers = method(call.request, metadata=self.metadata)
+        try:
+            yield from map(call.convert, answers)
+        except grpc.RpcError as failure:
+            raise from_rpc_error(failure, call.service, self.options.target(call.service)) from None
+        finally:
+            answers.cancel()
+
     def close(self) -> None:
         """End all connections."""
         for channel in self._channels.values():

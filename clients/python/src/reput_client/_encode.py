@@ -67,6 +67,10 @@ def _property_string(message: NewMessage, unique_id: str) -> bytes:
             raise ValueError(f"keys {keys!r}: a key is not empty and has no space")
     if message.sharding_key is not None:
         properties["__SHARDINGKEY"] = message.sharding_key
+    if message.delay_level < 0:
+        raise ValueError(f"delay_level is {message.delay_level}, but levels begin at 1, and 0 is no delay")
+    if message.delay_level:
+        properties["DELAY"] = str(message.delay_level)
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count("\x02") != len(properties) or any("\x01" in name or not name for name in properties):
         raise ValueError("a property name is empty or has a separator (0x01, 0x02), or a value has one (0x02)")

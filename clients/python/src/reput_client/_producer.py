@@ -64,6 +64,7 @@ class Producer:
         unique_id: str | None = None,
         flag: int = 0,
         born_time_ms: int | None = None,
+        delay_level: int = 0,
     ) -> "Future[SendResult]":
         """Send one message; the fields are those of NewMessage. Waits only while the window is full.
 
@@ -71,7 +72,19 @@ class Producer:
         ReputError after `close`.
         """
         return self.send_message(
-            NewMessage(topic, body, tag, keys, properties or {}, queue_id, sharding_key, unique_id, flag, born_time_ms)
+            NewMessage(
+                topic,
+                body,
+                tag,
+                keys,
+                properties or {},
+                queue_id,
+                sharding_key,
+                unique_id,
+                flag,
+                born_time_ms,
+                delay_level=delay_level,
+            )
         )
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from reput_client._errors import ReputError, UnavailableError
 
-RETRYABLE_REASONS = frozenset({"STORE_FULL", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE"})
+RETRYABLE_REASONS = frozenset(
+    {"STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE"}
+)
 """Reasons with which the server says: nothing was done, and later it may work. docs/errors.md."""
 
 

@@ -47,8 +47,10 @@ class NewMessage:
 
     `keys` is one key or several, none with a space in it. `queue_id` None lets the store choose: by `sharding_key` if
     there is one, otherwise round robin. `unique_id` None lets the producer make one. `born_time_ms` None is now.
+    `delay_level` from 1 on delays it: consumers get it after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h and
+    2 h (levels 1 to 18 unless the store has others); until then it waits in SCHEDULE_TOPIC_XXXX.
     `property_string` is the fast way: RocketMQ's own `name 0x01 value 0x02 …` in UTF-8, sent as it is; then tag, keys,
-    properties, sharding_key and unique_id are not looked at.
+    properties, sharding_key, unique_id and delay_level are not looked at.
     """
 
     topic: str
@@ -62,10 +64,14 @@ class NewMessage:
     flag: int = 0
     born_time_ms: int | None = None
     property_string: bytes | None = None
+    delay_level: int = 0
 
 
 class SendResult(NamedTuple):
-    """Where one message was stored, and how safe it was when the answer was sent."""
+    """Where one message was stored, and how safe it was when the answer was sent.
+
+    Of a delayed message it tells where it waits.
+    """
 
     physical_offset: int
     queue_id: int

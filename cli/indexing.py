@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput index rebuild`: all indexes anew from the log, by the running Indexer, or with --data-dir by itself.
+
+What it does without a service is in cli/offline_rebuild.py.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from reput.indexer.v1.index_service_pb2 import ReputState
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from cli.connection import client_of
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output import JsonOption, errors, print_fields, warning_line
+
+index = typer.Typer(no_args_is_help=True, help="Indexes: build them again.")
+
+Advance = Callable[[int, int, int], None]
+"""Takes bytes done, bytes in all, and records done."""
+
+
+@index.command("rebuild")
+def rebuild_indexes(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", exists=True, file_okay=False, help="Without any service, in this directory of a store."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="With --data-dir: the Indexer's TOML file.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop all indexes and build them again from the log. Consumer offsets and the log stay as they are.
+
+    The running Indexer does it, and refuses calls that need the indexes until it is done; a Ctrl-C ends only the
+    telling. With --data-dir no CommitLog, Indexer or RocketMQ may use the directory; a Ctrl-C leaves what is built, and
+    the Indexer goes on from there. The Indexer's settings come from --config and the environment, as for `reput serve`.
+
+    Exit code 6 if the log is damaged: the indexes then hold what lies before the damage.
+    """
+    if not yes:
+        _ask()
+    if data_dir is None:
+        _rebuild_online(context, as_json=as_json)
+    else:
+        _rebuild_offline(data_dir, config, as_json=as_json)
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        raise CommandFailed("NOT_CONFIRMED", "say --yes where nobody can be asked", code=ExitCode.USAGE)
+    if not typer.confirm("Drop all indexes and build them again?", err=True):
+        raise CommandFailed("NOT_CONFIRMED", "nothing was changed", code=ExitCode.USAGE)
+
+
+def _rebuild_online(context: typer.Context, *, as_json: bool) -> None:
+    with client_of(context) as client, progress_of_records() as advance:
+        last_error = ""
+        for state in client.admin.rebuild_indexes():
+            advance(state.rebuilt_physical_offset, state.target_physical_offset, state.applied_record_count)
+            if state.error and state.error != last_error:
+                warning_line(state.error)
+            last_error = state.error
+    if not state.is_done:
+        name = ReputState.Name(state.state).removeprefix("REPUT_STATE_")
+        raise CommandFailed("NOT_REBUILT", f"the Indexer is {name}: {state.error}", code=ExitCode.DAMAGED)
+    fields = {"rebuilt_physical_offset": state.rebuilt_physical_offset, "record_count": state.applied_record_count}
+    print_fields(fields, as_json=as_json)
+
+
+def _rebuild_offline(data_dir: Path, config: Path | None, *, as_json: bool) -> None:
+    from cli.offline_rebuild import rebuild_offline  # brings numpy along, which other commands need not wait for
+
+    with progress_of_records() as advance:
+        fields = rebuild_offline(data_dir, config, advance)
+    if fields["log_end"] == "torn tail":
+        warning_line(
+            f"the log ends with a torn tail at {fields['end_physical_offset']} ({fields['log_end_reason']}); "
+            "the CommitLog cuts it off at its next start"
+        )
+    else:
+        del fields["log_end_reason"]
+    print_fields({"data_dir": str(data_dir), **fields}, as_json=as_json)
+
+
+@contextlib.contextmanager
+def progress_of_records() -> Iterator[Advance]:
+    """A bar with percent, records per second and the time that is left, on a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("rebuild", total=None, rate="")
+
+        def advance(done: int, total: int, record_count: int) -> None:
+            elapsed_s = bar.tasks[0].elapsed or 0
+            rate = f"{record_count / elapsed_s:,.0f} records/s" if elapsed_s else ""
+            bar.update(task, completed=done, total=total, rate=rate)
+
+        yield advance

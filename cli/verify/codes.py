@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `reput verify` can find: every code with its area, severity, meaning, and what to do about it.
+
+Codes are stable: scripts go by them. docs/cli.md prints this table.
+A fault is a note where the next start of a service puts it right by itself, as after an unclean stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+Severity: TypeAlias = Literal["fault", "note"]
+
+
+class Area(StrEnum):
+    """Parts of a store that can be asked for alone."""
+
+    LOG = "log"
+    QUEUES = "queues"
+    INDEX = "index"
+    FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One kind of finding; without an area it is told whatever was asked for."""
+
+    area: Area | None
+    severity: Severity
+    meaning: str
+    action: str
+
+
+RESTORE = "the log itself is damaged: restore it from a replica or a backup; `reput inspect FILE` names the bytes"
+REBUILD = "stop the Indexer and run `reput index rebuild`: queues and index are made again from the log"
+RECOVER = "nothing: the next start of the CommitLog cuts it off and keeps a copy in `reput/cut/`"
+NOTHING = "nothing"
+REPLACE = "stop the service and restore the file from a backup, or remove it"
+CLEAR = "find out who put it there, and move it away"
+WAIT = "nothing: the Indexer goes on there when it runs"
+
+_LOG: dict[str, tuple[Severity, str, str]] = {
+    "LOG_FILE_NAME": ("fault", "a name in `commitlog/` is not that of a segment", CLEAR),
+    "LOG_FILE_SIZE": ("fault", "a segment has another size than the others", RESTORE),
+    "LOG_FILE_MISSING": ("fault", "a segment between two others is missing", RESTORE),
+    "LOG_RECORD_MAGIC": ("fault", "no record starts where one should, but whole records follow", RESTORE),
+    "LOG_RECORD_LENGTH": ("fault", "the lengths in a record contradict each other", RESTORE),
+    "LOG_RECORD_OFFSET": ("fault", "a record says that it lies at another place", RESTORE),
+    "LOG_BODY_CRC": ("fault", "a body does not have its checksum", RESTORE),
+    "LOG_PROPERTY_CRC": ("fault", "a record does not have the checksum of its CRC property", RESTORE),
+    "LOG_HOLE": ("fault", "zeros in the middle of the log", RESTORE),
+    "LOG_BLANK_SIZE": ("fault", "the blank that closes a segment does not reach to its end", RESTORE),
+    "LOG_HOST_PORT": ("fault", "a host in a record has an impossible port: wrong bytes, or a wrong IPv6 bit", RESTORE),
+    "LOG_STORE_TIME": ("note", "store times run back by less than a second", NOTHING),
+    "LOG_STALE_RECORD": ("fault", "a record is much older than the one before it, a remain of an older log", RESTORE),
+    "LOG_QUEUE_NAME": ("fault", "records name a topic or a queue that can't be", RESTORE),
+    "LOG_QUEUE_OFFSET": ("fault", "a record has a queue offset that can't be", RESTORE),
+    "LOG_QUEUE_OFFSET_GAP": ("fault", "queue offsets of a queue's records leave some out", RESTORE),
+    "LOG_QUEUE_OFFSET_REPEAT": ("fault", "a queue offset comes a second time in the log", RESTORE),
+    "LOG_TORN_TAIL": ("fault", "an unfinished record at the end of the log; a note if the stop was not clean", RECOVER),
+    "LOG_RUBBISH": ("fault", "bytes in the unwritten space behind the end of the log", RECOVER),
+}
+_QUEUES: dict[str, tuple[Severity, str, str]] = {
+    "QUEUE_DIRECTORY_NAME": ("fault", "a name in `consumequeue/` is neither a topic's nor a queue's", CLEAR),
+    "QUEUE_FILE_NAME": ("fault", "a file of a queue has a name that can't be", CLEAR),
+    "QUEUE_FILE_SIZE": ("fault", "a file of a queue has another size than the others of the store", REBUILD),
+    "QUEUE_FILE_MISSING": ("fault", "a file of a queue between two others is missing", REBUILD),
+    "QUEUE_MISSING": ("fault", "the log has records of a queue that has no file", REBUILD),
+    "QUEUE_UNIT_MISSING": ("fault", "records at the end of a queue have no unit", REBUILD),
+    "QUEUE_UNIT_HOLE": ("fault", "zeros between the units of a queue", REBUILD),
+    "QUEUE_UNIT_INVALID": ("fault", "a unit has values that can't be", REBUILD),
+    "QUEUE_UNIT_SIZE": ("fault", "a unit has another size than its record", REBUILD),
+    "QUEUE_UNIT_TAGS": ("fault", "a unit has another tags code than its record", REBUILD),
+    "QUEUE_DELIVERY_TIME": (
+        "fault",
+        "a unit of a delayed message has another delivery time than its delay level gives",
+        REBUILD,
+    ),
+    "QUEUE_DELIVERY_HASH": (
+        "note",
+        "a hash stands for a delivery time, as RocketMQ 4.9 leaves it when it starts after an unclean stop",
+        "nothing; RocketMQ delivers such a message at once, and a rebuild puts the unit right",
+    ),
+    "QUEUE_UNIT_OTHER_RECORD": ("fault", "a unit points to another record than that of its queue offset", REBUILD),
+    "QUEUE_UNIT_TO_NOTHING": ("fault", "a unit points to a place where no record starts", REBUILD),
+    "QUEUE_UNIT_PAST_END": ("fault", "a unit points behind the end of the log", REBUILD),
+    "QUEUE_UNIT_ORDER": ("fault", "a unit of a deleted record is not in the order of the log", REBUILD),
+    "QUEUE_PRE_BLANK": ("fault", "a filler stands where a unit should", REBUILD),
+    "QUEUE_RUBBISH": ("fault", "bytes behind the last unit of a queue that are no units", REBUILD),
+    "QUEUES_BEHIND": ("note", "the queues do not have the newest records yet", WAIT),
+    "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),
+    "QUEUE_NOT_CHECKED": ("note", "a kind of queue of RocketMQ that is not checked", NOTHING),
+}
+_INDEX: dict[str, tuple[Severity, str, str]] = {
+    "INDEX_FILE_NAME": ("fault", "a name in `index/` is not that of an index file", CLEAR),
+    "INDEX_FILE_SIZE": ("fault", "an index file has a size that does not fit; it is not looked at", REBUILD),
+    "INDEX_FILE_GIVEN_UP": ("fault", "an index file has so many wrong entries that the rest is not looked at", REBUILD),
+    "INDEX_HEADER_COUNT": ("fault", "the header counts other entries than there are", REBUILD),
+    "INDEX_HEADER_SLOTS": ("fault", "the header counts other used slots than there are", REBUILD),
+    "INDEX_HEADER_OFFSET": ("fault", "the header's first or last physical offset is not that of the entries", REBUILD),
+    "INDEX_HEADER_TIME": ("fault", "the header's first or last store time is not that of the records", REBUILD),
+    "INDEX_SLOT": ("fault", "a slot does not lead to the newest entry of its bucket", REBUILD),
+    "INDEX_SLOT_RANGE": ("fault", "a slot leads to an entry that does not exist", REBUILD),
+    "INDEX_LINK": ("fault", "an entry does not lead to the one before it in its bucket", REBUILD),
+    "INDEX_LINK_FORWARD": ("fault", "an entry leads to itself or a later one: a chain may go in circles", REBUILD),
+    "INDEX_LINK_RANGE": ("fault", "an entry leads to one that does not exist", REBUILD),
+    "INDEX_ENTRY_HASH": ("fault", "an entry has another hash than the key of its record", REBUILD),
+    "INDEX_ENTRY_OFFSET": ("fault", "an entry points to another record than that of its key", REBUILD),
+    "INDEX_ENTRY_TIME": ("fault", "an entry has a wrong time difference", REBUILD),
+    "INDEX_ENTRY_OTHER": ("fault", "an entry has nothing of what it should have", REBUILD),
+    "INDEX_ENTRY_ORDER": ("fault", "an entry of a deleted record is not in the order of the log", REBUILD),
+    "INDEX_ENTRY_MISSING": ("fault", "keys of records have no entry", REBUILD),
+    "INDEX_ENTRY_SURPLUS": ("fault", "an entry that no key of the log demands", REBUILD),
+    "INDEX_ENTRY_PAST_END": ("fault", "an entry points behind the end of the log", REBUILD),
+    "INDEX_RUBBISH": ("fault", "bytes in the unused space of an index file", REBUILD),
+    "INDEX_ENTRY_DOUBLED": ("note", "keys of a record stand twice, as RocketMQ leaves them after a restart", NOTHING),
+    "INDEX_FIRST_TIME": ("note", "RocketMQ counts the time of a file's first entry from the file before", NOTHING),
+    "INDEX_RANGE_MISSING": (
+        "note",
+        "a range of records has no entries: RocketMQ has dropped a file after an unclean stop, or writes no index",
+        "run `reput index rebuild` if queries by key matter",
+    ),
+    "INDEX_BEHIND": ("note", "the index does not have the newest records yet", WAIT),
+    "INDEX_ENTRY_UNCHECKED": ("note", "entries point into damaged parts of the log and can't be judged", NOTHING),
+}
+_FILES: dict[str, tuple[Severity, str, str]] = {
+    "ABORT_CONTENT": ("fault", "`abort` holds no process id", REPLACE),
+    "LOCK_CONTENT": ("fault", "a lock file holds something else than `lock`", REPLACE),
+    "CHECKPOINT_DAMAGED": ("fault", "the checkpoint has a wrong size, or bytes behind its values", REPLACE),
+    "CHECKPOINT_AHEAD": ("fault", "the checkpoint tells of more than the log has: its end is lost", RESTORE),
+    "TOPICS_DAMAGED": ("fault", "`config/topics.json` can't be read", "restore it from `topics.json.bak` or a backup"),
+    "TOPIC_UNKNOWN": ("note", "queues or records of a topic that is not among the topics", NOTHING),
+    "CONSUMER_OFFSETS_DAMAGED": (
+        "fault",
+        "`config/consumerOffset.json` can't be read",
+        "restore it from `consumerOffset.json.bak` or a backup",
+    ),
+    "CONSUMER_OFFSET_OUTSIDE": (
+        "note",
+        "a group is at a queue offset outside of its queue; readers correct it",
+        NOTHING,
+    ),
+    "DELAY_OFFSETS_DAMAGED": (
+        "fault",
+        "`config/delayOffset.json` can't be read",
+        "restore it from `delayOffset.json.bak` or a backup",
+    ),
+    "DELAY_OFFSET_OUTSIDE": ("note", "delivery of a delay level is at a queue offset outside of its queue", NOTHING),
+    "HISTORY_DAMAGED": ("fault", "`reput/history` can't be read", "remove it: followers go by epochs alone"),
+    "EPOCHS_DAMAGED": ("fault", "`epochFileCheckpoint` can't be read, or its epochs do not ascend", REPLACE),
+    "EPOCH_BEYOND_LOG": ("fault", "an epoch begins behind the end of the log: its end is lost", RESTORE),
+    "SNAPSHOT_DAMAGED": ("fault", "`reput/queue_offsets` can't be read", "remove it: the next start scans the log"),
+    "SNAPSHOT_BEYOND_LOG": ("fault", "the log is shorter than it was: its end is lost", RESTORE),
+    "SNAPSHOT_COUNTER": (
+        "fault",
+        "`reput/queue_offsets` has a wrong counter",
+        "remove it: the next start scans the log",
+    ),
+    "SNAPSHOT_TIMES": ("fault", "`reput/queue_offsets` has wrong times", "remove it: the next start scans the log"),
+    "PROGRESS_DAMAGED": ("fault", "`reput/index_progress` can't be read", "remove it: all is built again from the log"),
+    "PROGRESS_BEYOND_LOG": ("fault", "the Indexer has indexed more than the log has: its end is lost", RESTORE),
+    "PROGRESS_EPOCH": ("fault", "the Indexer has followed an epoch that the log does not know", RESTORE),
+    "PROGRESS_FILE_GONE": ("fault", "an index file that was finished is gone", REBUILD),
+    "CUT_COPY": ("note", "a copy of bytes that recovery cut off the log", "keep it, look at it, or remove it"),
+    "TEMPORARY_FILE": ("note", "a file that was never finished", NOTHING),
+}
+_STORE: dict[str, tuple[Severity, str, str]] = {
+    "FILE_UNREADABLE": ("fault", "the operating system can't read a file or a part of it", "look at the disk"),
+    "STORE_NOT_CLEAN": ("note", "the store was not stopped in order", "start the CommitLog once, then verify again"),
+    "NO_LOG": ("note", "there is no log to compare with", NOTHING),
+    "NO_QUEUES": ("note", "there are no queues", NOTHING),
+    "NO_INDEX": ("note", "there is no index", NOTHING),
+    "NOT_CHECKED": ("note", "a directory of RocketMQ that is not looked at", NOTHING),
+}
+
+CODES: dict[str, Code] = {
+    name: Code(area, *rest)
+    for area, table in (
+        (Area.LOG, _LOG),
+        (Area.QUEUES, _QUEUES),
+        (Area.INDEX, _INDEX),
+        (Area.FILES, _FILES),
+        (None, _STORE),
+    )
+    for name, rest in table.items()
+}
+"""All codes in the order of the documentation."""

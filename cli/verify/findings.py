@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings: what a check of a store found, counted in full and shown up to a limit.
+
+Every finding has a code of `codes.py`. A fault makes the store unsound; a note is worth knowing. One kind of damage
+can be a fault in one store and a note in another: what the next start of a service will put right by itself is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from cli.verify.codes import CODES, Area, Severity
+
+SINGLE_COUNT_MAX = 1000
+"""Findings of one kind in one step of the walk that are told one by one; a file of noise would give millions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found. `position` is in the file, in bytes; `physical_offset` in the log; None where there is none.
+
+    `count` tells of how many records, units or entries the sentence speaks.
+    """
+
+    code: str
+    severity: Severity
+    file: str
+    position: int | None
+    physical_offset: int | None
+    message: str
+    count: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often one code was found."""
+
+    faults: int = 0
+    notes: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """Takes findings, counts all of them and hands at most `limit` faults and as many notes to `show`.
+
+    Findings of other areas than the selected ones are dropped.
+    """
+
+    show: Callable[[Finding], None]
+    limit: int
+    areas: frozenset[Area] = frozenset(Area)
+    counts: dict[str, Counts] = field(default_factory=dict)
+    _shown: Counts = field(default_factory=Counts)
+
+    @property
+    def fault_count(self) -> int:
+        """All faults."""
+        return sum(counts.faults for counts in self.counts.values())
+
+    @property
+    def note_count(self) -> int:
+        """All notes."""
+        return sum(counts.notes for counts in self.counts.values())
+
+    def add(
+        self,
+        code: str,
+        file: str,
+        message: str,
+        *,
+        position: int | None = None,
+        physical_offset: int | None = None,
+        count: int = 1,
+        is_note: bool = False,
+    ) -> None:
+        """Take a finding; `is_note` makes a note of what is a fault elsewhere."""
+        known = CODES[code]
+        if count == 0 or (known.area is not None and known.area not in self.areas):
+            return
+        severity: Severity = "note" if is_note else known.severity
+        counts = self.counts.setdefault(code, Counts())
+        if severity == "fault":
+            counts.faults += count
+            self._shown.faults += 1
+        else:
+            counts.notes += count
+            self._shown.notes += 1
+        if (self._shown.faults if severity == "fault" else self._shown.notes) <= self.limit:
+            self.show(Finding(code, severity, file, position, physical_offset, message, count))
+
+    def add_all(self, indexes: Iterable[int], add_one: Callable[[int], None], add_rest: Callable[[int], None]) -> None:
+        """Tell of each index alone, and of the rest by its number when there are too many."""
+        rest = 0
+        for told, index in enumerate(indexes):
+            if told < SINGLE_COUNT_MAX:
+                add_one(index)
+            else:
+                rest += 1
+        if rest:
+            add_rest(rest)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the small files say of the log, compared with the log: checkpoint, epochs, snapshot, progress, topics, offsets.
+
+Run after the walk, but for the snapshot's counters, which are compared at the very place of the log that they speak of.
+Without a log nothing is compared. Formats: docs/formats/store_checkpoint.md, epoch_file.md, reput_files.md,
+config_files.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cli.verify.findings import Report
+from cli.verify.index_check import INDEX_DIRECTORY
+from cli.verify.log_files import LogFiles
+from cli.verify.log_walk import LogFacts
+from cli.verify.queue_check import QueueState
+from cli.verify.state import (
+    CHECKPOINT_FILE,
+    CONSUMER_OFFSETS_FILE,
+    DELAY_OFFSETS_FILE,
+    EPOCH_FILE,
+    PROGRESS_FILE,
+    TOPICS_FILE,
+    StoreState,
+)
+from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.store_checkpoint import OWN_FIELDS_AT
+from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE
+
+States = Mapping[tuple[str, int], QueueState]
+
+_SYSTEM_PREFIXES = ("%", "RMQ_SYS_", "rmq_sys_", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
+
+
+def check_snapshot_counters(state: StoreState, facts: LogFacts, states: States, report: Report) -> None:
+    """Compare the snapshot's counters with the queues as they are when the walk has come to the snapshot's end."""
+    if state.snapshot is None:
+        return
+    end = state.snapshot.end_physical_offset
+    known = {(counter.topic, counter.queue_id): counter.next_queue_offset for counter in state.snapshot.counters}
+    for (topic, queue_id), queue in states.items():
+        if queue.first is None or not queue.is_checked:
+            continue
+        if facts.has_damage_between(queue.last_physical_offset, end):
+            continue
+        counted = known.get((topic.encode().decode("latin-1"), queue_id), 0)
+        if counted != queue.next:
+            message = f"{topic} queue {queue_id} goes on at {counted}, but after the log's records {queue.next} follows"
+            report.add("SNAPSHOT_COUNTER", str(SNAPSHOT_FILE), message)
+
+
+def check_small_files(
+    data_dir: Path, log: LogFiles, facts: LogFacts, state: StoreState, states: States, report: Report
+) -> None:
+    """Compare all small files with the log."""
+    _check_topics(state, states, report)
+    _check_read_offsets(log, state, states, report)
+    _check_finished_file(data_dir, state, report)
+    _check_snapshot(log, facts, state, report)
+    if log.segments:
+        _check_checkpoint(facts, state, report)
+        _check_epochs(facts, state, report)
+        _check_progress(facts, state, report)
+
+
+def _check_topics(state: StoreState, states: States, report: Report) -> None:
+    if state.topics is None:
+        return
+    for topic in sorted({queue.topic for queue in states.values() if queue.is_checked}):
+        if topic not in state.topics.topics and topic != SCHEDULE_TOPIC and not topic.startswith(_SYSTEM_PREFIXES):
+            message = (
+                f"there are queues or records of {topic[:80]!r}, which is not among the topics; it was deleted or lost"
+            )
+            report.add("TOPIC_UNKNOWN", str(TOPICS_FILE), message)
+
+
+def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report: Report) -> None:
+    if not (log.segments or states):
+        return
+    for (topic, group), queues in (state.consumer_offsets.offsets if state.consumer_offsets else {}).items():
+        for queue_id, queue_offset in queues.items():
+            if (outside := _outside(states, topic, queue_id, queue_offset)) is not None:
+                message = f"group {group} is {outside}"
+                report.add("CONSUMER_OFFSET_OUTSIDE", str(CONSUMER_OFFSETS_FILE), message)
+    for level, queue_offset in (state.delay_offsets.offsets if state.delay_offsets else {}).items():
+        if (outside := _outside(states, SCHEDULE_TOPIC, level - 1, queue_offset)) is not None:
+            report.add("DELAY_OFFSET_OUTSIDE", str(DELAY_OFFSETS_FILE), f"delay level {level} is {outside}")
+
+
+def _outside(states: States, topic: str, queue_id: int, queue_offset: int) -> str | None:
+    """Where a queue offset is, if that is not in its queue."""
+    queue = states.get((topic, queue_id))
+    end = 0 if queue is None else max(queue.next, queue.files.end_unit)
+    if 0 <= queue_offset <= end or (queue is not None and not queue.is_checked):
+        return None
+    return f"at {queue_offset} of {topic} queue {queue_id}, which ends at {end}"
+
+
+def _check_finished_file(data_dir: Path, state: StoreState, report: Report) -> None:
+    name = state.progress.index_finished_file if state.progress is not None else ""
+    directory = data_dir / INDEX_DIRECTORY
+    if name and directory.is_dir() and not (directory / name).exists():
+        message = f"the finished index file {name} is gone; all index files will be built again"
+        report.add("PROGRESS_FILE_GONE", str(PROGRESS_FILE), message)
+
+
+def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
+    snapshot = state.snapshot
+    if snapshot is None or not log.is_there:
+        return
+    end = facts.end_physical_offset
+    if snapshot.end_physical_offset > end:
+        message = f"the log ended at {snapshot.end_physical_offset} once, now it ends at {end}: records are lost"
+        report.add("SNAPSHOT_BEYOND_LOG", str(SNAPSHOT_FILE), message, physical_offset=end)
+        return
+    for times in snapshot.segment_times:
+        base = times.base_physical_offset
+        span = facts.spans.get(base)
+        if span is None or facts.has_damage_between(base, base + log.segment_size_bytes):
+            continue
+        known = (times.first_store_time_ms, times.last_store_time_ms)
+        is_final = base + log.segment_size_bytes <= snapshot.end_physical_offset or snapshot.end_physical_offset == end
+        actual = (span.first_store_time_ms, span.last_store_time_ms if is_final else known[1])
+        if known != actual:
+            message = (
+                f"segment {base} has store times {known[0]} to {known[1]} there, {actual[0]} to {actual[1]} in fact"
+            )
+            report.add("SNAPSHOT_TIMES", str(SNAPSHOT_FILE), message, physical_offset=base)
+
+
+def _check_checkpoint(facts: LogFacts, state: StoreState, report: Report) -> None:
+    checkpoint = state.checkpoint
+    if checkpoint is None:
+        return
+    is_end_known = not facts.is_damaged(facts.end_physical_offset - 1)
+    times = {
+        "log": checkpoint.commit_log_time_ms,
+        "queue": checkpoint.consume_queue_time_ms,
+        "index": checkpoint.index_time_ms,
+    }
+    for index, (name, time_ms) in enumerate(times.items()):
+        if time_ms < 0 or (facts.record_count and is_end_known and time_ms > facts.last_store_time_ms):
+            message = f"the {name} time is {time_ms}, but the log's last record is of {facts.last_store_time_ms}"
+            report.add("CHECKPOINT_AHEAD", str(CHECKPOINT_FILE), message, position=8 * index)
+    offsets = {
+        24: ("flushed", checkpoint.master_flushed_physical_offset),
+        32: ("confirmed", checkpoint.confirmed_physical_offset),
+        OWN_FIELDS_AT: ("synced", checkpoint.durable_physical_offset),
+    }
+    for position, (name, physical_offset) in offsets.items():
+        if physical_offset < -1 or physical_offset > facts.end_physical_offset:
+            message = f"the {name} physical offset is {physical_offset}, the log ends at {facts.end_physical_offset}"
+            report.add("CHECKPOINT_AHEAD", str(CHECKPOINT_FILE), message, position=position)
+
+
+def _check_epochs(facts: LogFacts, state: StoreState, report: Report) -> None:
+    for epoch in state.epochs or []:
+        if epoch.start_physical_offset > facts.end_physical_offset:
+            message = f"epoch {epoch.number} begins at {epoch.start_physical_offset}, behind the end of the log"
+            offset = epoch.start_physical_offset
+            report.add("EPOCH_BEYOND_LOG", str(EPOCH_FILE), message, physical_offset=offset)
+
+
+def _check_progress(facts: LogFacts, state: StoreState, report: Report) -> None:
+    progress = state.progress
+    if progress is None:
+        return
+    for name in ("queue_physical_offset", "index_physical_offset", "index_replay_physical_offset"):
+        physical_offset = getattr(progress, name)
+        if not 0 <= physical_offset <= facts.end_physical_offset:
+            message = f"{name} is {physical_offset}, the log ends at {facts.end_physical_offset}"
+            report.add("PROGRESS_BEYOND_LOG", str(PROGRESS_FILE), message, physical_offset=physical_offset)
+    newest = state.epochs[-1].number if state.epochs else None
+    if newest is not None and progress.epoch > newest:
+        message = f"the Indexer has followed epoch {progress.epoch}, the log's newest is {newest}"
+        report.add("PROGRESS_EPOCH", str(PROGRESS_FILE), message)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StoreState: what the small files of a store say, read and checked for their form; and who uses the store now.
+
+A small file that can't be read is a finding and counts as missing from then on. What the files say of the log is
+compared with it later, in `small_files`. Formats: docs/formats/store_checkpoint.md, epoch_file.md, reput_files.md,
+config_files.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from cli.verify.findings import Report
+from libs.formats import (
+    checksummed,
+    consumer_offsets_json,
+    delay_offsets_json,
+    epoch_file,
+    limits,
+    offsets,
+    store_checkpoint,
+    topics_json,
+)
+from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.delay_offsets_json import DelayOffsetsFile
+from libs.formats.epoch_file import Epoch
+from libs.formats.errors import BadField, FormatError
+from libs.formats.store_checkpoint import StoreCheckpoint
+from libs.formats.topics_json import TopicsFile
+from libs.machine.fs import TEMPORARY_SUFFIX
+from services.commitlog.engine.epochs import HISTORY_FILE, HISTORY_KIND
+from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
+from services.commitlog.engine.recovery import CUT_DIRECTORY
+from services.indexer.engine.progress import KIND as PROGRESS_KIND
+from services.indexer.engine.progress import IndexProgress
+
+CHECKPOINT_FILE = Path("checkpoint")
+EPOCH_FILE = Path("epochFileCheckpoint")
+TOPICS_FILE = Path("config") / "topics.json"
+CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
+DELAY_OFFSETS_FILE = Path("config") / "delayOffset.json"
+PROGRESS_FILE = Path("reput") / "index_progress"
+ABORT_FILE = Path("abort")
+LOCK_FILES = (Path("lock"), Path("reput") / "indexer.lock")
+LOCK_CONTENT = b"lock"
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits: type, whence, start, length, process
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What the small files say; None stands for a file that is missing or can't be read."""
+
+    is_log_clean: bool
+    checkpoint: StoreCheckpoint | None
+    epochs: list[Epoch] | None
+    snapshot: QueueSnapshot | None
+    progress: IndexProgress | None
+    topics: TopicsFile | None
+    consumer_offsets: ConsumerOffsetsFile | None
+    delay_offsets: DelayOffsetsFile | None
+
+    @property
+    def known_end_physical_offset(self) -> int:
+        """What lies below it was on the disk once; 0 if nothing is known."""
+        snapshot = self.snapshot.end_physical_offset if self.snapshot is not None else 0
+        return max(snapshot, self.checkpoint.durable_physical_offset if self.checkpoint is not None else 0)
+
+    def is_end_known(self, end_physical_offset: int) -> bool:
+        """Whether Reput has stopped in order with the log ending here, so that only zeros may follow."""
+        if not self.is_log_clean or self.snapshot is None:
+            return False
+        is_ours = self.checkpoint is None or not self.checkpoint.is_of_rocketmq
+        return is_ours and self.snapshot.end_physical_offset == end_physical_offset
+
+    @property
+    def is_index_clean(self) -> bool:
+        """Whether the queues and indexes were left in order, so that nobody will build a part of them again."""
+        return self.progress.is_clean if self.progress is not None else self.is_log_clean
+
+    @property
+    def certain_units_end(self) -> int:
+        """Physical offset below which every record must have its unit."""
+        if self.progress is not None:
+            return self.progress.queue_physical_offset
+        return limits.INT64_MAX if self.is_log_clean else 0
+
+    @property
+    def certain_entries_end(self) -> int:
+        """Physical offset below which every key must have its index entry."""
+        if self.progress is None:
+            return limits.INT64_MAX if self.is_log_clean else 0
+        is_clean = self.progress.is_clean
+        return self.progress.index_physical_offset if is_clean else self.progress.index_replay_physical_offset
+
+    def is_index_file_doubtful(self, name: str) -> bool:
+        """Whether the next start drops this index file and builds it again."""
+        if self.is_index_clean:
+            return False
+        return self.progress is None or name > self.progress.index_finished_file
+
+
+def users_of(data_dir: Path) -> list[str]:
+    """Lock files that a process holds: its CommitLog's or RocketMQ broker's, its Indexer's. Takes no lock."""
+    return [str(name) for name in LOCK_FILES if (data_dir / name).is_file() and _is_locked(data_dir / name)]
+
+
+def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
+    """Read the small files of a store whose indexes may lie in another directory."""
+    _load(log_dir, HISTORY_FILE, "HISTORY_DAMAGED", lambda data: checksummed.unwrap(HISTORY_KIND, data), report)
+    return StoreState(
+        is_log_clean=_check_abort(log_dir, report),
+        checkpoint=_load(log_dir, CHECKPOINT_FILE, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
+        epochs=_load(log_dir, EPOCH_FILE, "EPOCHS_DAMAGED", epoch_file.decode, report),
+        snapshot=_load(log_dir, SNAPSHOT_FILE, "SNAPSHOT_DAMAGED", _snapshot, report),
+        progress=_load(index_dir, PROGRESS_FILE, "PROGRESS_DAMAGED", _progress, report),
+        topics=_load(log_dir, TOPICS_FILE, "TOPICS_DAMAGED", _text(topics_json.loads), report),
+        consumer_offsets=_load(
+            index_dir, CONSUMER_OFFSETS_FILE, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads), report
+        ),
+        delay_offsets=_load(
+            index_dir, DELAY_OFFSETS_FILE, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
+        ),
+    )
+
+
+def check_left_files(data_dir: Path, report: Report) -> None:
+    """Lock files of another content, copies of cut tails, files that were never finished."""
+    for name in LOCK_FILES:
+        content = _read(data_dir, name, report) if (data_dir / name).exists() else None
+        if content not in (None, b"", LOCK_CONTENT):
+            report.add("LOCK_CONTENT", str(name), f"it begins with {content[:16]!r}, not {LOCK_CONTENT!r}", position=0)
+    if (data_dir / CUT_DIRECTORY).is_dir():
+        for path in sorted((data_dir / CUT_DIRECTORY).iterdir()):
+            physical_offset = _cut_offset(path.name)
+            where = "" if physical_offset is None else f" from physical offset {physical_offset} on"
+            message = f"recovery cut off {path.stat().st_size} bytes of the log{where} and kept this copy of them"
+            report.add("CUT_COPY", str(path.relative_to(data_dir)), message, physical_offset=physical_offset)
+    for folder in ("", "config", "reput", "commitlog", "index"):
+        for path in sorted((data_dir / folder).glob(f"*{TEMPORARY_SUFFIX}")):
+            report.add("TEMPORARY_FILE", str(path.relative_to(data_dir)), "a file that was never finished")
+
+
+def _check_abort(data_dir: Path, report: Report) -> bool:
+    """Whether there is no `abort`; its content must be a process id or nothing."""
+    if not (data_dir / ABORT_FILE).exists():
+        return True
+    message = "the store was not stopped in order; what the next start puts right by itself is a note here"
+    report.add("STORE_NOT_CLEAN", str(ABORT_FILE), message)
+    content = (_read(data_dir, ABORT_FILE, report) or b"").strip()
+    if content and not (content.isdigit() and len(content) < 20):
+        report.add("ABORT_CONTENT", str(ABORT_FILE), f"{content[:16]!r} is no process id", position=0)
+    return False
+
+
+def _load(data_dir: Path, name: Path, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:
+    """Read one file; None if there is none or it can't be believed, which is a finding."""
+    content = _read(data_dir, name, report) if (data_dir / name).exists() else None
+    if content is None:
+        return None
+    try:
+        return decode(content)
+    except FormatError as error:
+        report.add(code, str(name), f"{error.field or 'content'}: {error.reason}", position=error.position)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        report.add(code, str(name), f"content: {error}")
+    return None
+
+
+def _read(data_dir: Path, name: Path, report: Report) -> bytes | None:
+    path = data_dir / name
+    try:
+        if path.stat().st_size > limits.CONFIG_FILE_SIZE_BYTES_MAX:
+            report.add("FILE_UNREADABLE", str(name), f"{path.stat().st_size} bytes are too many for this file")
+            return None
+        return path.read_bytes()
+    except OSError as error:
+        report.add("FILE_UNREADABLE", str(name), error.strerror or str(error))
+        return None
+
+
+def _checkpoint(report: Report) -> Callable[[bytes], StoreCheckpoint]:
+    def decode(data: bytes) -> StoreCheckpoint:
+        checkpoint = store_checkpoint.decode(data)
+        if len(data) != store_checkpoint.FILE_SIZE_BYTES:
+            reason = f"{len(data)} bytes, not {store_checkpoint.FILE_SIZE_BYTES}"
+            raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
+        expected = store_checkpoint.encode(checkpoint)
+        if data != expected:
+            position = next(
+                at for at, (found, wanted) in enumerate(zip(data, expected, strict=True)) if found != wanted
+            )
+            message = "a byte that belongs to no value is not zero"
+            report.add("CHECKPOINT_DAMAGED", str(CHECKPOINT_FILE), message, position=position)
+        return checkpoint
+
+    return decode
+
+
+def _snapshot(data: bytes) -> QueueSnapshot:
+    return msgspec.json.decode(checksummed.unwrap(SNAPSHOT_KIND, data), type=QueueSnapshot)
+
+
+def _progress(data: bytes) -> IndexProgress:
+    return msgspec.json.decode(checksummed.unwrap(PROGRESS_KIND, data), type=IndexProgress)
+
+
+def _text(loads: Callable[[str], _T]) -> Callable[[bytes], _T]:
+    return lambda data: loads(data.decode())
+
+
+def _cut_offset(name: str) -> int | None:
+    try:
+        return offsets.parse_file_name(name.partition("-")[0])
+    except FormatError:
+        return None
+
+
+def _is_locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind: int = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
+        return kind != fcntl.F_UNLCK
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small real store on disk, made by the CommitLog's and the Indexer's engines and stopped in order.
+
+It has several segments, queues of several files, several index files, delayed messages, messages without keys and with
+several, IPv6 clients, consumer offsets. Made once; tests damage copies.
+"""
+
+import asyncio
+from pathlib import Path
+
+from libs.formats import consumer_offsets_json
+from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.delay_level import DELAY_LEVELS_TEXT
+from libs.machine.clock import ManualClock
+from libs.machine.posix_fs import PosixFs
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.commit_log import CommitLog
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.rebuild import rebuild
+from tests.unit.services.commitlog.support import BORN_HOST, BORN_HOST_IPV6, LISTEN_HOST, make_config, message, request
+
+SEGMENT_SIZE = 16_384
+QUEUE_FILE_SIZE = 20 * 32
+SLOT_COUNT = 32
+ENTRY_CAPACITY = 128
+MESSAGE_COUNT = 400
+
+
+def commit_log_config(data_dir: Path) -> CommitLogConfig:
+    """Small segments."""
+    return make_config(data_dir=data_dir, segment_size_bytes=SEGMENT_SIZE)
+
+
+def indexer_config(data_dir: Path, message_delay_level: str = DELAY_LEVELS_TEXT) -> IndexerConfig:
+    """Small files."""
+    return IndexerConfig(
+        data_dir=data_dir,
+        queue_file_size_bytes=QUEUE_FILE_SIZE,
+        index_slot_count=SLOT_COUNT,
+        index_entry_capacity=ENTRY_CAPACITY,
+        message_delay_level=message_delay_level,
+    )
+
+
+def make_store(data_dir: Path) -> None:
+    """Fill a log, stop it, index it, stop that too."""
+    asyncio.run(_make(data_dir))
+
+
+async def index(data_dir: Path, message_delay_level: str = DELAY_LEVELS_TEXT) -> None:
+    """Build the indexes of a log anew, as `reput index rebuild` does."""
+    config = indexer_config(data_dir, message_delay_level)
+    log_directory = data_dir / "commitlog"
+    await rebuild(PosixFs(), config, log_directory=log_directory, segment_size_bytes=SEGMENT_SIZE, clock=ManualClock())
+
+
+async def _make(data_dir: Path) -> None:
+    clock = ManualClock()
+    log = CommitLog(commit_log_config(data_dir), PosixFs(), clock, on_failure=lambda error: None)
+    await log.open(LISTEN_HOST)
+    for number in range(MESSAGE_COUNT):
+        clock.advance(1_100)
+        properties: dict[str, str] = {}
+        if number % 4:
+            properties |= {"KEYS": " ".join([f"key{number}", "shared"][: number % 3]), "UNIQ_KEY": f"id{number:04d}"}
+        if number % 2:
+            properties["TAGS"] = f"tag{number % 7}"
+        if number % 20 == 7:
+            properties["DELAY"] = str(1 + number % 18)
+        topic = "orders" if number % 5 else "events"
+        properties = {name: value for name, value in properties.items() if value}
+        made = message(f"body {number}".encode() * (1 + number % 5), topic, queue_id=number % 3, properties=properties)
+        await log.append(request(made), BORN_HOST_IPV6 if number % 6 == 0 else BORN_HOST)
+    await log.close()
+    await index(data_dir)
+    offsets = ConsumerOffsetsFile({("orders", "readers"): {0: 5, 1: 7}, ("events", "readers"): {0: 1}})
+    (data_dir / "config").mkdir(exist_ok=True)
+    (data_dir / "config" / "consumerOffset.json").write_text(consumer_offsets_json.dumps(offsets))

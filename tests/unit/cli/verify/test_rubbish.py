@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rubbish in any file of a store is found, and never ends the check with anything but findings."""
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+from cli.verify.files import Files
+from tests.unit.cli.verify.made_store import SEGMENT_SIZE
+from tests.unit.cli.verify.test_store import verified
+
+NO_DAMAGE = ("lock", "indexer.lock", "topics.json.bak")
+"""An empty lock file, and a backup that nobody reads, are in order."""
+
+
+def _files(store: Path) -> list[Path]:
+    return sorted(path for path in store.rglob("*") if path.is_file() and path.name not in NO_DAMAGE)
+
+
+def _one_of_each_kind(store: Path) -> list[Path]:
+    """The first file of a log, a queue, an index, and all small files."""
+    chosen: dict[str, Path] = {}
+    for path in _files(store):
+        kind = path.relative_to(store).parts[0] if path.name.isdecimal() else path.name
+        chosen.setdefault(kind, path)
+    assert len(chosen) > 8
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize("kind", ["noise", "ones", "empty", "half", "longer"])
+def test_rubbish_in_any_file_is_found(store: Path, chance: random.Random, kind: str) -> None:
+    """Each kind of file in turn is filled with noise, emptied, cut or made longer: each time something is found."""
+    for path in _one_of_each_kind(store):
+        data = path.read_bytes()
+        match kind:
+            case "noise":
+                path.write_bytes(chance.randbytes(len(data)))
+            case "ones":
+                path.write_bytes(b"\xff" * len(data))
+            case "empty":
+                path.write_bytes(b"")
+            case "half":
+                path.write_bytes(data[: len(data) // 2])
+            case "longer":
+                path.write_bytes(data + b"\x01\x02\x03")
+        assert verified(store)[1], path
+        path.write_bytes(data)
+    assert verified(store)[1] == []
+
+
+def test_all_files_at_once_may_be_noise(store: Path, chance: random.Random) -> None:
+    """Nothing in the store makes sense, and that is what is told."""
+    for path in _files(store):
+        path.write_bytes(chance.randbytes(path.stat().st_size))
+    assert verified(store)[2].fault_count > 10
+
+
+def test_random_flips_are_found_or_harmless(store: Path, chance: random.Random) -> None:
+    """One wrong byte anywhere in the log's records, in queues or index files is found."""
+    files = [path for path in _files(store) if path.parent.name == "commitlog"]
+    files += [path for path in _files(store) if path.parts[-4:-3] == ("consumequeue",) or path.parent.name == "index"]
+    for _ in range(100):
+        path = chance.choice(files)
+        data = bytearray(path.read_bytes())
+        position = chance.randrange(len(data))
+        data[position] ^= 1 << chance.randrange(8)
+        original = path.read_bytes()
+        path.write_bytes(data)
+        found = verified(store)[1]
+        is_behind_blank = path.parent.name == "commitlog" and not any(original[position : position + 40])
+        assert found or is_behind_blank, (path, position)
+        path.write_bytes(original)
+
+
+def test_directories_where_files_should_be(store: Path) -> None:
+    """A directory in the place of any file is found."""
+    for path in _one_of_each_kind(store):
+        data = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        assert verified(store)[1], path
+        path.rmdir()
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        (f"commitlog/{2 * SEGMENT_SIZE:020d}", {"QUEUE_UNIT_UNCHECKED", "INDEX_ENTRY_UNCHECKED"}),
+        (f"commitlog/{4 * SEGMENT_SIZE:020d}", {"QUEUE_UNIT_UNCHECKED", "INDEX_ENTRY_UNCHECKED"}),
+        (f"consumequeue/orders/1/{0:020d}", set()),
+        ("index/*", set()),
+    ],
+)
+def test_bad_sector_is_an_unreadable_file(
+    store: Path, monkeypatch: pytest.MonkeyPatch, name: str, others: set[str]
+) -> None:
+    """A file that the disk can't read is named, and nothing else is blamed for it."""
+    bad = min(store.glob(name))
+    open_file = Files._descriptor
+
+    def open_or_fail(files: Files, path: Path) -> int:
+        if path == bad:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return open_file(files, path)
+
+    monkeypatch.setattr(Files, "_descriptor", open_or_fail)
+    assert {finding.code for finding in verified(store)[1]} == {"FILE_UNREADABLE", *others}

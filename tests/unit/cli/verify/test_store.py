@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput verify` on a sound store: nothing is found, whatever part of it is there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.verify.codes import Area
+from cli.verify.findings import Finding, Report
+from cli.verify.store import Summary, verify_store
+from tests.unit.cli.verify.made_store import MESSAGE_COUNT
+
+
+def verified(data_dir: Path, *, only: Area | None = None, limit: int = 100) -> tuple[Summary, list[Finding], Report]:
+    """What a check of the store gives."""
+    shown: list[Finding] = []
+    report = Report(show=shown.append, limit=limit, areas=frozenset([only]) if only else frozenset(Area))
+    return verify_store(data_dir, report), shown, report
+
+
+def test_sound_store_has_neither_fault_nor_note(store: Path) -> None:
+    """A store that was stopped in order is sound, and all of it was looked at."""
+    summary, found, report = verified(store)
+    assert found == []
+    assert report.fault_count == report.note_count == 0
+    assert (summary.record_count, summary.unit_count) == (MESSAGE_COUNT, MESSAGE_COUNT)
+    assert summary.index_entry_count == 600
+    assert summary.segment_count == 5
+
+
+@pytest.mark.parametrize(
+    ("gone", "notes"),
+    [
+        (("consumequeue", "index"), {"NO_QUEUES", "NO_INDEX"}),
+        (("commitlog",), {"NO_LOG"}),
+        (("commitlog", "index"), {"NO_LOG", "NO_INDEX"}),
+        (("reput", "config", "checkpoint", "epochFileCheckpoint", "lock"), set()),
+    ],
+)
+def test_part_of_a_store_is_checked_by_itself(store: Path, gone: tuple[str, ...], notes: set[str]) -> None:
+    """A log without indexes, indexes without a log, and a store without small files are sound."""
+    for name in gone:
+        path = store / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    _, found, report = verified(store)
+    assert {finding.code for finding in found} == notes
+    assert report.fault_count == 0

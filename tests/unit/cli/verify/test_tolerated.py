@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in order although it looks odd: expired heads, pre-blanks, RocketMQ's ways to fill index files."""
+
+import struct
+from pathlib import Path
+
+from libs.formats import index_file, properties
+from libs.formats.consume_queue import PRE_BLANK
+from libs.formats.index_file import IndexEntry, IndexHeader
+from libs.formats.record import Record
+from tests.unit.cli.verify.damage import Target
+from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SLOT_COUNT
+from tests.unit.cli.verify.test_store import verified
+
+LONG, INT = struct.Struct(">q"), struct.Struct(">i")
+
+
+def _codes(store: Path) -> set[str]:
+    return {finding.code for finding in verified(store)[1]}
+
+
+def _expire_first_segment(store: Path) -> Target:
+    target = Target(store)
+    target.segments[0].unlink()
+    return target
+
+
+def test_units_and_entries_of_deleted_records_are_in_order(store: Path) -> None:
+    """The Janitor deletes segments first; queue and index files go when nothing in them is kept."""
+    _expire_first_segment(store)
+    assert _codes(store) == set()
+
+
+def test_pre_blanks_before_the_first_message_are_in_order(store: Path) -> None:
+    """A queue that begins in the middle of a file has fillers before its first unit, as RocketMQ writes them."""
+    target = _expire_first_segment(store)
+    for number in range(10):
+        target.write_unit(number, PRE_BLANK)
+    assert _codes(store) == set()
+    target.write_unit(11, PRE_BLANK)
+    assert _codes(store) == {"QUEUE_PRE_BLANK"}
+
+
+def test_unit_of_a_deleted_record_may_not_point_into_the_log(store: Path) -> None:
+    """Units before a queue's first record lie below the log, and in its order."""
+    target = _expire_first_segment(store)
+    target.write_unit(3, LONG.pack(target.records[-1].physical_offset))
+    assert _codes(store) == {"QUEUE_UNIT_OTHER_RECORD"}
+    target.write_unit(3, LONG.pack(1))
+    assert _codes(store) == {"QUEUE_UNIT_ORDER"}
+
+
+def _keys(found: Record) -> list[str]:
+    values = [properties.get(found.properties, name) for name in (b"UNIQ_KEY", b"KEYS")]
+    unique, keys = (value.decode() if value else "" for value in values)
+    return [key for key in (unique, *keys.split(" ")) if key]
+
+
+def _index_as_rocketmq(target: Target) -> int:
+    """Replace the index by what IndexService of RocketMQ would write; how many messages have keys in two files."""
+    for path in target.index_files:
+        path.unlink()
+    entries = [(found, key) for found in target.records for key in _keys(found)]
+    header, split_count = IndexHeader(0, 0, 0, 0, 0, 1), 0
+    data = bytearray()
+    for number, (found, key) in enumerate(entries):
+        if not data or header.next_entry >= ENTRY_CAPACITY:
+            _save(target, data, header, number)
+            data = bytearray(index_file.file_size_bytes(SLOT_COUNT, ENTRY_CAPACITY))
+            header = header._replace(begin_time_ms=header.end_time_ms, used_slot_count=0, next_entry=1)
+            split_count += number > 0 and entries[number - 1][0] is found
+        header = _put(data, header, found, index_file.key_hash(index_file.key_text(found.topic, key)))
+    _save(target, data, header, len(entries))
+    return split_count
+
+
+def _put(data: bytearray, header: IndexHeader, found: Record, key_hash: int) -> IndexHeader:
+    slot_at = 40 + 4 * (key_hash % SLOT_COUNT)
+    previous = INT.unpack_from(data, slot_at)[0]
+    difference = index_file.time_difference_s(found.store_time_ms, header.begin_time_ms)
+    entry = IndexEntry(key_hash, found.physical_offset, difference, previous)
+    at = index_file.entry_position(header.next_entry, SLOT_COUNT)
+    data[at : at + 20] = index_file.encode_entry(entry)
+    INT.pack_into(data, slot_at, header.next_entry)
+    if header.next_entry == 1:
+        header = header._replace(begin_time_ms=found.store_time_ms, begin_physical_offset=found.physical_offset)
+    return header._replace(
+        end_time_ms=found.store_time_ms,
+        end_physical_offset=found.physical_offset,
+        used_slot_count=header.used_slot_count + (previous == 0),
+        next_entry=header.next_entry + 1,
+    )
+
+
+def _save(target: Target, data: bytearray, header: IndexHeader, number: int) -> None:
+    if data:
+        data[:40] = index_file.encode_header(header)
+        (target.root / "index" / f"2023111422132{number:04d}").write_bytes(data)
+
+
+def test_index_files_as_rocketmq_fills_them_are_sound(store: Path) -> None:
+    """Keys of one message in two files are in order; first entries that are counted from the file before are notes."""
+    assert _index_as_rocketmq(Target(store)) > 0
+    _, found, report = verified(store)
+    assert {finding.code for finding in found} <= {"INDEX_FIRST_TIME", "PROGRESS_FILE_GONE"}
+    assert report.counts["INDEX_FIRST_TIME"].notes > 0
+
+
+def test_queues_of_rocketmq_5_that_are_unknown_are_named(store: Path) -> None:
+    """Queues of batches, light queues and other directories are left alone, with a note."""
+    target = Target(store)
+    target.reseal(172, 39, b"\x80")
+    for name in ("batchconsumequeue/T/0", "consumequeue/%LMQ%T/0"):
+        path = store / name / f"{0:020d}"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"\x01" * QUEUE_FILE_SIZE)
+    assert _codes(store) == {"QUEUE_NOT_CHECKED", "NOT_CHECKED"}
+
+
+def test_what_the_next_start_drops_after_an_unclean_stop_is_a_note(store: Path) -> None:
+    """Surplus units and doubtful index files are no faults of a store that was killed."""
+    target = Target(store)
+    (store / "abort").write_text("1")
+    target.edit_progress(lambda fields: fields.update(is_clean=False, index_finished_file=target.index_files[1].name))
+    target.write_unit(target.unit_count(), LONG.pack(1 << 40) + INT.pack(100) + LONG.pack(0))
+    target.write_entry(-1, 3, bytes(20))
+    _, found, report = verified(store)
+    assert report.fault_count == 0, found
+    assert {"QUEUE_UNIT_PAST_END", "INDEX_ENTRY_OTHER"} <= {finding.code for finding in found}
+
+
+def test_file_of_wrong_entries_is_given_up(store: Path) -> None:
+    """A full-size index file of noise costs a bounded number of findings."""
+    target = Target(store)
+    size = index_file.file_size_bytes(8_000, 32_000)
+    for path in target.index_files:
+        path.unlink()
+    header = index_file.encode_header(IndexHeader(1, 2, 0, 9, 5, 30_000))
+    (store / "index" / "20231114221320000").write_bytes(header + b"\x7f" * (size - len(header)))
+    _, found, report = verified(store, limit=5)
+    assert "INDEX_FILE_GIVEN_UP" in report.counts
+    assert len([finding for finding in found if finding.severity == "fault"]) == 5

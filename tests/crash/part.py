@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the crash harness have in common: how a part is run and what it hands back.
+
+Invariants: a case depends on its seed alone, as far as chance is ours to choose (the scheduler of a real process is
+not); each violation names the command that repeats just its case. Callers: the driver (`tests.crash.__main__`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Size = Literal["ci", "long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that did not hold. `command` repeats the case alone."""
+
+    seed: int
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """What a part did. `counts` are totals by name, in the order to show; `skipped` is a reason, shown loudly."""
+
+    name: str
+    counts: dict[str, int]
+    violations: list[Violation]
+    skipped: str = ""
+
+
+class Part(Protocol):
+    """One part of the harness: a package below `tests.crash` that exposes one of these as `PART`."""
+
+    name: str
+    counts_by_size: dict[str, int]
+    """Cases (seeds) of a run of each size."""
+
+    def run(self, *, first_seed: int, count: int, jobs: int, advance: Callable[[int], None]) -> PartReport:
+        """Run the cases of seeds [first_seed, first_seed + count) with up to `jobs` at once.
+
+        Calls `advance` with the number of cases that are done since the last call. A violation ends its case, not the
+        run. Leaves no process and no file behind, except what a violation needs to be looked at.
+        """
+        ...
+
+
+def repeat_command(part: str, seed: int) -> str:
+    """Return the command that repeats the case of one seed."""
+    return f"python -m tests.crash --only {part} --seed {seed} --count 1"

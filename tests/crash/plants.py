@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs to plant: each is a small change of one file that somebody could make, and that the simulation must catch.
+
+A plant whose text is no longer in its file does not apply; then the plant is rewritten, never dropped.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """Replace `old`, which the file has once, by `new`."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+
+
+PLANTS = (
+    Plant(
+        "skip the sync",
+        "libs/store/segment.py",
+        "                    (self._mapped or self._map()).sync()\n",
+        "                    pass\n",
+    ),
+    Plant(
+        "take for synced what was written during the sync",
+        "libs/store/segment.py",
+        "                self.flushed_position = position\n",
+        "                self.flushed_position = self._committed_position if self._borrowed else self.wrote_position\n",
+    ),
+    Plant(
+        "truncate one byte too far",
+        "services/commitlog/engine/recovery.py",
+        "        chain.truncate_after(end, clear_rest=is_torn)\n",
+        "        chain.truncate_after(max(end - 1, chain.min_physical_offset), clear_rest=is_torn)\n",
+    ),
+    Plant(
+        "acknowledge before the write",
+        "services/commitlog/engine/append.py",
+        "    def _publish(self, segment: Segment, position: int) -> AppendedBatch:\n",
+        "    def _publish(self, segment: Segment, position: int) -> AppendedBatch:\n"
+        "        import asyncio\n\n"
+        "        start, buffer = segment.wrote_position, segment.buffer\n"
+        "        record = bytes(buffer[start:position])\n"
+        "        buffer[start:position] = bytes(position - start)\n"
+        "        def write() -> None:\n"
+        "            buffer[start:position] = record\n"
+        "        asyncio.get_running_loop().call_soon(write)\n",
+    ),
+    Plant(
+        "acknowledge before the sync",
+        "services/commitlog/engine/flush.py",
+        "            self._waiters.append((end_physical_offset, future))\n",
+        "            future.set_result(None)\n",
+    ),
+    Plant(
+        "apply an index batch twice",
+        "services/indexer/engine/index_table.py",
+        "        row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))\n",
+        "        row = 0\n",
+    ),
+    Plant(
+        "ignore the epoch",
+        "services/commitlog/engine/common_history.py",
+        "    assert epochs\n    assert follower_epoch >= 0\n",
+        "    return min(follower_physical_offset, max_physical_offset)\n",
+    ),
+    Plant(
+        "skip the sync of a directory when a segment is deleted",
+        "services/commitlog/engine/segments.py",
+        "        self._fs.sync_directory(self._chain.directory)\n",
+        "",
+    ),
+    Plant(
+        "skip the sync of the directory when a stop is clean",
+        "services/commitlog/engine/store_files.py",
+        "        self._fs.sync_directory(self._data_dir)\n",
+        "",
+    ),
+    Plant(
+        "the checkpoint is ahead of the sync",
+        "services/commitlog/engine/commit_log.py",
+        "        self.progress.note_confirmed(self.confirmed_physical_offset)\n",
+        "        self.progress.note_confirmed(self.confirmed_physical_offset)\n"
+        "        self.progress.note_flushed(self.pipeline.last_appended_time_ms, self.chain.max_physical_offset)\n",
+    ),
+    Plant(
+        "the snapshot is ahead of the sync",
+        "services/commitlog/engine/commit_log.py",
+        "            await self.flusher.flushed(end)\n",
+        "            pass\n",
+    ),
+    Plant(
+        "progress is ahead of the effect",
+        "services/indexer/engine/flush_loop.py",
+        "                await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])\n",
+        "                pass\n",
+    ),
+    Plant(
+        "a failed sync is tried again",
+        "services/commitlog/engine/flush.py",
+        "            self.seal(error)\n            return\n",
+        "            flushed = self._chain.max_physical_offset\n",
+    ),
+    Plant(
+        "counters are not restored from the snapshot",
+        "services/commitlog/engine/recovery.py",
+        "        table.set_next_queue_offset("
+        'counter.topic.encode("latin-1"), counter.queue_id, counter.next_queue_offset)\n',
+        "        pass\n",
+    ),
+    Plant(
+        "readers see what is not synced",
+        "services/commitlog/engine/commit_log.py",
+        '        if self.config.flush_mode == "sync":\n            return self.flusher.flushed_physical_offset\n',
+        "",
+    ),
+    Plant(
+        "doubtful index files are kept",
+        "services/indexer/engine/index_table.py",
+        "        kept = [name for name in names if is_clean or name <= finished_file]\n",
+        "        kept = list(names)\n",
+    ),
+    Plant(
+        "queues keep what lies behind their bound",
+        "services/indexer/engine/consume_queue.py",
+        "        valid = (offsets >= 0) & (offsets < self._bound_physical_offset) & ",
+        "        valid = (offsets >= 0) & ",
+    ),
+    Plant(
+        "threads of an attempt that failed go on",
+        "services/indexer/engine/consume_queue_table.py",
+        "(self._begin, *name) for name in names), return_exceptions=True)",
+        "(self._begin, *name) for name in names))",
+    ),
+)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SimulatedLoop: an asyncio loop without sockets, threads or waiting. Its time jumps to the next thing that is due.
+
+Invariants: the seed alone decides in which order things run. A job for an executor begins at once or at a later moment
+that chance picks, and runs whole, or with pauses if there are `workers`; jobs of one executor never overlap and keep
+their order, those of the default one (`asyncio.to_thread`) overtake each other. Nothing ready and nothing due means
+that whoever waits would wait for ever: `Stuck`.
+"""
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from tests.crash.sim.workers import Workers
+
+DELAYS_S = (0.0, 0.0, 0.0, 0.0005, 0.003, 0.02, 0.2)
+"""How long a job may take, all equally likely."""
+
+Job = Callable[[], None]
+
+
+class Stuck(Exception):
+    """Somebody waits for something that will never happen."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """See the module. `chance` may be replaced at any time; `check_alive` may refuse jobs by raising."""
+
+    def __init__(self, chance: random.Random, check_alive: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.chance = chance
+        self.job_count = 0
+        self.workers: Workers | None = None
+        self._check_alive = check_alive
+        self._now_s = 0.0
+        self._queues: dict[Executor, deque[Job]] = {}
+        self._selector = self  # what BaseEventLoop asks for events
+        self._clock_resolution = 1e-6
+        self.set_exception_handler(lambda _loop, _context: None)
+
+    def time(self) -> float:
+        """See asyncio. Starts at 0."""
+        return self._now_s
+
+    def select(self, timeout_s: float | None) -> list[Any]:
+        """Let the time until the next timer pass at once."""
+        if timeout_s is None:
+            raise Stuck
+        self._now_s += timeout_s
+        return []
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, work: Callable[..., Any], *arguments: Any
+    ) -> asyncio.Future[Any]:
+        """Run the work in this thread, at once or later."""
+        self._check_alive()
+        self.job_count += 1
+        future: asyncio.Future[Any] = self.create_future()
+        context = contextvars.copy_context()
+        queue = self._queues.setdefault(executor, deque()) if executor is not None else None
+
+        def job() -> None:
+            outcome = _outcome(work, arguments)
+            self.call_soon(_settle, future, outcome)
+            if queue is not None:
+                queue.popleft()
+                if queue:
+                    self._begin(queue[0])
+
+        def begin() -> None:
+            if self.workers is not None:
+                self.workers.run(context, job)
+            else:
+                context.run(job)
+
+        if queue is None:
+            self._begin(begin)
+        else:
+            queue.append(begin)
+            if len(queue) == 1:
+                self._begin(begin)
+        return future
+
+    def _begin(self, begin: Job) -> None:
+        delay_s = self.chance.choice(DELAYS_S)
+        if delay_s == 0.0 and (self.workers is None or self.workers.running is None):
+            begin()
+        else:
+            self.call_later(delay_s, begin)
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None:
+        """Wake the selector, which never sleeps."""
+
+
+def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+    try:
+        return work(*arguments), None
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits, as an executor does
+        return None, error
+
+
+def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
+    """Who cancelled the waiting has not stopped the thread."""
+    result, error = outcome
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+        future.exception()

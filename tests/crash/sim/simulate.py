@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of the simulation: a seed becomes a setup and a list of steps, the steps happen, the end is checked.
+
+Invariants: a run depends on its plan alone, a plan on its seed alone; leaving out steps keeps what the others draw.
+A run ends by starting whatever is down, without any more faults, waiting for the Indexer and comparing everything.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from libs.machine import failpoints
+from services.commitlog.config import CommitLogConfig
+from services.indexer.config import IndexerConfig
+from tests.crash.sim import checks
+from tests.crash.sim.actions import ACTIONS, FAILPOINTS
+from tests.crash.sim.loop import Stuck
+from tests.crash.sim.model import Broken, expect
+from tests.crash.sim.workers import pause
+from tests.crash.sim.world import Setup, World
+
+STEP_COUNT_MIN, STEP_COUNT_MAX = 10, 50
+NEVER_MS = 3_600_000
+DELAY_LEVELS = "1s 3s"
+DELIVERY_S_MAX = 30
+"""In simulated time, after everything works."""
+LOG_DIRECTORY = Path("/store")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A kind of action, and the seed of what it draws."""
+
+    kind: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does."""
+
+    setup: Setup
+    steps: list[Step]
+    seed: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did, and what went wrong, if anything."""
+
+    lines: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    violation: str = ""
+
+
+def make_plan(seed: int) -> Plan:
+    """Draw a plan."""
+    chance = random.Random(seed)
+    setup = make_setup(chance)
+    kinds = list(ACTIONS)
+    weights = [ACTIONS[kind][0] for kind in kinds]
+    drawn = chance.choices(kinds, weights, k=chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
+    return Plan(setup, [Step(kind, chance.getrandbits(32)) for kind in drawn], chance.getrandbits(32))
+
+
+def make_setup(chance: random.Random) -> Setup:
+    """Draw a configuration."""
+    shares_disk = chance.random() < 0.5
+    mode: Literal["async", "sync"] = chance.choice(("async", "sync"))
+    has_pool = mode == "async" and chance.random() < 0.4
+    preallocates = chance.random() < 0.5
+    has_delays = chance.random() < 0.3
+    log = CommitLogConfig(
+        data_dir=LOG_DIRECTORY,
+        flush_mode=mode,
+        segment_size_bytes=chance.choice((8_192, 16_384, 65_536)),
+        preallocate=preallocates,
+        warm_segments=preallocates and chance.random() < 0.3,
+        transient_store_pool=has_pool,
+        transient_store_pool_segment_count=2,
+        commit_interval_ms=chance.choice((20, 200)),
+        commit_pages_min=chance.choice((0, 4)),
+        commit_thorough_interval_ms=chance.choice((200, 1_000)),
+        flush_interval_ms=chance.choice((20, 200, 1_000)),
+        flush_pages_min=chance.choice((0, 1, 4)),
+        flush_thorough_interval_ms=chance.choice((100, 2_000, NEVER_MS)),
+        checkpoint_interval_ms=chance.choice((50, 1_000, NEVER_MS)),
+        snapshot_interval_ms=chance.choice((100, 1_000, NEVER_MS)),
+        disk_interval_ms=chance.choice((200, 1_000)),
+        disk_reserve_bytes=chance.choice((0, 1_000_000)),
+        disk_ballast_bytes=16_384,
+        crc_property=chance.random() < 0.8,
+        message_delay_level=DELAY_LEVELS,
+        dispatch_delay_ms=chance.choice((0, 1)),
+        dispatch_heartbeat_ms=1_000,
+    )
+    indexer = IndexerConfig(
+        data_dir=LOG_DIRECTORY if shares_disk else Path("/indexes"),
+        queue_file_size_bytes=20 * chance.choice((8, 64)),
+        queue_mapped_file_count_max=chance.choice((2, 1_024)),
+        index_slot_count=chance.choice((4, 64)),
+        index_entry_capacity=chance.choice((8, 16, 64)),
+        flush_interval_ms=chance.choice((50, 500)),
+        flush_pages_min=chance.choice((0, 2)),
+        flush_thorough_interval_ms=chance.choice((200, 1_000, NEVER_MS)),
+        consumer_offset_interval_ms=NEVER_MS,
+        reconnect_ms_max=chance.choice((100, 100, 3_000)),
+        message_delay_level=DELAY_LEVELS,
+    )
+    return Setup(
+        log=log,
+        indexer=indexer,
+        shares_disk=shares_disk,
+        record_count_max=chance.choice((1, 3, 64)),
+        link_delay_ms_max=chance.choice((0, 5, 200)),
+        has_delays=has_delays,
+        has_workers=chance.random() < 0.3,
+    )
+
+
+def run_plan(plan: Plan) -> Outcome:
+    """Let it happen. Whatever the harness or the engines raise unasked is a violation too."""
+    outcome = Outcome()
+    chance = random.Random(plan.seed)
+    world = World(plan.setup, chance)
+    outcome.counts = world.counts
+    try:
+        world.run(_live(world, plan, outcome))
+    except Broken as error:
+        outcome.violation = str(error)
+    except Stuck:
+        outcome.violation = "everything waits for something that will never happen"
+    except Exception:  # noqa: BLE001 - shown with the steps that led there
+        outcome.violation = f"unexpected error:\n{traceback.format_exc()}"
+    finally:
+        world.close()
+    world.count("steps", len(outcome.lines))
+    return outcome
+
+
+async def _live(world: World, plan: Plan, outcome: Outcome) -> None:
+    await begin(world)
+    for step in plan.steps:
+        chance = random.Random(step.seed)
+        world.loop.chance.seed(step.seed + 1)
+        outcome.lines.append(f"{step.kind} ...")
+        outcome.lines[-1] = await take_step(world, step.kind, chance)
+    outcome.lines.append("the end: no more faults")
+    await end(world)
+
+
+async def begin(world: World) -> None:
+    """Start both services in an empty world."""
+    for name in FAILPOINTS:
+        failpoints.arm(name, pause)
+    await world.start_log()
+    await world.start_index()
+
+
+async def take_step(world: World, kind: str, chance: random.Random) -> str:
+    """Let one thing happen, after whoever runs the services did what is due; what happened, in words."""
+    await mind(world, chance)
+    line = await ACTIONS[kind][1](world, chance)
+    world.observe()
+    return line
+
+
+async def mind(world: World, chance: random.Random) -> None:
+    """Do what whoever runs the services does: end those that ask for it, start those that are down."""
+    if world.log is not None and world.log.process.failures and chance.random() < 0.6:
+        await (world.stop_log() if chance.random() < 0.7 else _killed(world.kill_log))
+    if world.index is not None and world.index.process.failures and chance.random() < 0.6:
+        await (world.stop_index() if chance.random() < 0.7 else _killed(world.kill_index))
+    if world.log is None and chance.random() < 0.6:
+        await world.start_log()
+    if world.index is None and chance.random() < 0.6:
+        await world.start_index()
+
+
+async def _killed(kill: object) -> None:
+    assert callable(kill)
+    kill()
+
+
+async def end(world: World) -> None:
+    """All faults end; after a restart everything must be there, and the indexes right."""
+    failpoints.disarm_all()
+    world.set_disk_full(False)
+    for server in (world.log, world.index):
+        if server is not None:
+            server.process.faults.clear()
+            server.process.die_at_call = None
+    await asyncio.sleep(1)  # what met a fault before hears of it
+    world.notice_deaths()
+    if world.log is not None and world.log.process.failures:
+        world.kill_log()
+    if world.index is not None and world.index.process.failures:
+        world.kill_index()
+    if world.log is None:
+        await world.start_log()
+    if world.index is None:
+        await world.start_index()
+    for _ in range(DELIVERY_S_MAX):
+        if not await world.caught_up():
+            raise Broken("a service gave up although nothing fails")
+        world.look()
+        if not world.model.undelivered():
+            break
+        await asyncio.sleep(1)
+    expect(not world.model.undelivered(), f"never delivered: {world.model.undelivered()[:5]}")
+    world.count("deliveries", sum(one.is_delivery for one in world.model.placed))
+    await checks.check_answers(world, world.loop.chance)
+    await checks.check_rebuilt(world)
+    await world.stop_index()
+    await world.stop_log()
+    await world.start_log()
+    expect(world.log is not None, "the log does not start after a clean stop")
+    await asyncio.sleep(0)
+
+
+def shrunk(plan: Plan, *, budget: int = 200) -> tuple[Plan, Outcome]:
+    """Leave out steps, in halves, quarters and so on, as long as something still goes wrong."""
+    best, outcome = plan, run_plan(plan)
+    kind = _kind_of(outcome)
+    size = max(1, len(plan.steps) // 2)
+    while size and budget:
+        at, is_smaller = 0, False
+        while at < len(best.steps) and budget:
+            budget -= 1
+            trial = Plan(best.setup, best.steps[:at] + best.steps[at + size :], best.seed)
+            tried = run_plan(trial)
+            if _kind_of(tried) == kind:
+                best, outcome, is_smaller = trial, tried, True
+            else:
+                at += size
+        size = size if is_smaller and size == 1 else size // 2
+    return best, outcome
+
+
+def _kind_of(outcome: Outcome) -> str:
+    """The violation's last line without its numbers."""
+    return re.sub(r"\d+", "", outcome.violation.strip().rpartition("\n")[2])[:60]
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Silence the engines' warnings: most of what they warn of is arranged here."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""World: one or two machines in memory with the real engines of CommitLog and Indexer on them, and their model.
+
+A world has a disk for the log and one for the indexes, which may be the same; power goes by disk, and takes with it
+whoever runs there. Methods start, stop, kill and cut; what a client does is in `actions`, what is checked in `checks`.
+Invariants: after `start_log` what the log shows was compared with the model; everything depends on the setup and on
+the random source of the loop.
+"""
+
+import asyncio
+import contextlib
+import random
+import types
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from unittest import mock
+
+from libs.formats.host import Host
+from libs.machine import failpoints
+from libs.machine import loop as supervised_loop
+from libs.machine.memory_fs import MemoryFs, PowerCut
+from libs.store import map_budget, segment, segment_allocator
+from libs.store.errors import SegmentUnreadable, StoreFull, SyncFailed
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine import append, log_scan, reader
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.errors import StoreSealed
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.reput_loop import ReputState
+from tests.crash.sim.lazy_executor import LazyExecutor
+from tests.crash.sim.link import Link, Listener, Server
+from tests.crash.sim.loop import SimulatedLoop
+from tests.crash.sim.model import Broken, Model, expect
+from tests.crash.sim.process import Killed, Process, check_alive, task_factory
+from tests.crash.sim.workers import SimulatedLock, Workers
+
+T = TypeVar("T")
+LISTEN_HOST = Host.parse("127.0.0.1:7101")
+START_TIME_MS = 1_700_000_000_000
+LOOK_SIZE_BYTES = 1 << 16
+CATCH_UP_S_MAX = 60.0
+"""In simulated time."""
+SMALL_COLUMNS = (
+    (append, "BATCH_MESSAGE_COUNT_MAX", 64),
+    (log_scan, "SCAN_RECORD_COUNT_MAX", 32),
+    (log_scan, "SCAN_KEY_COUNT_MAX", 128),
+    (reader, "STREAM_RECORD_COUNT_MAX", 32),
+)
+"""Buffers for columns that are made large for speed: small ones are made sooner, and are full sometimes."""
+SIMULATED_THREADING = types.SimpleNamespace(Lock=SimulatedLock, RLock=SimulatedLock)
+START_ERRORS = (OSError, SyncFailed, StoreFull, SegmentUnreadable)
+"""What a start may fail with when the disk fails."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run begins with."""
+
+    log: CommitLogConfig
+    indexer: IndexerConfig
+    shares_disk: bool
+    record_count_max: int
+    """Of one step of the dispatch stream."""
+    link_delay_ms_max: int
+    has_delays: bool
+    has_workers: bool
+    """Jobs of executors pause and interleave."""
+
+
+class SimulatedClock:
+    """The loop's time, and a wall clock that may be stepped."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.step_ms = 0
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """See `Clock.now_ms`."""
+        return START_TIME_MS + self.step_ms + int(self._loop.time() * 1000)
+
+    def monotonic_s(self) -> float:
+        """See `Clock.monotonic_s`."""
+        return self._loop.time()
+
+
+@dataclass(slots=True)
+class IndexServer:
+    """An Indexer that serves."""
+
+    indexer: Indexer
+    process: Process
+
+
+class World:
+    """See the module. `log` and `index` are None while the service is down."""
+
+    def __init__(self, setup: Setup, chance: random.Random) -> None:
+        self.setup = setup
+        self.loop = SimulatedLoop(chance, check_alive)
+        self.loop.set_task_factory(task_factory)
+        self.clock = SimulatedClock(self.loop)
+        self.model = Model(setup.log.delay_levels_ms(), self.loop.time)
+        self.broken: list[str] = []
+        """What went wrong where nobody could raise it."""
+        self.log_disk = MemoryFs()
+        self.index_disk = self.log_disk if setup.shares_disk else MemoryFs()
+        if setup.has_workers:
+            self.loop.workers = Workers(self.loop, lambda: self.loop.chance)
+            self.log_disk._mutex = self.index_disk._mutex = SimulatedLock()  # type: ignore[assignment]
+        self.log: Server | None = None
+        self.index: IndexServer | None = None
+        self.is_disk_full = False
+        self.was_power_cut = False
+        """Since the log was last up."""
+        self.was_stopped_cleanly = False
+        self.sealed_at: int | None = None
+        """What was flushed when the log that runs was sealed."""
+        self.deletion_bound = 0
+        """Segments below may be gone: somebody asked for it."""
+        self.counts: dict[str, int] = {}
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a total for the report."""
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Let simulated time pass until this is done."""
+        with contextlib.ExitStack() as stack:
+            for module, name, stand_in in (
+                (segment_allocator, "ThreadPoolExecutor", lambda **_: LazyExecutor(self.loop.chance)),
+                (segment, "threading", SIMULATED_THREADING),
+                (map_budget, "threading", SIMULATED_THREADING),
+                (Workers, "current", self.loop.workers),
+                (supervised_loop, "random", types.SimpleNamespace(Random=lambda: self.loop.chance)),  # jitter
+                *SMALL_COLUMNS,
+            ):
+                stack.enter_context(mock.patch.object(module, name, stand_in))
+            return self.loop.run_until_complete(work)
+
+    async def call(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in a process and return or raise what it does; Killed if the process dies meanwhile."""
+        task = process.start(work)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise Killed
+        return task.result()
+
+    async def start_log(self) -> None:
+        """Start the CommitLog and compare what it recovered with the model. It may die or fail by a planned fault."""
+        assert self.log is None
+        process = Process("commitlog", self.log_disk)
+        process.fs.is_full = self.is_disk_full
+        log = CommitLog(self.setup.log, process.fs, self.clock, on_failure=process.failures.append)
+        try:
+            await self.call(process, log.open(LISTEN_HOST))
+        except Killed:
+            self.was_stopped_cleanly = False
+            return
+        except START_ERRORS as error:
+            process.die()
+            self.was_stopped_cleanly = False
+            expect(self.is_disk_full or bool(process.failed_calls), f"the CommitLog did not start: {error!r}")
+            return
+        self.log = Server(log, process)
+        self.sealed_at = None
+        self._recovered(log)
+
+    def _recovered(self, log: CommitLog) -> None:
+        model = self.model
+        if self.was_stopped_cleanly:
+            expect(log.recovery.was_clean_stop, "a clean stop was not seen as one")
+        first = log.chain.min_physical_offset
+        expect(
+            model.min_physical_offset <= first <= max(self.deletion_bound, model.min_physical_offset),
+            f"the log begins at {first}, not between {model.min_physical_offset} and {self.deletion_bound}",
+        )
+        model.trimmed(first)
+        end = log.chain.max_physical_offset
+        model.restarted(end, was_power_cut=self.was_power_cut)
+        self.look()
+        expect(model.seen_physical_offset == end, f"only {model.seen_physical_offset} of {end} is shown after a start")
+        model.give_up()
+        self.was_power_cut = self.was_stopped_cleanly = False
+
+    def look(self) -> None:
+        """Compare all that the log shows with the model."""
+        assert self.log is not None
+        log, model = self.log.log, self.model
+        model.promise(log.flusher.flushed_physical_offset)
+        end = log.confirmed_physical_offset
+        expect(
+            end >= model.seen_physical_offset, f"the log shows {end}, and showed {model.seen_physical_offset} before"
+        )
+        self.confirmed(end)
+        for stretch in log.reader.stretches(model.min_physical_offset, end, size_bytes_max=LOOK_SIZE_BYTES):
+            run = stretch.run
+            positions = run.positions.tolist()
+            start = positions[0] if positions else 0
+            data = b"".join(run.raw())
+            model.look(
+                stretch.start_physical_offset,
+                data,
+                [position - start for position in positions],
+                stretch.end_physical_offset,
+            )
+        model.check_complete(end)
+
+    async def start_index(self) -> None:
+        """Start the Indexer. It may die or fail by a planned fault."""
+        assert self.index is None
+        process = Process("indexer", self.index_disk)
+        process.fs.is_full = self.is_disk_full
+        link = Link(
+            lambda: self.log,
+            self.loop.chance,
+            record_count_max=self.setup.record_count_max,
+            delay_ms_max=self.setup.link_delay_ms_max,
+            listener=Listener(self.confirmed, self.acknowledged, self.broken.append),
+        )
+        with process.running():
+            indexer = Indexer(
+                self.setup.indexer,
+                process.fs,
+                self.clock,
+                source=link,
+                records=link,
+                sink=link,
+                on_failure=process.failures.append,
+            )
+
+        async def start() -> None:
+            await asyncio.to_thread(indexer.open)
+            indexer.start()
+
+        try:
+            await self.call(process, start())
+        except Killed:
+            return
+        except START_ERRORS as error:
+            process.die()
+            expect(self.is_disk_full or bool(process.failed_calls), f"the Indexer did not start: {error!r}")
+            return
+        self.index = IndexServer(indexer, process)
+
+    def confirmed(self, physical_offset: int) -> None:
+        """A reader or follower was told that the log goes up to here."""
+        if self.setup.log.flush_mode == "sync":
+            self.model.promise(physical_offset)
+        self.model.keep(physical_offset)
+
+    def acknowledged(self, end_physical_offset: int, is_durable: bool) -> None:
+        """Somebody was told that a batch is stored."""
+        if is_durable:
+            self.model.promise(end_physical_offset)
+        elif not self.setup.log.transient_store_pool:
+            self.model.keep(end_physical_offset)  # a pool is the process's own memory
+
+    async def stop_log(self) -> None:
+        """End the CommitLog in order; a fault may turn that into something else."""
+        if self.log is None:
+            return
+        server, self.log = self.log, None
+        is_sealed = bool(server.process.failures)
+        end = server.log.chain.max_physical_offset
+        try:
+            await self.call(server.process, server.log.close())
+        except Killed:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever keeps a stop from being clean
+            expect(is_sealed or self._is_faulty(server.process), f"the CommitLog did not stop: {error!r}")
+        else:
+            if not is_sealed and not server.process.failures:
+                self.was_stopped_cleanly = True
+                self.model.promise(end)
+        finally:
+            server.process.die()
+
+    async def stop_index(self) -> None:
+        """End the Indexer in order."""
+        if self.index is None:
+            return
+        server, self.index = self.index, None
+        server.indexer.drain()
+        try:
+            await self.call(server.process, server.indexer.close())
+        except Killed:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever keeps a stop from being clean
+            is_explained = bool(server.process.failures) or self._is_faulty(server.process)
+            expect(is_explained, f"the Indexer did not stop: {error!r}")
+        finally:
+            server.process.die()
+
+    def kill_log(self) -> None:
+        """End the CommitLog's process."""
+        if self.log is not None:
+            self.log.process.die()
+        self.notice_deaths()
+
+    def kill_index(self) -> None:
+        """End the Indexer's process."""
+        if self.index is not None:
+            self.index.process.die()
+        self.notice_deaths()
+
+    def notice_deaths(self) -> None:
+        """Take those who died by themselves for down."""
+        if self.log is not None and self.log.process.is_dead:
+            self.log = None
+        if self.index is not None and self.index.process.is_dead:
+            self.index = None
+
+    def cut_power(self, disk: MemoryFs, cut: PowerCut) -> None:
+        """Take the power from the machine with this disk."""
+        if disk is self.log_disk:
+            self.kill_log()
+            self.was_power_cut = True
+        if disk is self.index_disk:
+            self.kill_index()
+        disk.crash(cut.survives, cut.tear)
+
+    def set_disk_full(self, is_full: bool) -> None:
+        """Fill all disks, or make room."""
+        self.is_disk_full = is_full
+        for server in (self.log, self.index):
+            if server is not None:
+                server.process.fs.is_full = is_full
+
+    def observe(self) -> None:
+        """Look at what the services say of themselves, after each step."""
+        expect(not self.broken, "; ".join(self.broken))
+        self.notice_deaths()
+        if self.log is not None:
+            flushed = self.log.log.flusher.flushed_physical_offset
+            self.model.promise(flushed)
+            self.confirmed(self.log.log.confirmed_physical_offset)
+            if self.log.process.failures and self.sealed_at is None:
+                self.sealed_at = flushed
+        if self.index is not None and not self.index.process.failures:
+            reput = self.index.indexer.reput
+            expect(reput.state is not ReputState.STOPPED, f"indexing has stopped: {reput.last_error}")
+
+    async def caught_up(self) -> bool:
+        """Wait until the Indexer has entered the whole log; False if somebody is gone or the disk is full meanwhile."""
+        end_s = self.loop.time() + CATCH_UP_S_MAX
+        if self.log is not None and not self.is_disk_full:
+            with contextlib.suppress(Killed, StoreSealed):
+                await self.call(self.log.process, self.log.log.flusher.sync_now())
+        while self.log is not None and self.index is not None:
+            self.observe()
+            log, index = self.log, self.index
+            if log is None or index is None or log.process.failures or index.process.failures or self.is_disk_full:
+                return False
+            reput, end = index.indexer.reput, log.log.chain.max_physical_offset
+            is_complete = index.indexer.completeness.is_complete and not index.indexer.rebuild.is_running
+            if is_complete and reput.state is ReputState.LIVE and reput.indexed_physical_offset == end:
+                return True
+            if self.loop.time() > end_s:
+                raise Broken(f"the Indexer is at {reput.indexed_physical_offset} of {end}: {reput.last_error}")
+            await asyncio.sleep(0.1)
+        return False
+
+    def close(self) -> None:
+        """Drop everything, armed failpoints too."""
+        failpoints.disarm_all()
+        self.kill_log()
+        self.kill_index()
+        self.run(self._finish())
+        self.loop.close()
+
+    async def _finish(self) -> None:
+        if self.loop.workers is not None:
+            self.loop.workers.finish()
+        await asyncio.sleep(1)
+
+    def _is_faulty(self, process: Process) -> bool:
+        return self.is_disk_full or bool(process.failed_calls)

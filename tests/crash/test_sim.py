@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some seeds of the simulation, and that a seed repeats exactly."""
+
+import pytest
+
+from tests.crash.sim.part import describe, run_seeds
+from tests.crash.sim.simulate import make_plan, run_plan, shrunk
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
+FIRST_SEED, SEED_COUNT = 700_000, 60
+"""Always the same: `make crash` takes others each time."""
+
+
+def test_no_seed_breaks_a_promise() -> None:
+    """Whatever happens in any order: what was acknowledged is there, nothing else is, and the indexes are right."""
+    _, counts, broken = run_seeds(range(FIRST_SEED, FIRST_SEED + SEED_COUNT))
+    for seed in broken[:1]:
+        plan, outcome = shrunk(make_plan(seed))
+        pytest.fail(f"python -m tests.crash --only sim --seed {seed} --count 1\n{describe(plan, outcome)}")
+    assert counts["rebuilds compared"] == SEED_COUNT
+    assert counts["acknowledged messages"] > 20 * SEED_COUNT
+
+
+def test_a_seed_repeats_exactly() -> None:
+    """The same plan has the same steps and the same outcome, whatever ran before it in the process."""
+    plans = [make_plan(seed) for seed in range(20)]
+    once = [run_plan(plan) for plan in plans]
+    again = [run_plan(plan) for plan in reversed(plans)]
+    assert once == again[::-1]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a store must hold, and the comparison of every answer of either store with it.
+
+The history grows with what was acknowledged. After a kill `adopt` takes in what had been sent, and was stored, before
+its acknowledgement came; whatever else differs is an error.
+"""
+
+import bisect
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.index_file import key_hash, key_text
+from tests.interop.rocketmq.reput_store import ReputStore
+from tests.interop.rocketmq.rocketmq_store import RocketMqStore
+from tests.interop.rocketmq.stored import ROLLBACK, TRANSACTION_MASK, Draft, Queue, Sizes, Stored, stored, without_size
+
+Placed = tuple[int, int, int]
+ROCKETMQ_KEY_COUNT_MAX = 64
+SHOWN_DIFFERENCES = 5
+TIME_QUESTIONS_PER_QUEUE = 3
+
+
+def check_equal(expected: Sequence[object], found: Sequence[object], what: str) -> None:
+    """Refuse lists that differ, and show the first differences only: these lists are long."""
+    if expected == found:
+        return
+    pairs = enumerate(itertools.zip_longest(expected, found))
+    differences = [f"[{i}]\n  expected {e}\n  found    {f}" for i, (e, f) in pairs if e != f]
+    raise AssertionError(
+        f"{what}: {len(differences)} of {len(expected)} differ ({len(found)} found)\n"
+        + "\n".join(differences[:SHOWN_DIFFERENCES])
+    )
+
+
+class History:
+    """Messages of one store in the order of its log."""
+
+    def __init__(self) -> None:
+        self.messages: list[Stored] = []
+        self._sent: dict[int, Draft] = {}
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def send(self, drafts: Sequence[Draft]) -> None:
+        """Note what is about to be written."""
+        self._sent.update((draft.flag, draft) for draft in drafts)
+
+    def acknowledge(self, drafts: Sequence[Draft], placed: Sequence[Placed]) -> None:
+        """Note where messages are."""
+        for draft, place in zip(drafts, placed, strict=True):
+            self._sent.pop(draft.flag, None)
+            self.messages.append(stored(draft, *place))
+
+    def adopt(self, log: Sequence[Stored]) -> int:
+        """After a kill: take in what was stored without an acknowledgement, and return how many that are."""
+        known = {message.flag for message in self.messages}
+        count = 0
+        for message in log:
+            if message.flag not in known:
+                assert message.flag in self._sent, f"nobody sent {message}"
+                place = (message.physical_offset, message.queue_offset, message.store_time_ms)
+                self.acknowledge([self._sent[message.flag]], [place])
+                count += 1
+        self._sent.clear()
+        self.messages.sort(key=lambda message: message.physical_offset)
+        return count
+
+    @property
+    def queues(self) -> list[Queue]:
+        """What reading all queues must give, without the sizes of the records."""
+        found: dict[tuple[str, int], list[Stored]] = {}
+        for message in self.messages:
+            if message.is_in_queue:
+                found.setdefault((message.topic, message.queue_id), []).append(message)
+        for rows in found.values():
+            check_equal(list(range(len(rows))), [row.queue_offset for row in rows], "queue offsets have a hole")
+        return [Queue(topic, queue_id, 0, len(rows), rows) for (topic, queue_id), rows in sorted(found.items())]
+
+    @property
+    def by_key(self) -> dict[tuple[str, str], list[Stored]]:
+        """Messages of each topic and key. What was rolled back is not found by key."""
+        found: dict[tuple[str, str], list[Stored]] = {}
+        for message in self.messages:
+            if message.sys_flag & TRANSACTION_MASK != ROLLBACK:
+                for key in message.keys:
+                    found.setdefault((message.topic, key), []).append(message)
+        return found
+
+
+class Reader:
+    """Asks a store for everything and compares it with a history. The stores' answers about sizes are compared too."""
+
+    def __init__(self, history: History, sizes: Sizes) -> None:
+        self.history = history
+        self.queues = history.queues
+        self._times = {(q.topic, q.queue_id): [message.store_time_ms for message in q.messages] for q in self.queues}
+        self._units_per_file = sizes.queue_file_size_bytes // UNIT_SIZE_BYTES
+        self.by_key = history.by_key
+        self._read: list[Queue] | None = None
+
+    def check_queues(self, found: Sequence[Queue]) -> None:
+        """Every message by queue offset, with all fields; the second store that reads must return the same sizes."""
+        for expected, queue in itertools.zip_longest(self.queues, found):
+            assert expected is not None, f"{queue.topic} {queue.queue_id} is not known"
+            assert queue is not None, f"{expected.topic} {expected.queue_id} is missing"
+            name = f"{expected.topic[:20]} {expected.queue_id}"
+            check_equal(expected.messages, without_size(queue.messages), name)
+            assert msgspec.structs.replace(queue, messages=expected.messages) == expected
+        if self._read is not None:
+            for first, second in zip(self._read, found, strict=True):
+                check_equal(first.messages, second.messages, f"sizes: {first.topic[:20]} {first.queue_id}")
+        self._read = list(found)
+
+    async def check_rocketmq(self, store: RocketMqStore) -> None:
+        """Every message in the order of the log, by queue offset, by each of its keys and by its time."""
+        self.check_queues(await store.read())
+        messages = self.history.messages
+        check_equal(messages, without_size(await store.walk()), "the log")
+        keys = list(self.by_key)
+        for name, offsets in zip(keys, await store.by_keys(keys), strict=True):
+            self._check_rocketmq_key(name, offsets)
+        questions = self._time_questions()
+        for question, answer in zip(questions, await store.by_times(questions), strict=True):
+            self._check_time(question, answer)
+
+    async def check_reput(self, store: ReputStore) -> None:
+        """Every message in the order of the log, by Pull, QueryByKey, QueryByTime, GetOffsetByTime and by id."""
+        self.check_queues(await store.read())
+        messages = self.history.messages
+        check_equal(messages, without_size(await store.walk()), "the log")
+        by_id = await store.by_ids([message.message_id for message in messages])
+        check_equal(messages, without_size(by_id), "by id")
+        keys = list(self.by_key)
+        for name, rows in zip(keys, await store.by_keys(keys), strict=True):
+            check_equal(self.by_key[name], without_size(rows), f"key {name}")
+        questions = self._time_questions()
+        for question, answer in zip(questions, await store.by_times(questions), strict=True):
+            self._check_time(question, answer)
+        for topic in {queue.topic for queue in self.queues}:
+            cut, last = messages[len(messages) // 3].store_time_ms, messages[-1].store_time_ms
+            rows = [row for queue in self.queues if queue.topic == topic for row in queue.messages]
+            for start, end in ((0, cut), (cut, last + 1)):
+                expected = [row for row in rows if start <= row.store_time_ms < end]
+                check_equal(expected, without_size(await store.by_time(topic, start, end)), f"time {topic[:20]}")
+
+    def _check_rocketmq_key(self, name: tuple[str, str], found: Sequence[int]) -> None:
+        """RocketMQ returns the newest 64, twice what it indexed twice, and other messages of the same hash."""
+        expected = [message.physical_offset for message in self.by_key[name]]
+        own = [offset for offset in dict.fromkeys(found) if offset in set(expected)]
+        foreign = set(found) - set(expected)
+        if len(found) < ROCKETMQ_KEY_COUNT_MAX:
+            check_equal(expected, sorted(own), f"key {name}")
+        else:
+            assert own, name
+            check_equal(expected[-len(own) :], sorted(own), f"key {name}")
+        for offset in foreign:
+            other = self._at(offset)
+            hashes = {key_hash(key_text(other.topic, key)) for key in other.keys}
+            assert key_hash(key_text(*name)) in hashes, (name, other)
+
+    def _at(self, physical_offset: int) -> Stored:
+        index = bisect.bisect_left(self.history.messages, physical_offset, key=lambda m: m.physical_offset)
+        return self.history.messages[index]
+
+    def _time_questions(self) -> list[tuple[str, int, int]]:
+        questions = []
+        for (topic, queue_id), times in self._times.items():
+            step = max(1, len(times) // TIME_QUESTIONS_PER_QUEUE)
+            asked = {times[0] - 1, times[-1] + 1}.union(*({time, time + 1} for time in times[::step]))
+            questions += [(topic, queue_id, time) for time in sorted(asked)]
+        return questions
+
+    def _check_time(self, question: tuple[str, int, int], answer: Sequence[int]) -> None:
+        """Two bounds; or one offset, of 4.9, which takes the file by its time on the disk: in it, none is nearer."""
+        topic, queue_id, time = question
+        times = self._times[topic, queue_id]
+        if len(answer) == 2:
+            lower = bisect.bisect_left(times, time)
+            upper = max(0, bisect.bisect_right(times, time) - 1)
+            assert list(answer) == [lower, upper], (question, answer, lower, upper)
+            return
+        (offset,) = answer
+        first = offset - offset % self._units_per_file
+        distances = [abs(other - time) for other in times[first : first + self._units_per_file]]
+        assert distances[offset - first] == min(distances), (question, answer)

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+package reput.interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import com.google.gson.Strictness;
+import com.google.gson.stream.JsonWriter;
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.OutputStreamWriter;
+import java.io.Writer;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.locks.LockSupport;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.AppendMessageResult;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.GetMessageStatus;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.PutMessageStatus;
+import org.apache.rocketmq.store.QueryMessageResult;
+import org.apache.rocketmq.store.SelectMappedBufferResult;
+import org.apache.rocketmq.store.StoreCheckpoint;
+import org.apache.rocketmq.store.config.BrokerRole;
+import org.apache.rocketmq.store.config.FlushDiskType;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/**
+ * One store of RocketMQ under the orders of its standard input: a JSON object with `do` per line, one line of answer
+ * for each on standard output. Any failure ends the process with code 1, as nothing is expected to fail.
+ */
+final class StoreTool {
+    private static final int SETTLE_MS_MAX = 60_000;
+    private static final int MAGIC_POSITION = 4;
+    private static final int BLANK_MAGIC = 0xcbd43194; // CommitLog.BLANK_MAGIC_CODE, which is not public
+    private static final String GROUP = "interop";
+
+    private final Release release;
+    private final JsonWriter out;
+    private DefaultMessageStore store;
+    private String directory;
+
+    private StoreTool(Release release, Writer out) {
+        this.release = release;
+        this.out = new JsonWriter(out);
+        this.out.setStrictness(Strictness.LENIENT); // one answer after the other
+        this.out.setHtmlSafe(false);
+        this.out.setSerializeNulls(true);
+    }
+
+    static void run(Release release) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Writer lines = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
+        System.setOut(System.err);
+        try {
+            StoreTool tool = new StoreTool(release, lines);
+            String line;
+            while ((line = in.readLine()) != null) {
+                tool.obey(JsonParser.parseString(line).getAsJsonObject());
+                tool.out.flush();
+                lines.write('\n');
+                lines.flush();
+            }
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void obey(JsonObject order) throws Exception {
+        out.beginObject();
+        switch (order.get("do").getAsString()) {
+            case "open" -> open(order);
+            case "put" -> put(order.getAsJsonArray("messages"));
+            case "put_batch" -> putBatch(order.getAsJsonArray("messages"));
+            case "settle" -> settle();
+            case "read" -> read();
+            case "walk" -> walk();
+            case "keys" -> keys(order.getAsJsonArray("keys"));
+            case "times" -> times(order.getAsJsonArray("times"));
+            case "checkpoint" -> checkpoint();
+            case "read_config" -> out.name("config").jsonValue(Messages.readConfig(release, configDirectory()).toString());
+            case "write_config" -> Messages.writeConfig(release, configDirectory(), order);
+            case "stop" -> stop();
+            case "halt_after" -> haltAfter(order.get("delay_ms").getAsLong());
+            default -> throw new IllegalArgumentException("" + order);
+        }
+        out.endObject();
+    }
+
+    private Path configDirectory() {
+        return Path.of(directory, "config");
+    }
+
+    private void open(JsonObject settings) throws Exception {
+        directory = settings.get("directory").getAsString();
+        MessageStoreConfig config = new MessageStoreConfig();
+        config.setStorePathRootDir(directory);
+        config.setStorePathCommitLog(directory + "/commitlog");
+        config.setMappedFileSizeCommitLog(settings.get("segment_size_bytes").getAsInt());
+        config.setMappedFileSizeConsumeQueue(settings.get("queue_file_size_bytes").getAsInt());
+        config.setMaxHashSlotNum(settings.get("index_slot_count").getAsInt());
+        config.setMaxIndexNum(settings.get("index_entry_capacity").getAsInt());
+        config.setMessageIndexSafe(settings.get("index_safe").getAsBoolean());
+        config.setFlushDiskType(FlushDiskType.ASYNC_FLUSH);
+        config.setBrokerRole(BrokerRole.ASYNC_MASTER);
+        config.setHaListenPort(0);
+        config.setDuplicationEnable(false);
+        config.setEnableDLegerCommitLog(false);
+        config.setMaxTransferCountOnMessageInMemory(1000);
+        config.setMaxTransferBytesOnMessageInMemory(4 << 20);
+        // Nothing may expire while a test runs.
+        config.setCleanFileForciblyEnable(false);
+        config.setFileReservedTime(100_000);
+        config.setDiskMaxUsedSpaceRatio(99);
+        release.configure(config, settings);
+        boolean isUnclean = new File(directory, "abort").exists();
+        store = release.make(config);
+        if (!store.load()) {
+            throw new IllegalStateException("RocketMQ can't load the store");
+        }
+        store.start();
+        if (!settings.get("delivers").getAsBoolean()) {
+            release.stopDelivery(store); // it would begin a second after the start
+        }
+        settle();
+        out.name("is_unclean").value(isUnclean);
+    }
+
+    private void settle() throws Exception {
+        long end = System.currentTimeMillis() + SETTLE_MS_MAX;
+        while (store.dispatchBehindBytes() > 0) {
+            if (System.currentTimeMillis() > end) {
+                throw new IllegalStateException(store.dispatchBehindBytes() + " bytes are not dispatched");
+            }
+            Thread.sleep(5);
+        }
+        // The last records are counted as dispatched before they are.
+        Thread.sleep(100);
+        out.name("min_physical_offset").value(store.getMinPhyOffset());
+        out.name("max_physical_offset").value(store.getMaxPhyOffset());
+    }
+
+    private void put(JsonArray messages) throws Exception {
+        out.name("placed").beginArray();
+        for (JsonElement element : messages) {
+            MessageExt message = release.newMessage();
+            Messages.fill(message, element.getAsJsonObject());
+            AppendMessageResult result = appended(release.put(store, message));
+            place(result.getWroteOffset(), result.getLogicsOffset(), result.getStoreTimestamp());
+        }
+        out.endArray();
+    }
+
+    private void putBatch(JsonArray messages) throws Exception {
+        AppendMessageResult result = appended(store.putMessages(Messages.batch(messages)));
+        String[] ids = result.getMsgId().split(",");
+        out.name("placed").beginArray();
+        for (int i = 0; i < ids.length; i++) {
+            long physicalOffset = MessageDecoder.decodeMessageId(ids[i]).getOffset();
+            place(physicalOffset, result.getLogicsOffset() + i, result.getStoreTimestamp());
+        }
+        out.endArray();
+    }
+
+    private void place(long physicalOffset, long queueOffset, long storeTimeMs) throws IOException {
+        out.beginArray().value(physicalOffset).value(queueOffset).value(storeTimeMs).endArray();
+    }
+
+    private static AppendMessageResult appended(PutMessageResult result) {
+        if (result.getPutMessageStatus() != PutMessageStatus.PUT_OK) {
+            throw new IllegalStateException("" + result);
+        }
+        return result.getAppendMessageResult();
+    }
+
+    private void read() throws Exception {
+        out.name("queues").beginArray();
+        for (Map.Entry<String, ? extends Map<Integer, ?>> topic : new TreeMap<>(store.getConsumeQueueTable()).entrySet()) {
+            for (int queueId : new TreeMap<>(topic.getValue()).keySet()) {
+                readQueue(topic.getKey(), queueId);
+            }
+        }
+        out.endArray();
+    }
+
+    private void readQueue(String topic, int queueId) throws Exception {
+        long start = store.getMinOffsetInQueue(topic, queueId);
+        long end = release.queueEnd(store, topic, queueId);
+        out.beginObject().name("topic").value(topic).name("queue_id").value(queueId);
+        out.name("min_queue_offset").value(start).name("max_queue_offset").value(end);
+        out.name("messages").beginArray();
+        for (long next = start; next < end; ) {
+            GetMessageResult result = store.getMessage(GROUP, topic, queueId, next, 1000, null);
+            if (result.getStatus() != GetMessageStatus.FOUND) {
+                throw new IllegalStateException(topic + " " + queueId + " " + next + ": " + result);
+            }
+            for (ByteBuffer record : result.getMessageBufferList()) {
+                Messages.write(out, record);
+            }
+            next = result.getNextBeginOffset();
+            result.release();
+        }
+        out.endArray().endObject();
+    }
+
+    /** All records in the order of the log. */
+    private void walk() throws IOException {
+        out.name("messages").beginArray();
+        long end = store.getMaxPhyOffset();
+        for (long next = Math.max(0, store.getMinPhyOffset()); next < end; ) {
+            SelectMappedBufferResult result = store.selectOneMessageByOffset(next);
+            ByteBuffer record = result.getByteBuffer();
+            if (record.getInt(MAGIC_POSITION) != BLANK_MAGIC) {
+                Messages.write(out, record.slice());
+            }
+            next += result.getSize();
+            result.release();
+        }
+        out.endArray();
+    }
+
+    private void keys(JsonArray questions) throws IOException {
+        out.name("found").beginArray();
+        for (JsonElement element : questions) {
+            JsonObject question = element.getAsJsonObject();
+            QueryMessageResult result = store.queryMessage(
+                question.get("topic").getAsString(), question.get("key").getAsString(), question.get("count").getAsInt(),
+                question.get("start_time_ms").getAsLong(), question.get("last_time_ms").getAsLong());
+            out.beginArray();
+            for (ByteBuffer record : result.getMessageBufferList()) {
+                out.value(record.getLong(record.position() + MessageDecoder.PHY_POS_POSITION));
+            }
+            out.endArray();
+            result.release();
+        }
+        out.endArray();
+    }
+
+    private void times(JsonArray questions) throws IOException {
+        out.name("found").beginArray();
+        for (JsonElement element : questions) {
+            JsonObject question = element.getAsJsonObject();
+            out.beginArray();
+            for (long queueOffset : release.queueOffsets(
+                store, question.get("topic").getAsString(), question.get("queue_id").getAsInt(), question.get("time_ms").getAsLong())) {
+                out.value(queueOffset);
+            }
+            out.endArray();
+        }
+        out.endArray();
+    }
+
+    private void checkpoint() throws IOException {
+        StoreCheckpoint checkpoint = store.getStoreCheckpoint();
+        out.name("log_time_ms").value(checkpoint.getPhysicMsgTimestamp());
+        out.name("queue_time_ms").value(checkpoint.getLogicsMsgTimestamp());
+        out.name("index_time_ms").value(checkpoint.getIndexMsgTimestamp());
+    }
+
+    private void stop() throws IOException {
+        store.shutdown();
+        out.name("is_unclean").value(new File(directory, "abort").exists());
+    }
+
+    private static void haltAfter(long delayMs) {
+        Thread thread = new Thread(() -> {
+            LockSupport.parkNanos(delayMs * 1_000_000);
+            Runtime.getRuntime().halt(137);
+        });
+        thread.start();
+    }
+}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RocketMQ's own store as a process that obeys orders (java/src/main/java/reput/interop/StoreTool.java).
+
+Maven gets the release from Maven Central and compiles the Java side once; what is compiled is used until a source
+changes. A machine without Java or Maven is an error, never a reason to skip.
+"""
+
+import asyncio
+import fcntl
+import functools
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, encoder, shown
+
+JAVA_DIRECTORY = Path(__file__).parent / "java"
+BUILD_DIRECTORY = Path(__file__).resolve().parents[3] / ".cache" / "interop"  # as the pom has it
+RELEASES = {"4": "4.9.8", "5": "5.3.3"}
+"""Major number, which names the Maven profile and the Java class, to the release."""
+
+ANSWER_SIZE_MAX = 1 << 30
+# RocketMQ unmaps files through classes that Java no longer shows; index files are named by the local time.
+JVM_FLAGS = (
+    "-Xmx1g",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Duser.timezone=UTC",
+    "-Drocketmq.log.root.level=ERROR",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+
+
+class ToolMissing(Exception):
+    """Java or Maven is not there."""
+
+
+class RocketMqEnded(Exception):
+    """The process ended although it had orders."""
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    placed: list[tuple[int, int, int]]
+
+
+class _Queues(msgspec.Struct, frozen=True):
+    queues: list[Queue]
+
+
+class _Messages(msgspec.Struct, frozen=True):
+    messages: list[Stored]
+
+
+class _Found(msgspec.Struct, frozen=True):
+    found: list[list[int]]
+
+
+@functools.cache
+def command(major: str) -> list[str]:
+    """The command line of the Java side, built first if need be. Raises ToolMissing or CalledProcessError."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        raise ToolMissing(f"{', '.join(missing)} not found: interop needs a JDK 17 and Maven 3.8 (Debian: maven)")
+    target = BUILD_DIRECTORY / RELEASES[major]
+    class_path = target / "classpath.txt"
+    sources = [JAVA_DIRECTORY / "pom.xml", *JAVA_DIRECTORY.rglob("*.java")]
+    target.mkdir(parents=True, exist_ok=True)
+    with (target / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not class_path.exists() or class_path.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+            class_path.unlink(missing_ok=True)
+            maven = ["mvn", "--quiet", "--batch-mode", "compile", f"-Drelease={major}"]
+            subprocess.run(maven, cwd=JAVA_DIRECTORY, check=True)
+    jars = f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
+    return ["java", *JVM_FLAGS, "-cp", jars, f"reput.interop.Release{major}"]
+
+
+class RocketMqStore:
+    """One store, open in a process. `open` makes it; it is killed at the end of the block if it still runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def open(
+        cls,
+        major: str,
+        directory: Path,
+        sizes: Sizes,
+        *,
+        crc_property: bool = False,
+        verify_crc: bool = False,
+        index_safe: bool = False,
+        delivers: bool = False,
+    ) -> Self:
+        """Load and start a store and wait until everything is in the indexes. Raises RocketMqEnded.
+
+        Only 4.9 can deliver delayed messages; in 5.x that is the broker's.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *command(major),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=ANSWER_SIZE_MAX,
+        )
+        store = cls(process)
+        settings = msgspec.structs.asdict(sizes)
+        flags = {"crc_property": crc_property, "verify_crc": verify_crc}
+        flags |= {"index_safe": index_safe, "delivers": delivers}
+        await store.ask("open", dict[str, Any], directory=str(directory), **settings, **flags)
+        return store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            await self.kill()
+
+    async def ask(self, order: str, answer: type[Any], **fields: Any) -> Any:
+        """Give one order and return its answer. Raises RocketMqEnded."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._process.stdin.write(encoder.encode({"do": order, **fields}) + b"\n")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RocketMqEnded(f"at {order}: {(await self._process.stderr.read()).decode()}")
+        return msgspec.json.decode(line, type=answer)
+
+    async def put(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
+        """Put messages one by one; for each (physical offset, queue offset, store time)."""
+        placed: list[tuple[int, int, int]] = (await self.ask("put", _Placed, messages=drafts)).placed
+        return placed
+
+    async def put_batch(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
+        """Put messages of one queue as a batch. All get born time, hosts and system flag of the first."""
+        placed: list[tuple[int, int, int]] = (await self.ask("put_batch", _Placed, messages=drafts)).placed
+        return placed
+
+    async def settle(self) -> int:
+        """Wait until everything is in the indexes; the end of the log."""
+        end: int = (await self.ask("settle", dict[str, int]))["max_physical_offset"]
+        return end
+
+    async def read(self) -> list[Queue]:
+        """Every message by its queue offset. Queues that never had a message are left out."""
+        queues: list[Queue] = (await self.ask("read", _Queues)).queues
+        return [
+            msgspec.structs.replace(queue, messages=list(map(shown, queue.messages)))
+            for queue in queues
+            if queue.max_queue_offset
+        ]
+
+    async def walk(self) -> list[Stored]:
+        """Every message in the order of the log."""
+        return list(map(shown, (await self.ask("walk", _Messages)).messages))
+
+    async def by_keys(
+        self, keys: Sequence[tuple[str, str]], *, start_time_ms: int = 0, last_time_ms: int = 2**62, count: int = 64
+    ) -> list[list[int]]:
+        """For each (topic, key) the physical offsets of what RocketMQ returns, which may have another key."""
+        questions = [
+            {"topic": t, "key": k, "start_time_ms": start_time_ms, "last_time_ms": last_time_ms, "count": count}
+            for t, k in keys
+        ]
+        found: list[list[int]] = (await self.ask("keys", _Found, keys=questions)).found
+        return found
+
+    async def by_times(self, times: Sequence[tuple[str, int, int]]) -> list[list[int]]:
+        """For each (topic, queue id, time) the nearest queue offset (4.x), or the lower and the upper one (5.x)."""
+        questions = [{"topic": topic, "queue_id": queue_id, "time_ms": time} for topic, queue_id, time in times]
+        found: list[list[int]] = (await self.ask("times", _Found, times=questions)).found
+        return found
+
+    async def stop(self) -> None:
+        """Stop orderly. RocketMQ leaves no mark of an unclean stop then."""
+        assert (await self.ask("stop", dict[str, bool])) == {"is_unclean": False}
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert await self._process.wait() == 0
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        self._process.send_signal(signal.SIGKILL)
+        await self._process.wait()
+
+    async def halt_after(self, delay_ms: int) -> None:
+        """Have the virtual machine halt in the midst of what comes next: Runtime.halt, which runs nothing more."""
+        await self.ask("halt_after", dict[str, Any], delay_ms=delay_ms)
+
+    async def wait_halted(self) -> None:
+        """Wait until it has halted."""
+        assert await self._process.wait() == 137

@@ -8,7 +8,7 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers lint format gen bench clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -32,6 +32,18 @@ test-containers: $(READY) ## image, compose and chart on a real container engine
 	@tests/e2e/deploy/engine.sh start
 	@tests/e2e/deploy/engine.sh run $(VENV)/python -m pytest -m "containers or not containers" tests/e2e/deploy $(TESTS); \
 		code=$$?; tests/e2e/deploy/engine.sh stop; exit $$code
+
+interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
+	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)
+
+crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill narrows
+	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+crash-long: $(READY) ## the same for hours: 20,000 seeds, 500 kills, 200 power cuts
+	@$(VENV)/python -m tests.crash --size long $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness catches each
+	@$(VENV)/python -m tests.crash.planted
 
 lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs and generated docs up to date
 	@$(VENV)/ruff check .

@@ -20,7 +20,7 @@ BANNED_CALLS = {
     "datetime.now": ("libs/machine/clock.py", "take a Clock"),
     "os.fsync": ("libs/machine/posix_fs.py", "take an Fs"),
     "os.fdatasync": ("libs/machine/posix_fs.py", "take an Fs"),
-    "mmap.mmap": ("libs/machine/posix_fs.py", "take an Fs"),
+    "mmap.mmap": ("libs/machine/memory.py", "take an Fs"),
 }
 BANNED_ROOTS = ("libs", "services")
 

@@ -94,7 +94,7 @@ def bad_messages() -> list[Case]:
             "messages[0].property_string",
             message(property_string=long_string),
         ),
-        append("delay", "DELAY_NOT_SUPPORTED", "messages[0].properties", message(properties={"DELAY": "1"})),
+        append("delay", "BAD_PROPERTIES", "messages[0].properties", message(properties={"DELAY": "soon"})),
         append("timer", "DELAY_NOT_SUPPORTED", "messages[0].properties", message(properties={"TIMER_DELAY_SEC": "1"})),
         append("sys flag", "BAD_ARGUMENT", "messages[0].sys_flag", message(sys_flag=0x40)),
         append("born time", "BAD_ARGUMENT", "messages[0].born_time_ms", message(born_time_ms=-1)),

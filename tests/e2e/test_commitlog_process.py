@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
@@ -141,8 +142,8 @@ async def test_torn_tail(tmp_path: Path) -> None:
         "append.after_write=kill@5",
         "segment.before_sync=kill@3",
         "segment.after_sync=kill@3",
-        "write_atomic.before_rename=kill@4",
-        "write_atomic.after_rename=kill@6",
+        "write_atomic.before_rename=kill@5",
+        "write_atomic.after_rename=kill@7",
         "create.before_rename=kill@2",
         "create.after_rename=kill@2",
     ],
@@ -235,4 +236,46 @@ async def test_port_is_free_again_after_a_kill(tmp_path: Path) -> None:
     for _ in range(2):
         async with process(tmp_path, *SMALL, "--port", port) as child, child.client() as client:
             await client.append.Append(batch(b"x"))
+            await child.end(signal.SIGKILL)
+
+
+async def test_status_while_the_log_is_recovered(tmp_path: Path) -> None:
+    """GetStatus tells how far the scan is, every other call waits, health is not serving; lines say the same."""
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        for _ in range(160):
+            await client.append.Append(batch(bytes(1_000)))
+        await child.end(signal.SIGKILL)
+    for name in ("queue_offsets", "queue_offsets.tmp"):
+        (tmp_path / "reput" / name).unlink(missing_ok=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    child = await Process.start(tmp_path, *LAZY, "--port", str(port), failpoints="file.read=sleep:700")
+    child.port = port
+    try:
+        async with child.client() as client:
+            seen = []
+            while not seen or seen[-1].state == log_pb.LOG_STATE_RECOVERING:
+                seen.append(await client.log.GetStatus(log_pb.GetStatusRequest(), wait_for_ready=True))
+                if len(seen) == 1:
+                    with pytest.raises(grpc.aio.AioRpcError) as refused:
+                        await client.append.Append(batch(b"early"))
+                    assert Refusal(refused.value).reason == "RECOVERING"
+                    health = health_pb2_grpc.HealthStub(client.channel)
+                    answer = await health.Check(health_pb2.HealthCheckRequest())
+                    assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+                await asyncio.sleep(0.1)
+            assert seen[0].state == log_pb.LOG_STATE_RECOVERING
+            assert seen[0].segment_size_bytes == SEGMENT_SIZE
+            numbers = [status.recovery_progress.segment_number for status in seen]
+            assert numbers == sorted(numbers)
+            assert numbers[-1] == seen[-1].recovery_progress.segment_count == 3
+            assert (
+                0 < seen[-1].recovery_progress.scanned_bytes <= seen[-1].recovery_progress.target_bytes + SEGMENT_SIZE
+            )
+            assert len(await stored(client)) == 160
+        await child.end()
+        assert any("recovering: segment 2 of 3, " in line for line in child.lines)
+    finally:
+        if child.child.returncode is None:
             await child.end(signal.SIGKILL)

@@ -318,3 +318,39 @@ async def test_drain_is_told_as_stopping(tmp_path: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as ended:
                 await read_to_end(call)
             assert Refusal(ended.value).reason == "STOPPING"
+
+
+async def test_queue_ends_over_the_wire(tmp_path: Path) -> None:
+    """A whole stream is one comparison; its counts are in the answer and in the status; bad pages are refused."""
+
+    async def pages(*requests: log_pb.CheckQueueOffsetsRequest) -> AsyncIterator[log_pb.CheckQueueOffsetsRequest]:
+        for request in requests:
+            yield request
+
+    async with served(tmp_path) as (_, client):
+        await client.append.Append(append_pb.AppendRequest(messages=[message(topic="orders")]))
+        known = log_pb.QueueEnd(topic="orders", queue_id=0, end_queue_offset=1)
+        spent = log_pb.QueueEnd(topic="spent", queue_id=3, end_queue_offset=40, last_physical_offset=0)
+        wrong = log_pb.QueueEnd(topic="orders", queue_id=0, end_queue_offset=9)
+        answer = await client.log.CheckQueueOffsets(
+            pages(
+                log_pb.CheckQueueOffsetsRequest(epoch=1, queues=[known, wrong]),
+                log_pb.CheckQueueOffsetsRequest(epoch=1, is_complete=True),
+            )
+        )
+        assert (answer.raised_queue_count, answer.contradicting_queue_count) == (0, 1)
+        status = await client.log.GetStatus(log_pb.GetStatusRequest())
+        assert (status.raised_queue_count, status.contradicting_queue_count) == (0, 1)
+        assert status.state == log_pb.LOG_STATE_SERVING
+        for bad, reason, field in (
+            (log_pb.CheckQueueOffsetsRequest(epoch=9), "BAD_ARGUMENT", "epoch"),
+            (log_pb.CheckQueueOffsetsRequest(epoch=1, history_id="other"), "STALE_EPOCH", "history_id"),
+            (
+                log_pb.CheckQueueOffsetsRequest(epoch=1, queues=[spent, log_pb.QueueEnd()]),
+                "BAD_ARGUMENT",
+                "queues[1].topic",
+            ),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.log.CheckQueueOffsets(pages(bad))
+            assert (Refusal(refused.value).reason, Refusal(refused.value).field) == (reason, field)

@@ -40,6 +40,7 @@ async def store(tmp_path: Path, **config: Any) -> AsyncIterator[tuple[LogClient,
     async with served_log(tmp_path) as (log_service, log):
         target = f"127.0.0.1:{log_service.server.port}"
         async with served(tmp_path, target, **config) as (_, client):
+            await client.wait_indexed(0)
             yield log, client
 
 

@@ -2,8 +2,11 @@
 """The Helm chart, rendered for several sets of values and checked against Kubernetes' schemas, without a cluster."""
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -211,6 +214,20 @@ def test_disruption_budget_only_where_a_pod_can_be_spared() -> None:
     budgets = {name: item for (kind, name), item in manifests.items() if kind == "PodDisruptionBudget"}
     assert set(budgets) == {"shop-reput-indexer"}
     assert budgets["shop-reput-indexer"]["spec"]["maxUnavailable"] == 1
+
+
+def test_one_indexer_delivers_delayed_messages(tmp_path: Path) -> None:
+    """Of several pods the first keeps the setting as it is, and the others turn it off; one alone needs no shell."""
+    (alone,) = dict(pods(objects()))["shop-reput-indexer"]["containers"]
+    assert (alone.get("command"), alone["args"]) == (None, ["serve", "indexer"])
+    (container,) = dict(pods(objects("indexer.replicas=2")))["shop-reput-indexer"]["containers"]
+    reput = tmp_path / "reput"
+    reput.write_text('#!/bin/sh\necho "$* ${REPUT_INDEXER_DELIVER_DELAYED:-unset}"\n')
+    reput.chmod(0o755)
+    for pod, expected in (("shop-reput-indexer-0", "unset"), ("shop-reput-indexer-1", "false"), ("x-10", "false")):
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOSTNAME": pod}
+        finished = subprocess.run(container["command"], env=environment, capture_output=True, text=True, check=True)
+        assert finished.stdout == f"serve indexer {expected}\n"
 
 
 def test_policies_open_the_ports_and_nothing_else() -> None:

@@ -199,6 +199,14 @@ spec:
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       {{- if $values.maintenance }}
       command: [sleep, infinity]
+      {{- else if and (eq $component "indexer") (gt (int $values.replicas) 1) }}
+      # One Indexer of a log delivers delayed messages: the first.
+      command:
+        - sh
+        - -c
+        - |
+          case $HOSTNAME in *-0) ;; *) export REPUT_INDEXER_DELIVER_DELAYED=false ;; esac
+          exec reput serve indexer
       {{- else }}
       args: [serve, {{ $component }}]
       {{- end }}

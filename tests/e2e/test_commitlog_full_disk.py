@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CommitLog as a process on a real file system that has not one byte left."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+
+from tests.support.service_process import Refusal
+from tests.unit.services.commitlog.served import Client, Process, process
+from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")]
+
+DISK_BYTES = 4 << 20
+FLAGS = (
+    *("--segment-size-bytes", str(SEGMENT_SIZE), "--disk-reserve-bytes", "0", "--disk-interval-ms", "50"),
+    *("--checkpoint-interval-ms", "20", "--snapshot-interval-ms", "20"),
+)
+BALLAST = ("--disk-ballast-bytes", "65536")
+POOL = ("--transient-store-pool", "true", "--transient-store-pool-segment-count", "2")
+LOCAL_DISK = 2
+
+
+@pytest.fixture
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    home = tmp_path / "disk"
+    home.mkdir()
+    if request.param == "tmpfs":
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(home)]
+    else:
+        image = tmp_path / "image"
+        image.write_bytes(bytes(DISK_BYTES))
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
+        mount = ["mount", "-o", "loop", str(image), str(home)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no {request.param} can be mounted here: {done.stderr.strip()}")
+    yield home
+    subprocess.run(["umount", str(home)], check=True)
+
+
+def take_all(disk: Path) -> None:
+    """Somebody else's file takes every byte that is left, and grows when there is more."""
+    descriptor = os.open(disk / "other", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for size in (1 << 16, 1 << 12, 1):
+        try:
+            while True:
+                os.write(descriptor, b"x" * size)
+        except OSError:
+            os.fsync(descriptor)
+    os.close(descriptor)
+
+
+async def send(client: Client, body: bytes, topic: str = "orders") -> None:
+    """Append one message and wait for the disk."""
+    request = append_pb.AppendRequest(messages=[message(body, topic)], durability=LOCAL_DISK)
+    await client.append.Append(request)
+
+
+async def send_all(client: Client, sent: list[bytes]) -> None:
+    """Append more than the disk can take; what was taken is noted in `sent`."""
+    for number in range(len(sent), 100):
+        await send(client, b"%02d" % number + bytes(10_000))
+        sent.append(b"%02d" % number)
+
+
+async def stored(client: Client) -> list[bytes]:
+    """The first bytes of all bodies."""
+    call = client.log.StreamRecords(log_pb.StreamRecordsRequest())
+    return [found.body[:2] for response in [step async for step in call] for found in response.messages]
+
+
+async def full(client: Client, body: bytes, topic: str = "orders") -> bool:
+    """Whether an append is refused because the disk is full."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await send(client, body, topic)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    return Refusal(caught.value).reason == "STORE_FULL"
+
+
+@pytest.mark.parametrize(("disk", "mode"), [("tmpfs", ()), ("ext4", ()), ("tmpfs", POOL)], indirect=["disk"])
+async def test_killed_and_stopped_on_a_full_disk(disk: Path, mode: tuple[str, ...]) -> None:
+    """It starts again after each kill and after a stop that is clean, reads all it has, and appends when there is room.
+
+    Refused meanwhile are new segments and new topics; a store into a page never ends the process.
+    """
+    store, flags = disk / "store", (*FLAGS, *BALLAST, *mode)
+    sent = [b"%02d" % number for number in range(20)]
+    async with process(store, *flags) as child, child.client() as client:
+        for body in sent:
+            await send(client, body + bytes(10_000))
+        take_all(disk)
+        assert await full(client, b"new", topic="new")
+        await child.end(signal.SIGKILL)
+    for number in range(3):
+        take_all(disk)
+        async with process(store, *flags) as child, child.client() as client:
+            assert await stored(client) == sent
+            take_all(disk)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await send_all(client, sent)
+            assert Refusal(caught.value).reason == "STORE_FULL"
+            await child.end(signal.SIGTERM if number == 1 else signal.SIGKILL)
+            assert child.child.returncode == (0 if number == 1 else -signal.SIGKILL), child.lines
+    (disk / "other").unlink()
+    async with process(store, *flags) as child, child.client() as client:
+        assert await stored(client) == sent
+        await send(client, b"new", topic="new")
+        assert (await client.log.GetStatus(log_pb.GetStatusRequest())).recovery.truncated_bytes == 0
+
+
+@pytest.mark.parametrize("disk", ["tmpfs", "ext4"], indirect=True)
+async def test_without_ballast_a_start_says_what_it_lacks(disk: Path) -> None:
+    """One line with file and bytes, exit code 1, as often as it is tried; room is all that it needs."""
+    store = disk / "store"
+    flags = (*FLAGS, "--disk-ballast-bytes", "0")
+    async with process(store, *flags) as child, child.client() as client:
+        await send(client, b"00")
+        take_all(disk)
+        await child.end(signal.SIGKILL)
+    for _ in range(2):
+        take_all(disk)
+        child = await Process.start(store, *flags)
+        assert await asyncio.wait_for(child.wait_ended(), 20) == 1
+        line = [line for line in child.lines if not line.startswith("{")]
+        assert len(line) == 1
+        assert "the disk has no room for" in line[0]
+        assert str(store) in line[0]
+    (disk / "other").unlink()
+    async with process(store, *flags) as child, child.client() as client:
+        assert await stored(client) == [b"00"]

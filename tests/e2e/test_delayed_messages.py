@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed messages through both services: they wait, arrive at their topics in order, and outlive kills of either."""
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import topic_service_pb2 as topic_pb
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, StoredMessage
+from reput.indexer.v1 import queue_service_pb2 as queue_pb
+
+from libs.formats import delay_offsets_json
+from tests.unit.services.commitlog import served as log_served
+from tests.unit.services.commitlog.support import message
+from tests.unit.services.indexer import served as indexer_served
+from tests.unit.services.indexer.served import Client
+
+pytestmark = pytest.mark.slow
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+LEVELS = "1s 2s"
+T = "orders"
+WAIT_S = 20
+
+
+def delayed(number: int, level: int, **fields: object) -> append_pb.AppendMessage:
+    """Message `number`, for queue 0 or 1 of the topic."""
+    properties = {"KEYS": f"key{number}", "TAGS": "a", "DELAY": str(level), "mine": "x"}
+    return message(b"%d" % number, topic=T, properties=properties, **{"queue_id": number % 2, **fields})
+
+
+async def pull(indexer: Client, topic: str, queue_id: int, count: int) -> list[StoredMessage]:
+    """The first messages of a queue, once it has so many."""
+    found: list[StoredMessage] = []
+    async with asyncio.timeout(WAIT_S):
+        while len(found) < count:
+            request = queue_pb.PullRequest(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=len(found),
+                message_count_max=4096,
+                wait=Duration(seconds=1),
+            )
+            try:
+                found += (await indexer.queues.Pull(request)).messages
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                await asyncio.sleep(0.05)  # it has just begun
+    return found
+
+
+def offsets(data_dir: Path) -> dict[int, int]:
+    """What delayOffset.json says, by level; nothing if it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return delay_offsets_json.loads((data_dir / "config" / "delayOffset.json").read_text()).offsets
+    return {}
+
+
+async def wait_offsets(data_dir: Path, expected: dict[int, int]) -> None:
+    """Wait until the file says so."""
+    async with asyncio.timeout(WAIT_S):
+        while offsets(data_dir) != expected:  # noqa: ASYNC110 - it is a file
+            await asyncio.sleep(0.01)
+
+
+async def test_they_arrive_when_due(tmp_path: Path) -> None:
+    """Messages of two levels wait in the schedule topic, then come to their queues as they were sent, in order."""
+    async with (
+        log_served.served(tmp_path, message_delay_level=LEVELS) as (log_service, log),
+        indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
+    ):
+        sent = append_pb.AppendRequest(messages=[delayed(number, 1 + number // 10) for number in range(20)])
+        result = (await log.append.Append(sent)).result
+        assert list(result.queue_ids) == [0] * 10 + [1] * 10
+        assert list(result.queue_offsets) == list(range(10)) * 2
+        waiting = await pull(indexer, SCHEDULE, 1, 10)
+        assert waiting[3].properties["REAL_TOPIC"] == T
+        for queue_id in (0, 1):
+            found = await pull(indexer, T, queue_id, 10)
+            assert [int(one.body) for one in found] == list(range(queue_id, 20, 2))
+            for one in found:
+                number = int(one.body)
+                wait_ms = one.store_time_ms - result.store_time_ms
+                delay_ms = 1_000 * (1 + number // 10)
+                assert delay_ms <= wait_ms < delay_ms + 1_000
+                assert dict(one.properties).items() >= {"KEYS": f"key{number}", "TAGS": "a", "mine": "x"}.items()
+                assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & one.properties.keys()
+                assert one.born_host == waiting[0].born_host
+        await wait_offsets(tmp_path, {1: 10, 2: 10})
+
+
+async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
+    """A topic that takes nothing holds up its messages, not those of other levels, until it takes them again."""
+    async with (
+        log_served.served(tmp_path, message_delay_level=LEVELS) as (log_service, log),
+        indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
+    ):
+        await log.append.Append(
+            append_pb.AppendRequest(messages=[delayed(0, 1), delayed(2, 1), message(topic="other")])
+        )
+        await log.append.Append(
+            append_pb.AppendRequest(messages=[message(b"2s", topic="other", properties={"DELAY": "2"})])
+        )
+        await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, is_writable=False))
+        assert (await pull(indexer, "other", 0, 2))[1].body == b"2s"
+        async with asyncio.timeout(WAIT_S):
+            while (told := (await indexer.status()).delayed_delivery).delivered_count == 0:  # noqa: ASYNC110 - it is a server
+                await asyncio.sleep(0.01)
+        assert (told.blocked_level_count, told.delivered_count, told.lost_count) == (1, 1, 0)
+        assert "TOPIC_FORBIDDEN" in told.last_error
+        assert told.waiting_count == 2
+        assert told.lateness_ms > 900
+        await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, is_writable=True))
+        assert [one.body for one in await pull(indexer, T, 0, 2)] == [b"0", b"2"]
+
+
+async def test_a_topic_with_fewer_queues(tmp_path: Path) -> None:
+    """A message for a queue that is gone arrives in another one."""
+    async with (
+        log_served.served(tmp_path, message_delay_level="1s") as (log_service, log),
+        indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
+    ):
+        await log.append.Append(
+            append_pb.AppendRequest(messages=[delayed(0, 1), delayed(1, 1, queue_id=3), delayed(2, 1)])
+        )
+        await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, write_queue_count=1))
+        assert [one.body for one in await pull(indexer, T, 0, 3)] == [b"0", b"1", b"2"]
+
+
+async def test_delivery_turned_off(tmp_path: Path) -> None:
+    """An Indexer that is told so delivers nothing; one that delivers takes over."""
+    async with log_served.served(tmp_path / "log", message_delay_level="1s") as (log_service, log):
+        target = f"127.0.0.1:{log_service.server.port}"
+        await log.append.Append(append_pb.AppendRequest(messages=[delayed(0, 1)]))
+        async with indexer_served.served(tmp_path / "off", target, deliver_delayed=False) as (_, indexer):
+            await pull(indexer, SCHEDULE, 0, 1)
+            await asyncio.sleep(1.2)
+            assert not (await indexer.status()).HasField("delayed_delivery")
+            async with indexer_served.served(tmp_path / "on", target) as (_, other):
+                assert [one.body for one in await pull(other, T, 0, 1)] == [b"0"]
+            assert [one.body for one in await pull(indexer, T, 0, 1)] == [b"0"]
+
+
+async def test_kills_of_both(tmp_path: Path) -> None:
+    """Whoever is killed at whatever moment of a delivery: every message arrives, and in order where it first comes."""
+    count = 200
+    flags = ("--message-delay-level", "1s")
+    log = await log_served.Process.start(tmp_path, *flags, failpoints="append.after_write=kill@5")
+    await log.wait_serving()
+    target = f"127.0.0.1:{log.port}"
+    async with log.client() as client:
+        for first in (0, 100):
+            batch = [delayed(number, 1) for number in range(first, first + 100)]
+            await client.append.Append(append_pb.AppendRequest(messages=batch, durability=DURABILITY_LOCAL_DISK))
+    for failpoints in ("delay.before_append=kill", "delay.after_append=kill", "delay_offsets.before_save=kill"):
+        indexer = await indexer_served.Process.start(tmp_path, "--commitlog-target", target, failpoints=failpoints)
+        assert await indexer.wait_ended() == -signal.SIGKILL
+    async with indexer_served.process(tmp_path, target) as indexer, indexer.client() as client:
+        assert await log.wait_ended() == -signal.SIGKILL
+        log = await log_served.Process.start(tmp_path, *flags, "--port", target.rpartition(":")[2])
+        await log.wait_serving()
+        await wait_offsets(tmp_path, {1: count})
+        for queue_id in (0, 1):
+            found = [int(one.body) for one in await pull(client, T, queue_id, 4 * count // 2)]
+            assert found == list(range(queue_id, count, 2)) * 4
+    async with log.client() as client:
+        await client.append.Append(append_pb.AppendRequest(messages=[delayed(count, 1)]))
+    indexer = await indexer_served.Process.start(
+        tmp_path, "--commitlog-target", target, failpoints="delay_offsets.after_save=kill"
+    )
+    assert await indexer.wait_ended() == -signal.SIGKILL
+    async with indexer_served.process(tmp_path, target) as indexer, indexer.client() as client:
+        assert int((await pull(client, T, 0, 4 * count // 2 + 1))[-1].body) == count
+        assert offsets(tmp_path) == {1: count + 1}
+        assert (await client.status()).delayed_delivery.delivered_count == 0
+        assert await log.end() == 0

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both engines on disks in memory: an Indexer follows a log that loses tails, files and its past, or is another one.
+
+The promise is the same in all cases: once the Indexer is at the end, its queue files are those of one that was built
+anew from the same log, and no queue offset is given twice.
+"""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import segment_service_pb2 as segment_pb
+
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs, nothing_survives
+from services.commitlog.engine import queue_snapshot
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.epochs import EPOCH_FILE_NAME, HISTORY_FILE
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.reput_loop import ReputState
+from tests.crash.sim.link import Link, Listener, Server
+from tests.crash.sim.process import Process
+from tests.support.service_process import Refusal
+from tests.unit.services.commitlog import served as log_served
+from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, fill, message, records
+from tests.unit.services.indexer import served as index_served
+from tests.unit.services.indexer.support import SMALL, eventually, files
+
+QUEUES = Path("/data/consumequeue")
+
+
+class Follower:
+    """An Indexer's disk, and the log that it is pointed at."""
+
+    def __init__(self) -> None:
+        self.fs = MemoryFs()
+
+    @contextlib.asynccontextmanager
+    async def following(self, machine: Machine, log: CommitLog) -> AsyncIterator[Indexer]:
+        """Follow a log for a block; at its begin everything is indexed and the queues are compared."""
+        server = Server(log, Process("log", machine.fs))
+        link = Link(lambda: server, random.Random(0), record_count_max=100, delay_ms_max=0, listener=Listener())
+        indexer = Indexer(SMALL, self.fs, ManualClock(), source=link, records=link, on_failure=machine.failures.append)
+        indexer.open()
+        indexer.start()
+        try:
+            await caught_up(indexer, log)
+            yield indexer
+        finally:
+            indexer.drain()
+            await indexer.close()
+
+    async def die(self) -> None:
+        """Lose the power."""
+        self.fs.crash(nothing_survives)
+
+
+async def caught_up(indexer: Indexer, log: CommitLog) -> None:
+    """Wait until all is indexed and the queues were compared."""
+    await eventually(
+        lambda: (
+            indexer.reput.state is ReputState.LIVE
+            and indexer.reput.indexed_physical_offset == log.confirmed_physical_offset
+            and indexer.reput._queue_ends._task is not None
+            and indexer.reput._queue_ends._task.done()
+        )
+    )
+
+
+async def check(follower: Follower, machine: Machine) -> None:
+    """Compare the Indexer's queues with those of a new one, and the log's queue offsets with each other."""
+    async with machine.running() as log:
+        async with follower.following(machine, log):
+            pass
+        fresh = Follower()
+        async with fresh.following(machine, log):
+            pass
+        given = [(found.topic, found.queue_id, found.queue_offset) for found in records(log)]
+    assert files(follower.fs, QUEUES) == files(fresh.fs, QUEUES)
+    assert len(set(given)) == len(given)
+    assert not machine.failures
+
+
+async def write(log: CommitLog, count: int, text: str, *, durability: int = 1) -> None:
+    """Append messages of different sizes to two topics."""
+    for index in range(count):
+        body = f"{text}-{index}".encode() * (1 + index % 5)
+        await append(log, message(body, topic="even" if index % 2 else "odd"), durability=durability)
+
+
+async def started(machine: Machine) -> CommitLog:
+    """Start, and wait for the sync that each start makes: what is appended from here on is lost with the power."""
+    log = await machine.start()
+    await eventually(lambda: log._snapshot_end is not None)
+    return log
+
+
+async def lose_power(machine: Machine, log: CommitLog) -> None:
+    """Lose what was not synced, which must be something."""
+    end = log.chain.max_physical_offset
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as found:
+        assert found.chain.max_physical_offset < end
+
+
+async def lose_tail(machine: Machine, text: str) -> None:
+    """Start, append what is synced and what is not, and lose the power."""
+    log = await started(machine)
+    await write(log, 3, text, durability=2)
+    await write(log, 4, f"{text} unsynced")
+    await lose_power(machine, log)
+
+
+@pytest.mark.parametrize("seen_count", [0, 1, 2])
+async def test_offline_through_several_lost_tails(seen_count: int) -> None:
+    """The Indexer saw a tail that was lost, and missed the next ones; its offset is somewhere in another history."""
+    machine, follower = Machine(), Follower()
+    async with machine.running() as log:
+        await write(log, 5, "first")
+    for number in range(seen_count):
+        await lose_tail(machine, f"seen {number}")
+    log = await started(machine)
+    await write(log, 9, "lost, and much longer than all that comes later" * 3)
+    async with follower.following(machine, log):
+        pass
+    await lose_power(machine, log)
+    for number in range(3):
+        await lose_tail(machine, f"missed {number}")
+    async with machine.running() as log:
+        await write(log, 60, "last")
+    await check(follower, machine)
+
+
+async def test_epochs_that_were_deleted_with_their_segments() -> None:
+    """The log forgot the epoch that the Indexer knows: its end is where the oldest kept epoch begins."""
+    machine, follower = Machine(), Follower()
+    log = await started(machine)
+    await write(log, 9, "lost")
+    async with follower.following(machine, log):
+        pass
+    await lose_power(machine, log)
+    async with machine.running() as log:
+        await fill(log, 4)
+        await log.segments.delete([0, log.config.segment_size_bytes], allow_unindexed=True)
+        assert log.epoch > 1
+    await check(follower, machine)
+
+
+@pytest.mark.parametrize("length", [3, 40], ids=["shorter", "longer"])
+async def test_an_indexer_of_another_log(length: int) -> None:
+    """Equal epochs, offsets below or beyond the log's end: nothing of the other log stays."""
+    mine, other, follower = Machine(), Machine(), Follower()
+    async with other.running() as log:
+        await write(log, 20, "other")
+        async with follower.following(other, log):
+            pass
+    async with mine.running() as log:
+        await write(log, length, "mine")
+    await check(follower, mine)
+
+
+@pytest.mark.parametrize("follows_lost", [False, True])
+async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
+    """The log counts epochs from 1 again, but nobody takes its new epoch for the old one of this number."""
+    machine, follower = Machine(), Follower()
+    log = await started(machine)
+    await write(log, 4, "kept", durability=2)
+    if follows_lost:
+        await write(log, 5, "lost, and longer" * 9)
+    async with follower.following(machine, log) as indexer:
+        assert indexer.reput.epoch == 1
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        await write(log, 50, "later")
+    machine.fs.remove(DATA_DIR / EPOCH_FILE_NAME)
+    async with machine.running() as log:
+        assert log.epoch == 1
+    await check(follower, machine)
+
+
+async def test_a_lost_name_costs_no_index() -> None:
+    """The epochs are there, so the Indexer goes on; it enters nothing twice."""
+    machine, follower = Machine(), Follower()
+    async with machine.running() as log:
+        await write(log, 9, "first")
+        async with follower.following(machine, log):
+            pass
+    machine.fs.remove(DATA_DIR / HISTORY_FILE)
+    async with machine.running() as log:
+        await write(log, 2, "second")
+        async with follower.following(machine, log) as indexer:
+            assert indexer.reput.applied_record_count == 2
+    await check(follower, machine)
+
+
+@pytest.mark.parametrize("indexer_loses", ["nothing", "progress", "power"])
+async def test_a_log_that_lost_its_count_asks_the_indexer(indexer_loses: str) -> None:
+    """Old segments and the snapshot are gone: the queues go on where the Indexer knows that they ended."""
+    machine, follower = Machine(), Follower()
+    async with machine.running() as log:
+        await append(log, *(message(topic="spent") for _ in range(7)))
+        await fill(log, 3)
+        async with follower.following(machine, log) as indexer:
+            await indexer.flush.flush(is_thorough=True)
+            await log.segments.delete([0], allow_unindexed=True)
+            if indexer_loses == "power":
+                await follower.die()
+    if indexer_loses == "progress":
+        follower.fs.remove(Path("/data/reput/index_progress"))
+    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    async with machine.running() as log:
+        assert log.gate.refusals() == ["QUEUE_OFFSETS_UNKNOWN"]
+        async with follower.following(machine, log):
+            assert log.gate.is_open
+            batch = await append(log, message(topic="spent"))
+            assert memoryview(batch.queue_offsets).cast("q")[0] == 7
+
+
+async def test_an_indexer_that_was_not_there_opens_nothing() -> None:
+    """A new Indexer knows no more than the log itself; appends wait on."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, message(topic="spent"))
+        await fill(log, 3)
+        await log.segments.delete([0], allow_unindexed=True)
+    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    for follower in (Follower(), Follower()):
+        async with machine.running() as log, follower.following(machine, log):
+            assert not log.gate.is_open
+
+
+async def test_appends_wait_for_a_real_indexer(tmp_path: Path) -> None:
+    """Over the wire: clients are told to come back, and get their queue offsets once the Indexer has connected."""
+    log_dir, index_dir = tmp_path / "log", tmp_path / "index"
+    spent = append_pb.AppendRequest(messages=[message(topic="spent")])
+    async with log_served.served(log_dir) as (service, client):
+        for _ in range(7):
+            await client.append.Append(spent)
+        for _ in range(160):
+            await client.append.Append(append_pb.AppendRequest(messages=[message(bytes(1_000))]))
+        async with index_served.served(index_dir, f"127.0.0.1:{service.server.port}") as (_, indexer):
+            await indexer.wait_indexed(service.commit_log.confirmed_physical_offset)
+            request = segment_pb.DeleteSegmentsRequest(base_physical_offsets=[0], allow_unindexed=True)
+            answer = await client.segments.DeleteSegments(request)
+            assert answer.outcomes[0].is_deleted
+    (log_dir / queue_snapshot.SNAPSHOT_FILE).unlink()
+    async with log_served.served(log_dir) as (service, client):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.append.Append(spent)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert Refusal(refused.value).reason == "QUEUE_OFFSETS_UNKNOWN"
+        async with index_served.served(index_dir, f"127.0.0.1:{service.server.port}"):
+            await eventually(lambda: service.commit_log.gate.is_open)
+        assert list((await client.append.Append(spent)).result.queue_offsets) == [7]

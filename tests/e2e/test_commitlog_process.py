@@ -76,7 +76,7 @@ async def test_clean_stop(tmp_path: Path) -> None:
         async with child.client() as client:
             for index in range(150):
                 await client.append.Append(batch(b"%04d" % index + bytes(1000)))
-        assert (tmp_path / "abort").read_text() == str(child.child.pid)
+        assert (tmp_path / "abort").read_text() == f"{child.child.pid}\n"
         assert await child.end(signal.SIGTERM) == 0
     assert not (tmp_path / "abort").exists()
     assert (tmp_path / "checkpoint").stat().st_size == FILE_SIZE_BYTES

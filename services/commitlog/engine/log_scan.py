@@ -61,7 +61,8 @@ class LogScan:
         size = self._chain.segment_size_bytes
         assert start_physical_offset == segment_base(start_physical_offset, size)
         segments = [s for s in self._chain.segments if s.base_physical_offset >= start_physical_offset]
-        self._progress.begin(segment_count=len(segments), target_bytes=_data_bytes(segments))
+        segment_count, target_bytes = _with_data(segments)
+        self._progress.begin(segment_count=segment_count, target_bytes=target_bytes)
         for index, segment in enumerate(segments):
             self._progress.next_segment()
             position, reason = self._walk(segment)
@@ -130,12 +131,12 @@ class LogScan:
                 self._table.set_next_queue_offset(topic, queue_id, next_offset)
 
 
-def _data_bytes(segments: Sequence[Segment]) -> int:
-    """About how many bytes there are to scan: the segments without what was never written at the end of the last."""
+def _with_data(segments: Sequence[Segment]) -> tuple[int, int]:
+    """About what there is to scan, segments and bytes: without what was never written at the end."""
     for count in range(len(segments), 0, -1):
         last = segments[count - 1]
         last.check_readable(0, 0)
         ranges = last.data_ranges(0)
         if ranges:
-            return (count - 1) * last.size_bytes + ranges[-1][1]
-    return 0
+            return count, (count - 1) * last.size_bytes + ranges[-1][1]
+    return 0, 0

@@ -22,7 +22,7 @@ class RecoveryProgress:
         self.segment_number = 0
         """Segment that is scanned, from 1; 0 before the first."""
         self.segment_count = 0
-        """Segments to scan."""
+        """Segments to scan: those with data, for all that is known before the scan is there."""
         self.scanned_bytes = 0
         self.target_bytes = 0
         self._clock = clock
@@ -36,6 +36,7 @@ class RecoveryProgress:
     def next_segment(self) -> None:
         """Begin with the next segment."""
         self.segment_number += 1
+        self.segment_count = max(self.segment_count, self.segment_number)
 
     def advance(self, size_bytes: int) -> None:
         """So many bytes more are read."""

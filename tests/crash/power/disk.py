@@ -19,7 +19,7 @@ from typing import Literal
 
 PLUGIN = Path(__file__).with_name("plugin.py")
 PROGRAMS = ("nbdkit", "nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "mkfs.xfs", "eatmydata")
-PACKAGES = "nbdkit nbdkit-plugin-python nbdfuse fuse3 e2fsprogs xfsprogs eatmydata"
+PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs eatmydata"
 SIZE_BYTES = 512 << 20
 """The smallest that mkfs.xfs takes is 300 MiB; the image is sparse."""
 WAIT_TIMEOUT_S = 15.0

@@ -9,6 +9,7 @@ IndexService. Unlike there an unfinished file that an unclean stop makes doubtfu
 """
 
 import logging
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -172,18 +173,18 @@ class IndexTable:
         records. Only records below `below_physical_offset` count. `cursor` goes on after the step before; if its file
         is gone the search goes on by the offset alone. A step may find nothing and still have a cursor.
         """
-        files = [file for file in reversed(self._files) if file.header.begin_physical_offset < below_physical_offset]
-        index = next((i for i, file in enumerate(files) if cursor and file.name == cursor.file), None)
-        entry = cursor.entry if cursor is not None and index is not None else 0
-        for position, file in enumerate(files[index or 0 :], index or 0):
+        newest, entry = self._place_of(cursor)
+        for position in range(newest, -1, -1):
+            file = self._files[position]
             header = file.header
-            if header.begin_time_ms < end_time_ms and header.end_time_ms >= start_time_ms:
+            has_records = header.begin_physical_offset < below_physical_offset
+            if has_records and header.begin_time_ms < end_time_ms and header.end_time_ms >= start_time_ms:
                 found = file.select(
                     key_hash, begin_time_ms=start_time_ms, end_time_ms=end_time_ms - 1, entry=entry, limit=limit
                 )
                 offsets = found.physical_offsets[found.physical_offsets < below_physical_offset]
                 if len(offsets) or found.next_entry >= FIRST_ENTRY:
-                    return Candidates(offsets, self._cursor_after(files, position, found.next_entry))
+                    return Candidates(offsets, self._cursor_after(position, found.next_entry))
             entry = 0
         return Candidates(np.empty(0, np.int64), None)
 
@@ -278,10 +279,18 @@ class IndexTable:
             self._remove(file.name)
         self.next_physical_offset = replay_physical_offset
 
-    def _cursor_after(self, files: list[IndexFile], position: int, next_entry: int) -> IndexCursor | None:
+    def _place_of(self, cursor: IndexCursor | None) -> tuple[int, int]:
+        """Number of the file to begin with, and of the entry in it: the newest, unless the cursor's file is kept."""
+        if cursor is not None:
+            number = bisect_left(self._files, cursor.file, key=lambda file: file.name)
+            if number < len(self._files) and self._files[number].name == cursor.file:
+                return number, cursor.entry
+        return len(self._files) - 1, 0
+
+    def _cursor_after(self, position: int, next_entry: int) -> IndexCursor | None:
         if next_entry >= FIRST_ENTRY:
-            return IndexCursor(files[position].name, next_entry)
-        return IndexCursor(files[position + 1].name, 0) if position + 1 < len(files) else None
+            return IndexCursor(self._files[position].name, next_entry)
+        return IndexCursor(self._files[position - 1].name, 0) if position else None
 
     def _roll(self) -> IndexFile:
         name = self._next_name()

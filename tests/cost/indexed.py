@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Indexer over a ComputedLog, with all of the log entered."""
+
+import dataclasses
+from typing import Any
+
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.indexer import Indexer
+from tests.cost.computed_log import ComputedLog
+from tests.cost.counting_fs import CountingFs
+from tests.unit.services.indexer.support import DATA_DIR
+
+QUIET_MS = 3_600_000
+SMALL = IndexerConfig(
+    data_dir=DATA_DIR,
+    queue_file_size_bytes=20 * 1024,
+    index_slot_count=1 << 17,
+    index_entry_capacity=1 << 17,
+    flush_interval_ms=QUIET_MS,
+    consumer_offset_interval_ms=QUIET_MS,
+)
+"""Room for all keys of a test in one index file, and no background work."""
+
+
+class IndexedStore:
+    """A disk, a log, and the Indexers that work on them one after the other."""
+
+    def __init__(self, log: ComputedLog, **config: Any) -> None:
+        self.log = log
+        self.disk = MemoryFs()
+        self.fs = CountingFs(self.disk)
+        self.config = dataclasses.replace(SMALL, **config)
+        self.clock = ManualClock()
+
+    def make(self) -> Indexer:
+        """An Indexer that is not open."""
+        return Indexer(
+            self.config, self.fs, self.clock, source=self.log, records=self.log, on_failure=self.log.failures.append
+        )
+
+    async def filled(self) -> Indexer:
+        """An Indexer that has entered the whole log and follows nothing."""
+        indexer = self.make()
+        indexer.open()
+        await self.catch_up(indexer)
+        return indexer
+
+    async def catch_up(self, indexer: Indexer) -> None:
+        """Enter what the log has more."""
+        for step in self.log.steps(indexer.reput.indexed_physical_offset // self.log.record_size_bytes):
+            await indexer.reput.take(step)
+        indexer.completeness.reach(indexer.reput.indexed_physical_offset, is_end=True)
+
+
+async def indexed(log: ComputedLog, **config: Any) -> Indexer:
+    """See `IndexedStore.filled`, for a test that needs nothing else."""
+    return await IndexedStore(log, **config).filled()

@@ -186,11 +186,16 @@ def settle(
 
 
 def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:
-    """Make what is past the last known sync durable, whatever became of the syncs that were tried since."""
+    """Make what is past the last known sync durable, whatever became of the syncs that were tried since.
+
+    What is below it is durable, so those segments need not stay mapped for a sync.
+    """
     for segment in chain.segments:
         position = max(durable_physical_offset - segment.base_physical_offset, 0)
         if position < segment.size_bytes:
             segment.write_again(position)
+        else:
+            segment.flushed_position = segment.wrote_position
 
 
 def _fits(snapshot: QueueSnapshot | None, chain: SegmentChain) -> bool:

@@ -11,8 +11,9 @@ wrong unit, and pre-blank or zero units never pass for messages.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from services.indexer.errors import Inapplicable, QueueConflict, QueueGap
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
 assert UNIT.itemsize == UNIT_SIZE_BYTES
+
+_UnitOrUnits = NDArray[np.void] | np.void
 
 
 class Units(NamedTuple):
@@ -245,21 +248,30 @@ class ConsumeQueue:
             self._min_queue_offset = min(max(self._min_queue_offset, first), self.max_queue_offset)
 
     def _valid_count(self, segment: Segment) -> int:
-        units = np.frombuffer(segment.buffer, UNIT, segment.wrote_position // UNIT_SIZE_BYTES)
-        offsets = units["physical_offset"]
-        valid = (offsets >= 0) & (offsets < self._bound_physical_offset) & (units["record_size_bytes"] > 0)
-        return len(valid) if valid.all() else int(valid.argmin())
+        def is_none(units: _UnitOrUnits) -> Any:
+            offsets = units["physical_offset"]
+            return (offsets < 0) | (offsets >= self._bound_physical_offset) | (units["record_size_bytes"] <= 0)
+
+        return self._first(segment, is_none)
 
     def _first_message_offset(self) -> int | None:
         """Queue offset of the first unit that is no pre-blank; None if there is none. Only the first file has them."""
         segments = self._chain.segments
         if not segments:
             return None
-        units = np.frombuffer(segments[0].buffer, UNIT, segments[0].wrote_position // UNIT_SIZE_BYTES)
-        real = (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
-        first = int(real.argmax()) if real.any() else len(units)
-        queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + first
+        queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + self._first(segments[0], _is_message)
         return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
+
+    def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any]) -> int:
+        """Number of a file's first unit of which this holds, the number of units if there is none.
+
+        After a clean stop it holds of all units behind it, too, so a few of them tell; otherwise all are looked at.
+        """
+        units = np.frombuffer(segment.buffer, UNIT, segment.wrote_position // UNIT_SIZE_BYTES)
+        if self._is_clean:
+            return bisect_left(range(len(units)), True, key=lambda number: bool(holds(units[number])))
+        found = holds(units)
+        return int(found.argmax()) if found.any() else len(units)
 
     def _physical_offset_at(self, queue_offset: int) -> int:
         position = queue_offset * UNIT_SIZE_BYTES
@@ -316,6 +328,10 @@ class ConsumeQueue:
             )
             segment.advance(end)
             rows = rows[len(part) :]
+
+
+def _is_message(units: _UnitOrUnits) -> Any:
+    return (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
 
 
 def check_consecutive(topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> int:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A CommitLog engine on a disk in memory whose calls are counted, and ways to let its store grow."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from services.commitlog.engine.commit_log import CommitLog
+from tests.cost.counting_fs import CountingFs
+from tests.unit.services.commitlog.support import Machine, append, fill, message
+
+BODY = bytes(8_000)
+TOPIC = "orders"
+
+
+class CountedMachine(Machine):
+    """A Machine with a CountingFs."""
+
+    fs: CountingFs
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.fs = CountingFs(self.fs)
+
+
+Growth = Callable[[CommitLog], Awaitable[None]]
+"""Adds something to a store."""
+
+
+async def nothing(log: CommitLog) -> None:
+    """Leave the store small."""
+    del log
+
+
+async def many_topics(log: CommitLog) -> None:
+    """A thousand more topics, each with a message."""
+    for names in _in_parts([f"topic-{number}" for number in range(1_000)], 250):
+        await append(log, *(message(topic=name) for name in names))
+
+
+async def many_segments(log: CommitLog) -> None:
+    """Twenty segments."""
+    await fill(log, 20, BODY)
+
+
+async def high_queue_offset(log: CommitLog) -> None:
+    """A queue that had a million messages."""
+    log.topics.table.set_next_queue_offset(TOPIC.encode(), 0, 1_000_000)
+
+
+def _in_parts(names: list[str], size: int) -> Iterator[list[str]]:
+    return (names[start : start + size] for start in range(0, len(names), size))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NATS JetStream: one server, one stream in files with four subjects, and its own Go client.
+
+The ways of sending are those that measured best. JetStream writes and syncs message by message, except in two cases: a
+stream in asynchronous persist mode gathers its writes, and an atomic batch ends in one fsync.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.peers import go_build, java_build
+from bench.peers.peer import Durability, Operation, Serving
+
+READY = "Server is ready"
+NATS_CLIENT = "github.com/nats-io/nats.go"
+
+LOAD: Mapping[Durability, Mapping[str, str]] = {
+    # Fast ingest: an acknowledgement for many messages. The stream writes to its file from a buffer in the background.
+    "async": {"publish": "fast", "persist": "async"},
+    # Atomic batches of up to 1000 messages: the one way to have more than one message for an fsync.
+    "sync": {"publish": "atomic", "persist": "default"},
+}
+SEND: Mapping[Durability, str] = {
+    "async": "fast ingest, up to min(--batch, 4000 messages) in flight",
+    "sync": "atomic batches of min(--batch, 1000 messages), 4 in flight",
+}
+
+
+class Nats:
+    """A server with an empty store for each measurement; the load generator makes the stream."""
+
+    name = "NATS JetStream"
+    operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """The server's settings, the stream's and the client's."""
+        return {
+            **_jetstream(durability),
+            "stream": f"file storage, 1 replica, 4 subjects, persist_mode={LOAD[durability]['persist']}",
+            "client.append": SEND[durability],
+            "client.latency": "Publish, 4 callers on a connection",
+            "client.read": "ordered consumer of all subjects, 10000 messages asked for ahead",
+        }
+
+    def prepare(self) -> Mapping[str, str]:
+        """Build the server and its load generator."""
+        go_build.build()
+        modules = (go_build.NATS_SERVER, NATS_CLIENT)
+        return {**{module: go_build.release(module) for module in modules}, "go": go_build.go_version()}
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """Serve from a store in the folder."""
+        port = java_build.free_port()
+        jetstream = {"store_dir": str(folder / "data"), **_jetstream(durability)}
+        configuration = folder / "nats.conf"
+        configuration.write_text(json.dumps({"listen": f"127.0.0.1:{port}", "jetstream": jetstream}))
+        words = [go_build.program("nats-server"), "--config", str(configuration)]
+        stream = [word for name, value in LOAD[durability].items() for word in (f"--{name}", value)]
+        with java_build.server(words, log_path=folder / "nats.log", ready=READY) as pid:
+            yield Serving(
+                target=f"127.0.0.1:{port}",
+                pids=(pid,),
+                load_command=(go_build.program("natsload"),),
+                load_arguments={"append": stream, "latency": stream},
+            )
+
+
+def _jetstream(durability: Durability) -> Mapping[str, str]:
+    """An fsync before each acknowledgement, or the server's default: every two minutes."""
+    return {"sync_interval": "always"} if durability == "sync" else {}

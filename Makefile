@@ -8,7 +8,7 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -63,8 +63,11 @@ gen: $(READY) ## generate stubs and docs from their sources
 	@$(VENV)/python -m tools.gen_stubs
 	@$(VENV)/python -m tools.gen_config_docs
 
-bench: $(READY) ## measure append, dispatch, pull and lookup; JSON and a table under bench/results
-	@$(VENV)/python -m bench
+bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minutes; ONLY=append-1KiB PEER=kafka narrow it
+	@$(VENV)/python -m bench --size short $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
+
+bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a report and charts under bench/results
+	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
 clean: ## remove build products and the environment
 	@rm -rf .venv .cache build demo/out bench/results/local

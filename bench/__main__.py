@@ -1,93 +1,153 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`: run the scenarios in turn, several rounds, and print the medians; JSON and a table go to a folder."""
+"""`python -m bench`: run the scenarios on Reput and the systems beside it, in turn; write JSON, a report and charts.
+
+What is there after each round is written after each round. Exit code 1 if anything failed; a system that this machine
+lacks is named and is no failure.
+"""
 
 import argparse
 import json
-import os
-import platform
-import statistics
-import subprocess
-from importlib.metadata import version
+import sys
+import tempfile
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.scenarios import SCENARIOS, Figures, Scenario
+from bench import machine, report
+from bench.driver import Driver, Plan, Systems
+from bench.peers.registry import ROOMS
+from bench.report import Subject
+from bench.scenarios import SCENARIOS, SIZES, Scenario, of_size
 
-PACKAGES = ("grpcio", "protobuf", "uvloop", "isal", "pyarrow")
+ROUND_COUNTS = {"short": 3, "full": 5}
+SECONDS = {"short": 1.0, "full": 3.0}
+INTERRUPTED = 130
 
-
-def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "revision": git.stdout.strip(),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "cpu_count": os.cpu_count(),
-        "packages": {name: version(name) for name in PACKAGES},
-    }
+console = Console(stderr=True)
 
 
-def medians(runs: list[Figures]) -> dict[str, float]:
-    """Median of each figure over the runs."""
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-
-
-def table(results: dict[str, list[Figures]]) -> str:
-    """The medians as Markdown, with the spread of the runs."""
-    lines = ["| scenario | figure | median | lowest | highest |", "|---|---|---:|---:|---:|"]
-    for name, runs in results.items():
-        for figure, median in medians(runs).items():
-            values = [run[figure] for run in runs]
-            lines.append(f"| {name} | {figure} | {median:,.2f} | {min(values):,.2f} | {max(values):,.2f} |")
-    return "\n".join(lines) + "\n"
-
-
-def run(scenarios: list[Scenario], rounds: int, seconds: float) -> dict[str, list[Figures]]:
-    """All scenarios, interleaved, so that a slow minute of the machine touches all of them."""
-    results: dict[str, list[Figures]] = {scenario.name: [] for scenario in scenarios}
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("measuring", total=rounds * len(scenarios))
-        for _ in range(rounds):
-            for scenario in scenarios:
-                progress.update(task, description=scenario.name)
-                results[scenario.name].append(scenario.measure(seconds))
-                progress.advance(task)
-    return results
-
-
-def show(results: dict[str, list[Figures]]) -> None:
-    """Print the medians for people."""
-    view = Table("scenario", "figure", "median", title="medians")
-    for name, runs in results.items():
-        for figure, median in medians(runs).items():
-            view.add_row(name, figure, f"{median:,.2f}")
-    Console().print(view)
-
-
-def main() -> None:
-    """Read the arguments, measure, write, print."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="which scenarios to run")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each scenario (default 5)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of one load (default 2)")
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--size", choices=SIZES, default="short", help="short is under five minutes (default)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these scenarios, of any size")
+    parser.add_argument("--peer", nargs="+", metavar="NAME", choices=ROOMS, help=f"these systems: {', '.join(ROOMS)}")
+    parser.add_argument("--rounds", type=int, metavar="N", help="runs of each scenario (default 3 short, 5 full)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of a load (default 1 short, 3 full)")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=Path("bench/results/local"), help="where results go")
     parser.add_argument(
-        "--out", type=Path, default=Path("bench/results/local"), help="folder for bench.json and bench.md"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        default=Path(tempfile.gettempdir()),
+        help="where the systems keep their files",
     )
-    arguments = parser.parse_args()
-    chosen = [scenario for scenario in SCENARIOS if scenario.name in arguments.only]
-    results = run(chosen, arguments.rounds, arguments.seconds)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    document = {"machine": machine(), "seconds": arguments.seconds, "runs": results}
-    (arguments.out / "bench.json").write_text(json.dumps(document, indent=2))
-    (arguments.out / "bench.md").write_text(table(results))
-    show(results)
+    parser.add_argument("--list", action="store_true", help="show the scenarios and end")
+    return parser
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """What the command line asks for."""
+    peers = arguments.peer or list(ROOMS)
+    if arguments.only:
+        chosen = [scenario for scenario in SCENARIOS if scenario.name in arguments.only]
+    else:
+        chosen = of_size(arguments.size)
+    return Plan(
+        scenarios=[scenario for scenario in chosen if any(peer in scenario.peers for peer in peers)],
+        peers=peers,
+        round_count=arguments.rounds or ROUND_COUNTS[arguments.size],
+        seconds=arguments.seconds or SECONDS[arguments.size],
+        is_shared=arguments.size == "short",
+        data_dir=arguments.data,
+    )
+
+
+def show(scenarios: tuple[Scenario, ...]) -> None:
+    """Print what there is."""
+    for scenario in scenarios:
+        size = "short, full" if scenario.is_short else "full"
+        print(f"{scenario.name}  [{size}]  {scenario.sentence}  ({', '.join(scenario.peers)})")
+
+
+def write(driver: Driver, subject: Subject, folder: Path) -> None:
+    """bench.json and bench.md as of now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {name: value for name, value in asdict(subject).items() if name != "scenarios"}
+    document["scenarios"] = {scenario.name: scenario.sentence for scenario in subject.scenarios}
+    document["runs"] = [asdict(run) for run in driver.results.runs]
+    (folder / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    (folder / "bench.md").write_text(report.markdown(subject, driver.results))
+
+
+def run(plan: Plan, folder: Path) -> int:
+    """Prepare, measure round by round, write; the exit code."""
+    facts = machine.machine(plan.data_dir)
+    wanted = [name for name in plan.peers if any(name in scenario.peers for scenario in plan.scenarios)]
+    with console.status("preparing"):
+        systems = Systems.prepared(wanted)
+    for name, text in (systems.missing | systems.broken).items():
+        console.print(f"{name} is left out: {text}", markup=False)
+    driver = Driver(plan, systems)
+
+    def subject(round_done_count: int) -> Subject:
+        return Subject(
+            scenarios=plan.scenarios,
+            peer_names={name: systems.ready[name].name if name in systems.ready else name for name in wanted},
+            machine=facts,
+            seconds=plan.seconds,
+            round_count=plan.round_count,
+            round_done_count=round_done_count,
+            versions=systems.versions,
+            settings=systems.settings(),
+            missing=systems.missing,
+            broken=systems.broken,
+            skipped=driver.skipped,
+        )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    done_count, is_interrupted = 0, False
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=plan.run_count)
+
+        def tell(text: str) -> None:
+            progress.update(task, description=f"round {done_count + 1} of {plan.round_count}: {text}", advance=1)
+
+        try:
+            for number in range(1, plan.round_count + 1):
+                driver.run_round(number, tell)
+                done_count = number
+                write(driver, subject(done_count), folder)
+        except KeyboardInterrupt:
+            is_interrupted = True
+    finish(driver, subject(done_count), folder)
+    if is_interrupted:
+        return INTERRUPTED
+    return 1 if driver.results.has_failed or systems.broken else 0
+
+
+def finish(driver: Driver, subject: Subject, folder: Path) -> None:
+    """Write everything, charts too, and say where."""
+    from bench import charts  # brings matplotlib along, which takes a second
+
+    write(driver, subject, folder)
+    charts.draw(subject, driver.results, folder)
+    for line in report.troubles(subject, driver.results):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"written to {folder}", markup=False)
+
+
+def main() -> int:
+    """Read the arguments and do what they ask for."""
+    arguments = parser().parse_args()
+    if arguments.list:
+        show(SCENARIOS)
+        return 0
+    return run(plan_of(arguments), arguments.out)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

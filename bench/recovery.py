@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench import batches, load
+from bench import batches
+from bench.load import streams
 from libs.machine.posix_fs import PosixFs
 from libs.store import checkpoint_file
 
@@ -110,30 +111,21 @@ def running(data_dir: Path) -> Iterator[Running]:
 
 def fill(target: str, size_bytes: int, progress: Progress) -> None:
     """Append until the log is so large."""
-    sent = [
-        batches.build(
-            body_size_bytes=1_024, batch_size_bytes=1 << 20, durability=message_pb2.DURABILITY_MEMORY, variant=variant
-        )
-        for variant in range(8)
-    ]
+    sent = batches.prebuilt(body_size_bytes=1_024, batch_size_bytes=1 << 20, durability=message_pb2.DURABILITY_MEMORY)
     task = progress.add_task(f"filling {size_bytes >> 20:,} MiB", total=size_bytes)
     while (status := status_of(target)) is not None and status.max_physical_offset < size_bytes:
         progress.update(task, completed=status.max_physical_offset)
-        asyncio.run(load.append_stream(target, sent, FILL_SECONDS))
+        asyncio.run(streams.append_stream(target, sent, FILL_SECONDS))
     progress.update(task, completed=size_bytes)
 
 
 def kill_under_load(found: Running) -> None:
     """SIGKILL in the middle of a stream of appends."""
-    sent = [
-        batches.build(
-            body_size_bytes=1_024, batch_size_bytes=1 << 18, durability=message_pb2.DURABILITY_MEMORY, variant=99
-        )
-    ]
+    sent = batches.prebuilt(body_size_bytes=1_024, batch_size_bytes=1 << 18, durability=message_pb2.DURABILITY_MEMORY)
 
     async def loaded() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the stream breaks in more than one place
-        stream = asyncio.create_task(load.append_stream(found.target, sent, 10 * KILL_AFTER_S))
+        stream = asyncio.create_task(streams.append_stream(found.target, sent, 10 * KILL_AFTER_S))
         await asyncio.sleep(KILL_AFTER_S)
         found.process.send_signal(signal.SIGKILL)
         stream.cancel()

@@ -1,139 +1,337 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured. A scenario is one function from seconds to figures; each run has a store of its own.
+"""What is measured, as data. A scenario is a load on systems side by side, or a measurement of something of our own.
 
-Figures of one run share the machine and the hour, so their ratios mean more than themselves.
+The words of a load (operation, body, batch, producers, callers, calls) are those of the load generators' command line.
 """
 
-import asyncio
-import statistics
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
-from reput.common.v1 import message_pb2
-from reput_client import Client, connect
+from bench.inside import catching_up, floors, growth, kernel, lookups
+from bench.peers.peer import Durability, Operation
+from bench.results import Figures
 
-from bench import batches, load
-from bench.batches import Batch
-from bench.store import running
+MIB, KIB = 1 << 20, 1 << 10
+SYSTEMS = ("reput", "rocketmq", "kafka", "nats", "redis")
+STORES = ("reput-store", "rocketmq-store")
+SIZES = ("short", "full")
 
-MIB = 1 << 20
-BATCH_VARIANTS = 8
-INDEX_TIMEOUT_S = 120
-LOOKUP_COUNT = 300
-UNARY_CALLS = 2000
-
-Figures = Mapping[str, float]
+Size = Literal["short", "full"]
+Table = Literal["append", "latency", "read", "lookup", "store", "inside", "floors"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One load on each of several systems. `fill` goes before it: an append whose figures do not count."""
+
+    operation: Operation
+    durability: Durability = "async"
+    arguments: Mapping[str, object]
+    fill: Mapping[str, object] | None = None
+    own_arguments: Mapping[str, object] = field(default_factory=dict)
+    """More flags for Reput's load generator."""
+    own_fill: Mapping[str, object] = field(default_factory=dict)
+    peers: Sequence[str] = SYSTEMS
+
+
+Measure = Callable[[Path, float], Figures]
+"""Measures something of our own in an empty folder, with loads of some seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A name, a sentence, and how to measure it for some seconds."""
+    """A row of the report."""
 
     name: str
     sentence: str
-    measure: Callable[[float], Figures]
+    table: Table
+    what: Load | Measure
+    is_short: bool = False
+    """Whether the short size has it, too."""
+    round_count_max: int | None = None
+    """Fewer rounds for what takes long."""
+    free_gib_min: int = 5
+    """Free disk without which the scenario is skipped."""
+
+    @property
+    def peers(self) -> Sequence[str]:
+        """The systems that it measures."""
+        return self.what.peers if isinstance(self.what, Load) else ("reput",)
 
 
-def append(body_size_bytes: int, batch_size_bytes: int, durability: str) -> Callable[[float], Figures]:
-    """Append on one stream while the Indexer follows; then read back."""
-
-    def measure(seconds: float) -> Figures:
-        with running() as store, connect(commitlog=store.commitlog, indexer=store.indexer) as client:
-            done = asyncio.run(
-                load.append_stream(store.commitlog, _batches(body_size_bytes, batch_size_bytes, durability), seconds)
-            )
-            start_s = time.perf_counter()
-            _wait_indexed(client)
-            lag_s = time.perf_counter() - start_s
-            return {
-                "append_messages_per_s": done.messages_per_s,
-                "append_megabytes_per_s": done.size_bytes / done.duration_s / 1e6,
-                "indexed_messages_per_s": done.message_count / (done.duration_s + lag_s),
-                "index_lag_after_append_s": lag_s,
-            }
-
-    return measure
+def append(
+    body: int, batch: int, durability: Durability = "async", *, producers: int = 1, peers: Sequence[str] = SYSTEMS
+) -> Load:
+    """A stream of batches."""
+    return Load(
+        operation="append",
+        durability=durability,
+        arguments={"body": body, "batch": batch, "producers": producers},
+        peers=peers,
+    )
 
 
-def unary(caller_count: int, durability: str) -> Callable[[float], Figures]:
-    """One message of 1 KiB per call."""
-
-    def measure(seconds: float) -> Figures:
-        del seconds  # a number of calls, not a time: percentiles need the same count in each run
-        batch = batches.build(
-            body_size_bytes=1024, batch_size_bytes=1, durability=message_pb2.Durability.Value(durability), variant=0
-        )
-        with running() as store:
-            start_s = time.perf_counter()
-            latencies = asyncio.run(
-                load.append_unary(store.commitlog, batch, caller_count=caller_count, call_count=UNARY_CALLS)
-            )
-            return {"calls_per_s": len(latencies) / (time.perf_counter() - start_s), **_percentiles(latencies)}
-
-    return measure
+def latency(callers: int, calls: int, durability: Durability = "async", **own: object) -> Load:
+    """Callers that each send a message of 1 KiB and wait for its acknowledgement, again and again."""
+    return Load(
+        operation="latency",
+        durability=durability,
+        arguments={"body": KIB, "callers": callers, "calls": calls},
+        own_arguments=own,
+    )
 
 
-def read(seconds: float) -> Figures:
-    """Pull a queue and look up keys in a store that was just filled."""
-    with running() as store, connect(commitlog=store.commitlog, indexer=store.indexer) as client:
-        filling = _batches(1024, MIB, "DURABILITY_MEMORY")
-        done = asyncio.run(load.append_stream(store.commitlog, filling, seconds))
-        _wait_indexed(client)
-        start_s = time.perf_counter()
-        pulled = position = 0
-        while time.perf_counter() - start_s < seconds:
-            result = client.queues.pull(batches.TOPIC, 0, position, count=4096, size_bytes=4 * MIB)
-            pulled += len(result.messages)
-            position = result.next_queue_offset if result.messages else 0
-        pulled_per_s = pulled / (time.perf_counter() - start_s)
-        latencies = []
-        for number in range(LOOKUP_COUNT):
-            start_s = time.perf_counter()
-            key = batches.order_key(
-                number % BATCH_VARIANTS * batches.VARIANT_STRIDE + number % filling[0].message_count
-            )
-            assert next(iter(client.query.by_key(batches.TOPIC, key)), None) is not None
-            latencies.append(time.perf_counter() - start_s)
-        return {"stored_messages": done.message_count, "pull_messages_per_s": pulled_per_s, **_percentiles(latencies)}
-
-
-SCENARIOS = (
+PEER_SCENARIOS = (
     Scenario(
-        "append-1KiB", "1 KiB bodies, 1 MiB batches, MEMORY, Indexer follows", append(1024, MIB, "DURABILITY_MEMORY")
+        name="append-100B",
+        sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from memory",
+        table="append",
+        what=append(100, MIB),
+        is_short=True,
     ),
     Scenario(
-        "append-100B", "100 B bodies, 1 MiB batches, MEMORY, Indexer follows", append(100, MIB, "DURABILITY_MEMORY")
+        name="append-1KiB",
+        sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from memory",
+        table="append",
+        what=append(KIB, MIB),
+        is_short=True,
     ),
-    Scenario("append-1KiB-64K", "1 KiB bodies, 64 KiB batches, MEMORY", append(1024, 1 << 16, "DURABILITY_MEMORY")),
-    Scenario("append-1KiB-sync", "1 KiB bodies, 1 MiB batches, LOCAL_DISK", append(1024, MIB, "DURABILITY_LOCAL_DISK")),
-    Scenario("unary-16", "one 1 KiB message per call, 16 callers, MEMORY", unary(16, "DURABILITY_MEMORY")),
-    Scenario("unary-16-sync", "one 1 KiB message per call, 16 callers, LOCAL_DISK", unary(16, "DURABILITY_LOCAL_DISK")),
-    Scenario("read", "pull of 4 MiB, and lookups by key, 1 KiB bodies", read),
+    Scenario(
+        name="append-64KiB",
+        sentence="bodies of 64 KiB, batches of 1 MiB, one producer, acknowledged from memory",
+        table="append",
+        what=append(64 * KIB, MIB),
+    ),
+    Scenario(
+        name="append-1KiB-64K",
+        sentence="bodies of 1 KiB, batches of 64 KiB, one producer, acknowledged from memory",
+        table="append",
+        what=append(KIB, 64 * KIB),
+    ),
+    Scenario(
+        name="single-16",
+        sentence="bodies of 1 KiB, 16 callers that send single messages; batches of up to 64 KiB are the client's work",
+        table="append",
+        what=Load(
+            operation="append",
+            arguments={"body": KIB, "batch": 64 * KIB, "producers": 16},
+            own_arguments={"through": "producer"},
+        ),
+        is_short=True,
+    ),
+    Scenario(
+        name="append-100B-sync",
+        sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from the disk",
+        table="append",
+        what=append(100, MIB, "sync"),
+    ),
+    Scenario(
+        name="append-1KiB-sync",
+        sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from the disk",
+        table="append",
+        what=append(KIB, MIB, "sync"),
+    ),
+    Scenario(
+        name="append-64KiB-sync",
+        sentence="bodies of 64 KiB, batches of 1 MiB, one producer, acknowledged from the disk",
+        table="append",
+        what=append(64 * KIB, MIB, "sync"),
+    ),
+    Scenario(
+        name="latency-1",
+        sentence="one caller, 1 KiB per call, acknowledged from memory",
+        table="latency",
+        what=latency(1, 2_000),
+    ),
+    Scenario(
+        name="latency-16",
+        sentence="16 callers, 1 KiB per call, acknowledged from memory",
+        table="latency",
+        what=latency(16, 6_400),
+        is_short=True,
+    ),
+    Scenario(
+        name="latency-64",
+        sentence="64 callers, 1 KiB per call, acknowledged from memory",
+        table="latency",
+        what=latency(64, 12_800),
+    ),
+    Scenario(
+        name="latency-1-sync",
+        sentence="one caller, 1 KiB per call, acknowledged from the disk",
+        table="latency",
+        what=latency(1, 1_000, "sync"),
+    ),
+    Scenario(
+        name="latency-16-sync",
+        sentence="16 callers, 1 KiB per call, acknowledged from the disk",
+        table="latency",
+        what=latency(16, 4_800, "sync"),
+    ),
+    Scenario(
+        name="latency-64-sync",
+        sentence="64 callers, 1 KiB per call, acknowledged from the disk",
+        table="latency",
+        what=latency(64, 9_600, "sync"),
+    ),
+    Scenario(
+        name="group-64-sync",
+        sentence="as latency-64-sync; Reput's callers share the client's batching producer",
+        table="latency",
+        what=latency(64, 9_600, "sync", **{"through": "producer", "linger-ms": 0}),
+        is_short=True,
+    ),
+    Scenario(
+        name="read-1KiB",
+        sentence="reads back, from the beginning, what was appended with bodies of 1 KiB",
+        table="read",
+        what=Load(
+            operation="read",
+            arguments={},
+            fill={"body": KIB, "batch": MIB, "producers": 1},
+        ),
+    ),
+    Scenario(
+        name="lookup-key",
+        sentence="one message by its key, of those that were appended with bodies of 100 B",
+        table="lookup",
+        what=Load(
+            operation="lookup",
+            arguments={"calls": 1_000},
+            fill={"body": 100, "batch": MIB, "producers": 1},
+            own_fill={"keys": "distinct"},
+            peers=("reput", "rocketmq"),
+        ),
+    ),
+    Scenario(
+        name="store-100B",
+        sentence="the store in one process with its load: bodies of 100 B, batches of 1 MiB",
+        table="store",
+        what=append(100, MIB, peers=STORES),
+    ),
+    Scenario(
+        name="store-1KiB",
+        sentence="the store in one process with its load: bodies of 1 KiB, batches of 1 MiB",
+        table="store",
+        what=append(KIB, MIB, peers=STORES),
+    ),
+    Scenario(
+        name="store-1KiB-sync",
+        sentence="the same with synchronous flushing",
+        table="store",
+        what=append(KIB, MIB, "sync", peers=STORES),
+    ),
 )
 
+OWN_SCENARIOS = (
+    Scenario(
+        name="dispatch-lag",
+        sentence="from the acknowledgement of a message to its answer from Pull, while half of the append rate goes on",
+        table="inside",
+        what=catching_up.dispatch_lag,
+        is_short=True,
+    ),
+    Scenario(
+        name="lookup-1M",
+        sentence="lookups by key and by time in 1 M messages, from memory and after the page cache was dropped",
+        table="inside",
+        what=lookups.lookups(1_000_000),
+        is_short=True,
+        round_count_max=3,
+    ),
+    Scenario(
+        name="lookup-20M",
+        sentence="the same in 20 M messages",
+        table="inside",
+        what=lookups.lookups(20_000_000),
+        round_count_max=1,
+        free_gib_min=16,
+    ),
+    Scenario(
+        name="recovery-scan",
+        sentence="a start that scans all of a log of 2 GiB with its checksums, because the snapshot is gone",
+        table="inside",
+        what=catching_up.recovery_scan,
+        round_count_max=3,
+    ),
+    Scenario(
+        name="index-rebuild",
+        sentence="all indexes of 1 M messages dropped and built again from the log, by the running Indexer",
+        table="inside",
+        what=catching_up.index_rebuild,
+        round_count_max=3,
+    ),
+    Scenario(
+        name="topics-10000",
+        sentence="append of 1 KiB in batches of 1 MiB to 10,000 topics of 4 queues each, beside the same to one",
+        table="inside",
+        what=growth.many_topics,
+        round_count_max=3,
+        free_gib_min=8,
+    ),
+    Scenario(
+        name="start-50GiB",
+        sentence="start of a store of 50 GiB after a clean stop, and lookups in it",
+        table="inside",
+        what=growth.large_start,
+        round_count_max=1,
+        free_gib_min=70,
+    ),
+    Scenario(
+        name="floor-unary-1",
+        sentence="latency-1 against a server of the same build that answers at once and does nothing",
+        table="floors",
+        what=floors.unary(1, 2_000),
+    ),
+    Scenario(
+        name="floor-unary-16",
+        sentence="latency-16 against the same",
+        table="floors",
+        what=floors.unary(16, 6_400),
+        is_short=True,
+    ),
+    Scenario(
+        name="floor-unary-64",
+        sentence="latency-64 against the same",
+        table="floors",
+        what=floors.unary(64, 12_800),
+    ),
+    Scenario(
+        name="floor-sync-64",
+        sentence="group-64-sync with the messages per sync counted, then a bare loop of such writes and fdatasync",
+        table="floors",
+        what=floors.sync(
+            "latency", {"body": KIB, "callers": 64, "calls": 9_600, "through": "producer", "linger-ms": 0}
+        ),
+        is_short=True,
+    ),
+    Scenario(
+        name="floor-sync-1MiB",
+        sentence="append-1KiB-sync with the messages per sync counted, then a bare loop of such writes and fdatasync",
+        table="floors",
+        what=floors.sync("append", {"body": KIB, "batch": MIB, "producers": 1}),
+    ),
+    Scenario(
+        name="kernel-100B",
+        sentence="append and scan of bodies of 100 B in memory, beside copying the same bytes",
+        table="floors",
+        what=kernel.kernel(100),
+        is_short=True,
+    ),
+    Scenario(
+        name="kernel-1KiB",
+        sentence="append and scan of bodies of 1 KiB in memory, beside copying the same bytes",
+        table="floors",
+        what=kernel.kernel(KIB),
+        is_short=True,
+    ),
+)
 
-def _batches(body_size_bytes: int, batch_size_bytes: int, durability: str) -> list[Batch]:
-    return [
-        batches.build(
-            body_size_bytes=body_size_bytes,
-            batch_size_bytes=batch_size_bytes,
-            durability=message_pb2.Durability.Value(durability),
-            variant=variant,
-        )
-        for variant in range(BATCH_VARIANTS)
-    ]
+SCENARIOS = (*PEER_SCENARIOS, *OWN_SCENARIOS)
 
 
-def _wait_indexed(client: Client) -> None:
-    end = client.admin.commitlog_status().max_physical_offset
-    deadline_s = time.monotonic() + INDEX_TIMEOUT_S
-    while client.admin.indexer_status().indexed_physical_offset < end:
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"the Indexer did not reach {end} within {INDEX_TIMEOUT_S} s")
-        time.sleep(0.01)
-
-
-def _percentiles(latencies: list[float]) -> Figures:
-    cuts = statistics.quantiles(latencies, n=1000)
-    return {"p50_ms": cuts[499] * 1e3, "p99_ms": cuts[989] * 1e3}
+def of_size(size: Size) -> list[Scenario]:
+    """The scenarios of a size."""
+    return [scenario for scenario in SCENARIOS if size == "full" or scenario.is_short]

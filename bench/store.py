@@ -1,57 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store for one measurement: `reput up` over a temporary directory, gone afterwards."""
+"""A store for one measurement: `reput up` over a directory, stopped afterwards."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+from reput_client import connect
+
 REPUT = str(Path(sys.executable).parent / "reput")
 SERVICES = ("commitlog", "indexer", "janitor")
-START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 60
+START_TIMEOUT_S = 600
+STOP_TIMEOUT_S = 120
+POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the services of a running store listen."""
+    """Where the services of a running store listen, and their processes."""
 
     commitlog: str
     indexer: str
+    pids: tuple[int, ...]
+    start_to_serving_s: float
+    folder: Path
 
 
 @contextmanager
-def running(**settings: str) -> Iterator[Store]:
-    """Start the three services with settings from the environment; stop them and remove the directory at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="reput-bench-"))
+def running(folder: Path, **settings: str) -> Iterator[Store]:
+    """Serve the store in `folder/store` with settings from the environment; stop it in order at the end."""
     targets = {service: f"127.0.0.1:{port}" for service, port in zip(SERVICES, _free_ports(), strict=True)}
     flags = [word for name, target in targets.items() for word in (f"--{name}-port", target.partition(":")[2])]
-    quiet = {f"REPUT_{service.upper()}_METRICS_PORT": "0" for service in SERVICES}
     log_path = folder / "log"
-    with log_path.open("wb") as log:
+    with log_path.open("ab") as log:
+        start_s = time.perf_counter()
         process = subprocess.Popen(
-            [REPUT, "up", "--data-dir", str(folder / "store"), *flags],
-            env={**os.environ, **quiet, **settings},
-            stdout=log,
+            [REPUT, "up", "--no-metrics", "--data-dir", str(folder / "store"), *flags],
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
             stderr=log,
+            text=True,
         )
     try:
-        for target in targets.values():
-            health = [REPUT, "health", "--target", target, "--wait", str(START_TIMEOUT_S)]
-            if subprocess.run(health, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-                raise RuntimeError(f"{target} did not start:\n{log_path.read_text()}")
-        yield Store(targets["commitlog"], targets["indexer"])
+        assert process.stdout is not None
+        if not process.stdout.readline().startswith("ready"):
+            raise RuntimeError(f"the store did not start:\n{log_path.read_text()[-2000:]}")
+        start_to_serving_s = time.perf_counter() - start_s
+        pids = tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True))
+        yield Store(targets["commitlog"], targets["indexer"], pids, start_to_serving_s, folder)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)
-        shutil.rmtree(folder)
+
+
+def status_counts(store: Store) -> tuple[int, int]:
+    """Messages appended and syncs done since the start."""
+    with connect(commitlog=store.commitlog) as client:
+        status = client.admin.commitlog_status()
+        return status.appended_message_count, status.sync_count
 
 
 def _free_ports() -> list[int]:

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the numbers should be, as data: a figure, or a figure through another one of the same rounds, and its bound."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.results import Results, Spread
+
+Cell = tuple[str, str, str]
+"""Scenario, system, figure."""
+Verdict = Literal["met", "missed", "not measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A bound for one value."""
+
+    sentence: str
+    value: Cell
+    through: Cell | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.at_least is None) != (self.at_most is None)
+
+    def measured(self, results: Results) -> Spread | None:
+        """The value over the rounds."""
+        return results.spread(*self.value) if self.through is None else results.ratio(self.value, self.through)
+
+    def verdict(self, results: Results) -> Verdict:
+        """Whether the median keeps the bound."""
+        spread = self.measured(results)
+        if spread is None:
+            return "not measured"
+        if self.at_least is not None:
+            return "met" if spread.median >= self.at_least else "missed"
+        assert self.at_most is not None
+        return "met" if spread.median <= self.at_most else "missed"
+
+    @property
+    def bound(self) -> str:
+        """The bound in words."""
+        return f"≥ {self.at_least:,g}" if self.at_least is not None else f"≤ {self.at_most:,g}"
+
+
+def faster(scenario: str, peer: str, factor: float, peer_name: str) -> Goal:
+    """Messages per second of Reput through those of another system."""
+    return Goal(
+        sentence=f"{scenario}: Reput ÷ {peer_name}",
+        value=(scenario, "reput", "messages_per_s"),
+        through=(scenario, peer, "messages_per_s"),
+        at_least=factor,
+    )
+
+
+def keeps_up(scenario: str) -> Goal:
+    """The Indexer's rate through the append rate."""
+    return Goal(
+        sentence=f"{scenario}: indexed ÷ appended messages/s",
+        value=(scenario, "reput", "indexed_messages_per_s"),
+        through=(scenario, "reput", "messages_per_s"),
+        at_least=0.9,
+    )
+
+
+APPENDS = (
+    "append-100B",
+    "append-1KiB",
+    "append-64KiB",
+    "append-1KiB-64K",
+    "single-16",
+    "append-100B-sync",
+    "append-1KiB-sync",
+    "append-64KiB-sync",
+)
+GOALS = (
+    *(
+        faster(scenario, peer, factor, name)
+        for scenario in ("append-1KiB", "append-100B")
+        for peer, factor, name in (("rocketmq", 3, "RocketMQ"), ("nats", 3, "NATS JetStream"), ("kafka", 1, "Kafka"))
+    ),
+    Goal(
+        sentence="single-16: messages/s through the client's batching",
+        value=("single-16", "reput", "messages_per_s"),
+        at_least=100_000,
+    ),
+    faster("group-64-sync", "rocketmq", 1.5, "RocketMQ"),
+    Goal(
+        sentence="64 callers, synchronous flush: messages/s ÷ those of a bare loop of the same writes and syncs",
+        value=("floor-sync-64", "reput", "share_of_bare"),
+        at_least=0.8,
+    ),
+    Goal(
+        sentence="1 MiB batches, synchronous flush: messages/s ÷ those of a bare loop of the same writes and syncs",
+        value=("floor-sync-1MiB", "reput", "share_of_bare"),
+        at_least=0.8,
+    ),
+    Goal(
+        sentence="latency-16: p99 of Reput ÷ p99 of RocketMQ",
+        value=("latency-16", "reput", "p99_ms"),
+        through=("latency-16", "rocketmq", "p99_ms"),
+        at_most=1,
+    ),
+    Goal(
+        sentence="latency-16: p99 of Reput ÷ p99 of an empty handler",
+        value=("latency-16", "reput", "p99_ms"),
+        through=("floor-unary-16", "reput", "p99_ms"),
+        at_most=1.3,
+    ),
+    *(
+        Goal(
+            sentence=f"{scenario}: Reput ÷ RocketMQ's DefaultMessageStore",
+            value=(scenario, "reput-store", "messages_per_s"),
+            through=(scenario, "rocketmq-store", "messages_per_s"),
+            at_least=0.5,
+        )
+        for scenario in ("store-100B", "store-1KiB")
+    ),
+    *(keeps_up(scenario) for scenario in APPENDS),
+    Goal(
+        sentence="dispatch-lag: p99 in ms at half of the append rate",
+        value=("dispatch-lag", "reput", "lag_p99_ms"),
+        at_most=20,
+    ),
+    *(
+        Goal(
+            sentence=f"{scenario}: p99 in ms of a hot lookup by key",
+            value=(scenario, "reput", "key_p99_ms"),
+            at_most=2,
+        )
+        for scenario in ("lookup-1M", "lookup-20M")
+    ),
+    faster("lookup-key", "rocketmq", 2, "RocketMQ"),
+    Goal(
+        sentence="recovery-scan: GB/s",
+        value=("recovery-scan", "reput", "gigabytes_per_s"),
+        at_least=1,
+    ),
+    Goal(
+        sentence="recovery-scan: ÷ copying with CRC",
+        value=("recovery-scan", "reput", "share_of_copy_with_crc"),
+        at_least=0.6,
+    ),
+)

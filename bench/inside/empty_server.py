@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.inside.empty_server`: Append of the CommitLog without a log; prints where it listens.
+
+The same grpc.aio server on the same event loop with the same channel options as the services have. Its handler answers
+constant bytes: what is left of a call is gRPC and the client.
+"""
+
+import asyncio
+
+import grpc
+import uvloop
+from reput.commitlog.v1 import append_service_pb2
+from reput.common.v1 import message_pb2
+
+from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
+from libs.runtime.grpc_server import _options as server_options
+from libs.runtime.process import tune_memory
+
+SERVICE = "reput.commitlog.v1.AppendService"
+
+
+def answer() -> bytes:
+    """What the CommitLog answers to one message, about."""
+    result = append_service_pb2.AppendResult(
+        start_physical_offset=1 << 30,
+        end_physical_offset=(1 << 30) + 1_200,
+        store_time_ms=1_700_000_000_000,
+        durability=message_pb2.DURABILITY_MEMORY,
+        physical_offsets=[1 << 30],
+        queue_offsets=[1_000_000],
+        queue_ids=[0],
+    )
+    return append_service_pb2.AppendResponse(result=result).SerializeToString()
+
+
+async def serve() -> None:
+    """Answer until the process is ended."""
+    constant = answer()
+
+    async def handle(_request: bytes, _context: object) -> bytes:
+        return constant
+
+    server = grpc.aio.server(options=server_options(APPEND_REQUEST_SIZE_BYTES_MAX))
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {"Append": grpc.unary_unary_rpc_method_handler(handle)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    tune_memory()
+    uvloop.run(serve())

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does not get slower: appends with the number of topics, starts and lookups with the size of the store."""
+
+from pathlib import Path
+
+from bench.inside import filling, lookups
+from bench.results import Figures
+from bench.store import running
+
+TOPIC_COUNT = 10_000
+BODY_SIZE_BYTES = 1_024
+LARGE_MESSAGE_COUNT = 43_000_000
+"""About 50 GiB of records."""
+
+
+def many_topics(folder: Path, seconds: float) -> Figures:
+    """The same append to many topics and to one, each in a store of its own."""
+    figures = {}
+    for name, topic_count in (("one_topic", 1), ("many_topics", TOPIC_COUNT)):
+        (folder / name).mkdir()
+        with running(folder / name) as store:
+            words = {"body": BODY_SIZE_BYTES, "seconds": seconds, "topics": topic_count, "indexer": store.indexer}
+            done = filling.load(store, "append", words)
+        figures[f"{name}_messages_per_s"] = filling.rate(done)
+        figures[f"{name}_index_lag_s"] = filling.number(done, "index_lag_s")
+    return figures | {"share": figures["many_topics_messages_per_s"] / figures["one_topic_messages_per_s"]}
+
+
+def large_start(folder: Path, seconds: float) -> Figures:
+    """Fill 50 GiB, stop in order, start; look up hot and cold."""
+    del seconds
+    with running(folder) as store:
+        empty_s = store.start_to_serving_s
+        stored_count, filled_per_s = filling.fill(
+            store, message_count=LARGE_MESSAGE_COUNT, body_size_bytes=BODY_SIZE_BYTES
+        )
+    filling.drop_page_cache(folder)
+    with running(folder) as store:
+        started_s = store.start_to_serving_s
+        figures = lookups.cold(store, stored_count) | lookups.hot(store, stored_count)
+    return {
+        "start_to_serving_s": started_s,
+        "start_of_empty_store_s": empty_s,
+        "indexed_messages_per_s": filled_per_s,
+        **figures,
+    }

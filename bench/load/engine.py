@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.load.engine append --target FOLDER …`: the CommitLog engine in this process, without gRPC.
+
+What a store does by itself: counterpart of RocketMQ's DefaultMessageStore in one process with its load.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections import deque
+from pathlib import Path
+
+import uvloop
+from reput.common.v1 import message_pb2
+
+from bench import batches
+from bench.load.timing import Loaded
+from libs.formats.host import Host
+from libs.machine.clock import SystemClock
+from libs.machine.posix_fs import PosixFs
+from libs.runtime.process import tune_memory
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
+
+WARM_UP_S = 1.0
+WINDOW_COUNT = 8
+"""Batches that may wait for their sync."""
+BORN_HOST = Host.parse("127.0.0.1:1000").to_bytes()
+
+
+async def append(log: CommitLog, source: batches.Source, seconds: float) -> Loaded:
+    """Append one batch after the other; with synchronous flushing some wait for the disk together."""
+    message_count = 0
+    waiting: deque[asyncio.Future[None]] = deque()
+    start_s = time.perf_counter()
+    while time.perf_counter() - start_s < seconds:
+        batch = source()
+        appended = await log.append(batch.data, BORN_HOST)
+        message_count += appended.message_count
+        sync = log.sync_of(appended)
+        if sync is not None:
+            waiting.append(sync)
+        if len(waiting) == WINDOW_COUNT:
+            assert await log.wait_sync(waiting.popleft()) == DURABILITY_LOCAL_DISK
+        await asyncio.sleep(0)
+    while waiting:
+        assert await log.wait_sync(waiting.popleft()) == DURABILITY_LOCAL_DISK
+    return Loaded(message_count, 0, time.perf_counter() - start_s)
+
+
+async def run(arguments: argparse.Namespace) -> Loaded:
+    """Open a log, warm it up, load it, close it."""
+    failures: list[BaseException] = []
+    config = CommitLogConfig(data_dir=Path(arguments.target) / "store", flush_mode=arguments.durability)
+    log = CommitLog(config, PosixFs(), SystemClock(), on_failure=failures.append)
+    await log.open(Host.parse("127.0.0.1:1001"))
+    try:
+        source = batches.prebuilt(
+            body_size_bytes=arguments.body,
+            batch_size_bytes=arguments.batch,
+            durability=message_pb2.DURABILITY_UNSPECIFIED,
+        )
+        await append(log, source, WARM_UP_S)
+        done = await append(log, source, arguments.seconds)
+    finally:
+        await log.close()
+    if failures:
+        raise failures[0]
+    return Loaded(done.message_count, done.message_count * arguments.body, done.duration_s)
+
+
+def main() -> None:
+    """Load and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.load.engine", description=__doc__, allow_abbrev=False)
+    parser.add_argument("operation", choices=("append",))
+    parser.add_argument("--target", required=True, help="an empty folder")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--batch", type=int, default=1 << 20, help="bytes of a batch")
+    parser.add_argument("--producers", type=int, choices=(1,), default=1, help="the log has one writer")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of the load")
+    parser.add_argument("--durability", choices=("async", "sync"), default="async", help="the store's flush mode")
+    arguments = parser.parse_args()
+    tune_memory()
+    print(json.dumps(uvloop.run(run(arguments)).document()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measured systems by name. A system's room is imported when it is asked for."""
+
+import importlib
+
+from bench.peers.peer import Peer
+
+ROOMS = {
+    "reput": ("reput", "Reput"),
+    "rocketmq": ("rocketmq", "RocketMq"),
+    "kafka": ("kafka", "Kafka"),
+    "nats": ("nats", "Nats"),
+    "redis": ("redis", "Redis"),
+    "reput-store": ("reput", "ReputStore"),
+    "rocketmq-store": ("rocketmq", "RocketMqStore"),
+}
+"""Name -> module of this package and class, in the order of the report's columns."""
+
+
+def peer_of(name: str) -> Peer:
+    """The system with this name."""
+    module, class_name = ROOMS[name]
+    peer: Peer = getattr(importlib.import_module(f"bench.peers.{module}"), class_name)()
+    return peer

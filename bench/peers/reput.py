@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reput itself: CommitLog, Indexer and Janitor as processes, and its engine alone beside RocketMQ's store."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from bench import store
+from bench.peers.peer import Durability, Operation, Serving
+
+PACKAGES = ("grpcio", "protobuf", "uvloop", "isal", "cython")
+
+
+class Reput:
+    """All three services. Clients are Python, in one process."""
+
+    name = "Reput"
+    operations: frozenset[Operation] = frozenset({"append", "latency", "read", "lookup"})
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Peer."""
+        return {"REPUT_COMMITLOG_FLUSH_MODE": durability}
+
+    def prepare(self) -> Mapping[str, str]:
+        """See Peer. Everything is in the environment that runs this."""
+        return {"reput": version("reput-server"), **{name: version(name) for name in PACKAGES}}
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """See Peer."""
+        with store.running(folder, **self.settings(durability)) as running:
+            indexer = ("--indexer", running.indexer)
+            yield Serving(
+                target=running.commitlog,
+                pids=running.pids,
+                load_command=(sys.executable, "-m", "bench.load"),
+                load_arguments={
+                    "append": (*indexer, "--durability", durability),
+                    "latency": ("--durability", durability),
+                    "read": indexer,
+                    "lookup": indexer,
+                },
+            )
+
+
+class ReputStore:
+    """The CommitLog engine inside the load generator: no network, no Indexer."""
+
+    name = "Reput, store alone"
+    operations: frozenset[Operation] = frozenset({"append"})
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Peer."""
+        return {"flush_mode": durability}
+
+    def prepare(self) -> Mapping[str, str]:
+        """See Peer."""
+        return Reput().prepare()
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """See Peer. The target is the folder; the load generator is the server."""
+        yield Serving(
+            target=str(folder),
+            pids=(),
+            load_command=(sys.executable, "-m", "bench.load.engine"),
+            load_arguments={"append": ("--durability", durability)},
+        )

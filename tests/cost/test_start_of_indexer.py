@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.machine.memory_fs import everything_survives
 from services.indexer.engine.indexer import Indexer
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
@@ -130,3 +131,15 @@ async def following(indexer: Indexer, log: ComputedLog) -> AsyncIterator[None]:
     finally:
         indexer.drain()
         await indexer.close()
+
+
+async def test_a_start_after_a_kill_reads_two_files_of_a_queue_and_replays_one_index_file() -> None:
+    """Every queue is cut at its end then, and the log is asked for what the unfinished index file held: no more."""
+    for record_count in (2_048, 20_480):
+        store = IndexedStore(ComputedLog(record_count), index_entry_capacity=1_001, index_slot_count=4_096)
+        await (await store.filled()).flush.flush(is_thorough=True)
+        store.disk.crash(everything_survives)
+        indexer, calls = opened(store)
+        assert len([path for path in paths_of(calls, "open_mapped") if "consumequeue" in path.parts]) <= 2
+        replayed_bytes = store.log.end_physical_offset - indexer.reput.indexed_physical_offset
+        assert 0 < replayed_bytes <= 1_000 * store.log.record_size_bytes

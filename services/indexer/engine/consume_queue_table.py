@@ -44,6 +44,10 @@ class ConsumeQueueTable:
         can be repeated exactly."""
         self._dirty_file_count = 0
         self._dirty_file_count_max = max(1, mapped_file_count_max // 2)
+        self.queue_count = 0
+        """Number of queues."""
+        self.start_sum = 0
+        """Sum of the queue offsets with which the first files begin."""
         self.end_sum = 0
         """Sum of the ends of all queues; -1 if unknown."""
         self.min_physical_offset = 0
@@ -108,19 +112,9 @@ class ConsumeQueueTable:
         return sorted(self._topics.get(topic, ()))
 
     @property
-    def queue_count(self) -> int:
-        """Number of queues."""
-        return sum(map(len, self._topics.values()))
-
-    @property
     def file_count(self) -> int:
         """Number of files of all queues."""
         return sum(queue.file_count for queue in self._all())
-
-    @property
-    def start_sum(self) -> int:
-        """Sum of the queue offsets with which the first files begin."""
-        return sum(queue.first_file_queue_offset for queue in self._all())
 
     def check(self, batch: DispatchBatch) -> None:
         """Raise Inapplicable for the first record that can't be entered; changes nothing."""
@@ -159,7 +153,7 @@ class ConsumeQueueTable:
         failures = [one for one in begun if isinstance(one, BaseException)]
         for queue in begun:
             if isinstance(queue, ConsumeQueue):
-                self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
+                self._add(queue)
         if failures:
             raise failures[0]
 
@@ -175,10 +169,11 @@ class ConsumeQueueTable:
             if self._dirty_file_count >= self._dirty_file_count_max:
                 raise SyncNeeded
             queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
-            end, file_count = queue.max_queue_offset, queue.file_count
+            start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
             try:
                 queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
             finally:
+                self.start_sum += queue.first_file_queue_offset - start
                 if queue.max_queue_offset != end:
                     self._count_dirty(queue, queue.file_count - file_count)
                     self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
@@ -190,6 +185,7 @@ class ConsumeQueueTable:
         self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
         for queue in self._all():
             queue.truncate(bound_physical_offset)
+        self.start_sum = sum(queue.first_file_queue_offset for queue in self._all())
         self.end_sum = sum(queue.max_queue_offset for queue in self._all())
 
     def trim(self, min_physical_offset: int) -> int:
@@ -202,7 +198,9 @@ class ConsumeQueueTable:
         count = len(self._expired)
         for queue in self._all():
             if queue.file_count > 1:
+                start = queue.first_file_queue_offset
                 self._expired += queue.detach_expired(self.min_physical_offset)
+                self.start_sum += queue.first_file_queue_offset - start
         return len(self._expired) - count
 
     @property
@@ -225,7 +223,7 @@ class ConsumeQueueTable:
         """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
         queues = list(self._all())
         self._topics, self._expired = {}, []
-        self.end_sum = 0
+        self.queue_count = self.start_sum = self.end_sum = 0
         self._dirty.clear()
         self._dirty_file_count = 0
         for queue in queues:
@@ -284,8 +282,15 @@ class ConsumeQueueTable:
 
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
         queue = self._make(topic, queue_id, bound_physical_offset, is_clean=is_clean)
-        self._topics.setdefault(topic, {})[queue_id] = queue
+        self._add(queue)
         return queue
+
+    def _add(self, queue: ConsumeQueue) -> None:
+        queues = self._topics.setdefault(queue.topic, {})
+        assert queue.queue_id not in queues
+        queues[queue.queue_id] = queue
+        self.queue_count += 1
+        self.start_sum += queue.first_file_queue_offset
 
     def _remove(self, topic: str, queue: str) -> None:
         """Remove the files of a queue, and its directory unless something else is in it."""

@@ -110,26 +110,26 @@ class IndexTable:
 
     @property
     def entry_count(self) -> int:
-        """Entries in all files."""
+        """Entries in all files. Reads the header of each."""
         return sum(file.header.entry_count for file in self._files)
 
     @property
     def finished_file(self) -> str:
         """Name of the newest file that is full and synced; empty if there is none."""
-        return next((file.name for file in reversed(self._files) if file.is_finished), "")
+        count = self.finished_count
+        return self._files[count - 1].name if count else ""
 
     @property
     def finished_count(self) -> int:
-        """Number of files that are full and synced."""
-        return sum(file.is_finished for file in self._files)
+        """Number of files that are full and synced: all up to the newest of them are."""
+        return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
     @property
     def replay_physical_offset(self) -> int:
         """Where a replay must begin to make all files again that come after `finished_file`."""
-        for file in self._files:
-            if not file.is_finished:
-                return min(file.header.begin_physical_offset, self.next_physical_offset)
-        return self.next_physical_offset
+        unfinished = self.unfinished()
+        begin = unfinished[0].header.begin_physical_offset if unfinished else self.next_physical_offset
+        return min(begin, self.next_physical_offset)
 
     def check(self, batch: DispatchBatch) -> None:
         """Raise Inapplicable for a record that has more keys than a file has places."""
@@ -255,7 +255,7 @@ class IndexTable:
 
     def unfinished(self) -> list[IndexFile]:
         """Return the files that may have unsynced entries, oldest first; the last of them is the newest of all."""
-        return [file for file in self._files if not file.is_finished]
+        return self._files[self.finished_count :]
 
     def mark_finished(self, files: list[IndexFile]) -> None:
         """Take note that these files, none of them the newest, were synced after their last entry."""

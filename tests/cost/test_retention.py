@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of the Janitor costs the names and times of segments, and what it deletes; what they hold is not looked at.
+
+Its owners are the two engines, asked through their servicers as over the network.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from reput.commitlog.v1 import segment_service_pb2
+
+from libs.machine.clock import ManualClock
+from libs.machine.memory_fs import MemoryFs
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
+from services.janitor.engine.history import RunHistory
+from services.janitor.engine.policy import HOUR_MS, Policy, Schedule, SegmentFacts
+from services.janitor.engine.retention_loop import MANUAL_ROUND_COUNT, Pace, RetentionLoop
+from services.janitor.rpc.convert import segment_facts
+from tests.cost.counting_fs import count_by_operation, paths_of
+from tests.cost.python_work import instructions
+from tests.cost.stored import BODY, CountedMachine
+from tests.unit.services.commitlog.support import fill
+
+SEGMENT_COUNTS = (5, 25, 45)
+POLICY = Policy(retention_hours=72, delete_batch_count_max=1)
+INSTRUCTIONS_PER_SEGMENT_MAX = 2_000
+
+
+class Owners:
+    """The log's servicer, and an Indexer that has indexed everything and has nothing to trim."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self.list_call_count = 0
+        self._log = log
+        self._servicer = SegmentServicer(log)
+        self.end = log.chain.max_physical_offset
+
+    async def list_segments(self) -> list[SegmentFacts]:
+        """See LogOwner."""
+        self.list_call_count += 1
+        request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE_MAX)
+        page = await self._servicer.ListSegments(request, None)
+        assert not page.next_page_token
+        return [segment_facts(segment) for segment in page.segments]
+
+    async def delete_segment(self, base_physical_offset: int) -> int:
+        """See LogOwner."""
+        request = segment_service_pb2.DeleteSegmentsRequest(
+            base_physical_offsets=[base_physical_offset], allow_unindexed=True
+        )
+        outcome = (await self._servicer.DeleteSegments(request, None)).outcomes[0]
+        assert outcome.is_deleted
+        return int(outcome.freed_bytes)
+
+    async def indexed_physical_offset(self) -> int:
+        """See IndexOwner."""
+        return self.end
+
+    async def trim_to(self, min_physical_offset: int) -> int:
+        """See IndexOwner."""
+        del min_physical_offset
+        return 0
+
+
+class IndexedFacts(Owners):
+    """Owners whose log believes the Indexer, too."""
+
+    async def list_segments(self) -> list[SegmentFacts]:
+        """All full segments are indexed."""
+        self._log.progress.indexed_flushed_physical_offset = self.end
+        return await super().list_segments()
+
+
+def janitor(owners: Owners, clock: ManualClock) -> RetentionLoop:
+    """A Janitor of these owners that has deleted nothing yet."""
+    return RetentionLoop(
+        log=owners,
+        index=owners,
+        policy=POLICY,
+        schedule=Schedule(frozenset({4}), None),
+        pace=Pace(first_check_delay_ms=0, check_interval_ms=10_000, delete_interval_ms=0),
+        history=RunHistory(MemoryFs(), Path("/history")),
+        clock=clock,
+    )
+
+
+async def stopped(segment_count: int) -> CountedMachine:
+    """A store of so many segments, all of which but the last expire soon."""
+    machine = CountedMachine()
+    async with machine.running() as log:
+        await fill(log, segment_count, BODY)
+    machine.clock.advance((POLICY.retention_hours + 1) * HOUR_MS)
+    return machine
+
+
+async def test_a_run_that_deletes_nothing_asks_no_file() -> None:
+    """Facts and decisions come from memory, by a bounded number of steps for a segment; nothing is mapped for them."""
+    works = []
+    for segment_count in SEGMENT_COUNTS:
+        machine = await stopped(segment_count)
+        async with machine.running() as log:
+            owners = IndexedFacts(log)
+            loop = janitor(owners, machine.clock)
+            await log._disk.stop()
+            mapped_count = log.chain.statistics().mapped_count
+            with machine.fs.counted() as calls, instructions() as work:
+                run = await loop.run_once(is_dry_run=True)
+            assert len(run.decisions) == segment_count
+            assert sum(decision.is_delete for decision in run.decisions) == min(MANUAL_ROUND_COUNT, segment_count - 1)
+            assert not calls
+            assert owners.list_call_count == 1
+            assert log.chain.statistics().mapped_count == mapped_count
+            works.append(work.instruction_count)
+    first, second = works[1] - works[0], works[2] - works[1]
+    assert second <= 1.2 * first
+    assert second <= INSTRUCTIONS_PER_SEGMENT_MAX * (SEGMENT_COUNTS[2] - SEGMENT_COUNTS[1])
+
+
+async def test_a_deletion_costs_its_own_file() -> None:
+    """The calls of a deletion are those of one segment, which is not read, in a log of any length."""
+    costs: list[Counter[str]] = []
+    for segment_count in SEGMENT_COUNTS:
+        machine = await stopped(segment_count)
+        async with machine.running() as log:
+            for background in (log._disk, log._snapshot_loop):
+                await background.stop()
+            owners = IndexedFacts(log)
+            first = (await owners.list_segments())[0]
+            with machine.fs.counted() as calls:
+                await owners.delete_segment(first.base_physical_offset)
+            assert [path.name for path in paths_of(calls, "remove")] == [f"{0:020d}"]
+            assert not paths_of(calls, "read", "check_readable", "data_ranges", "write")
+            costs.append(count_by_operation(calls))
+    assert costs[0] == costs[1] == costs[2]

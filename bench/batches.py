@@ -18,7 +18,7 @@ from reput.common.v1 import message_pb2
 TOPIC = "bench"
 QUEUE_COUNT = 4
 VARIANT_COUNT = 8
-PROPERTY_SIZE_BYTES = 140
+PROPERTY_SIZE_BYTES = 120
 VARIANT_STRIDE = 1_000_000
 DIGIT_COUNT = 12
 POWERS = 10 ** np.arange(DIGIT_COUNT - 1, -1, -1, dtype=np.int64)

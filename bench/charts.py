@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report as pictures: bars per scenario and system, latency percentiles, cost. PNG files, without a display."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.report import Subject, human
 from bench.results import Results, Spread
@@ -101,17 +102,33 @@ def _count(rows: Sequence[tuple[Scenario, str, Spread]], scenario: Scenario) -> 
 
 
 def _finish(axes: Axes, label: str, subject: Subject, shown: Sequence[str]) -> None:
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
-    axes.set_xlabel(label)
-    axes.grid(axis="x", which="major", color="#dddddd")
-    axes.set_axisbelow(True)
-    axes.margins(x=0.12)
+    _scale(axes)
+    axes.set_xlabel(f"{label}, logarithmic")
     handles = [
         Rectangle((0, 0), 1, 1, color=COLOURS.get(name, "#888888")) for name in subject.peer_names if name in shown
     ]
     names = [text for name, text in subject.peer_names.items() if name in shown]
     axes.legend(handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def _scale(axes: Axes) -> None:
+    """A logarithmic axis that begins at the power of ten below the shortest bar, with room for the numbers."""
+    lengths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_width() > 0]
+    axes.set_xscale("log")
+    axes.set_xlim(10 ** math.floor(math.log10(min(lengths) * 0.99)), max(lengths) * 2.5)
+    axes.margins(y=0.03)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="x", which="major", color="#dddddd")
+    axes.set_axisbelow(True)
+
+
+def _tick(value: float) -> str:
+    """A power of ten."""
+    for unit, name in ((1e6, " M"), (1e3, " k")):
+        if value >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"
 
 
 def _latencies(subject: Subject, results: Results) -> Figure | None:
@@ -127,7 +144,7 @@ def _latencies(subject: Subject, results: Results) -> Figure | None:
     column_count = min(3, len(scenarios))
     row_count = -(-len(scenarios) // column_count)
     picture, fields = plt.subplots(
-        row_count, column_count, figsize=(4.6 * column_count, 3.0 * row_count), squeeze=False, sharex=True
+        row_count, column_count, figsize=(4.6 * column_count, 3.0 * row_count), squeeze=False
     )
     for axes, scenario in zip(fields.flat, scenarios, strict=False):
         _latency(axes, subject, results, scenario)
@@ -156,11 +173,7 @@ def _latency(axes: Axes, subject: Subject, results: Results, scenario: Scenario)
             )
     axes.set_yticks(range(len(names)), [subject.peer_names[name] for name in names])
     axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
-    axes.margins(x=0.15)
-    axes.grid(axis="x", which="major", color="#dddddd")
-    axes.set_axisbelow(True)
+    _scale(axes)
     axes.set_title(scenario.name, fontsize=9)
-    axes.set_xlabel("ms: p50, p99, p99.9 (less is better)", fontsize=8)
+    axes.set_xlabel("ms: p50, p99, p99.9 (less is better), logarithmic", fontsize=8)
     axes.tick_params(labelsize=7, labelbottom=True)

@@ -16,6 +16,10 @@ from bench.peers.peer import Durability, Operation, Serving
 READY = "Server is ready"
 NATS_CLIENT = "github.com/nats-io/nats.go"
 
+ENVIRONMENT: Mapping[str, str] = {
+    # Fewer collections for some tens of megabytes: about a tenth more messages for the same processor time.
+    "GOGC": "400",
+}
 LOAD: Mapping[Durability, Mapping[str, str]] = {
     # Fast ingest: an acknowledgement for many messages. The stream writes to its file from a buffer in the background.
     "async": {"publish": "fast", "persist": "async"},
@@ -38,6 +42,7 @@ class Nats:
         """The server's settings, the stream's and the client's."""
         return {
             **_jetstream(durability),
+            **ENVIRONMENT,
             "stream": f"file storage, 1 replica, 4 subjects, persist_mode={LOAD[durability]['persist']}",
             "client.append": SEND[durability],
             "client.latency": "Publish, 4 callers on a connection",
@@ -59,7 +64,7 @@ class Nats:
         configuration.write_text(json.dumps({"listen": f"127.0.0.1:{port}", "jetstream": jetstream}))
         words = [go_build.program("nats-server"), "--config", str(configuration)]
         stream = [word for name, value in LOAD[durability].items() for word in (f"--{name}", value)]
-        with java_build.server(words, log_path=folder / "nats.log", ready=READY) as pid:
+        with java_build.server(words, log_path=folder / "nats.log", ready=READY, environment=ENVIRONMENT) as pid:
             yield Serving(
                 target=f"127.0.0.1:{port}",
                 pids=(pid,),

@@ -2,7 +2,7 @@
 """NATS JetStream: one server, one stream in files with four subjects, and its own Go client.
 
 The ways of sending are those that measured best. JetStream writes and syncs message by message, except in two cases: a
-stream in asynchronous persist mode gathers its writes, and an atomic batch ends in one fsync.
+stream in asynchronous persist mode gathers its writes, and an atomic batch is synced as a whole.
 """
 
 import json
@@ -23,7 +23,7 @@ ENVIRONMENT: Mapping[str, str] = {
 LOAD: Mapping[Durability, Mapping[str, str]] = {
     # Fast ingest: an acknowledgement for many messages. The stream writes to its file from a buffer in the background.
     "async": {"publish": "fast", "persist": "async"},
-    # Atomic batches of up to 1000 messages: the one way to have more than one message for an fsync.
+    # Atomic batches of up to 1000 messages: the one way to have many messages for an fsync.
     "sync": {"publish": "atomic", "persist": "default"},
 }
 SEND: Mapping[Durability, str] = {

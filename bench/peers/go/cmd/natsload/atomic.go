@@ -19,7 +19,8 @@ const (
 	atomicBatchesInFlight = 4
 )
 
-// atomicProducer sends atomic batches: the server keeps a batch aside until its last message commits it, and syncs once.
+// atomicProducer sends atomic batches: the server keeps a batch aside until its last message commits it, then stores
+// and syncs it as a whole.
 type atomicProducer struct {
 	connection *nats.Conn
 	body       []byte

@@ -51,6 +51,7 @@ func parse(words []string) (Arguments, error) {
 	arguments := Arguments{Operation: words[0]}
 	seconds := 0.0
 	flags := flag.CommandLine
+	flags.Init(words[0], flag.ContinueOnError)
 	flags.StringVar(&arguments.Target, "target", "", "HOST:PORT of the server")
 	flags.IntVar(&arguments.BodyBytes, "body", 1024, "bytes of a body")
 	flags.IntVar(&arguments.BatchBytes, "batch", 1<<20, "bytes of bodies in a batch, or in flight, for each producer")

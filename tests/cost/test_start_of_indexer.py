@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.index_file import IndexHeader
 from libs.machine.memory_fs import everything_survives
+from services.indexer.engine import index_file
 from services.indexer.engine.indexer import Indexer
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
@@ -72,15 +74,26 @@ async def test_a_start_looks_at_names() -> None:
         assert counts["list"] == 1 + 2 * topic_count
 
 
-async def test_a_start_touches_the_headers_of_index_files() -> None:
-    """At most a page of a file, and none of most."""
+async def test_a_start_reads_the_headers_of_the_last_index_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They tell whether the files are as they were left; of the others nothing is looked at, and of these no more."""
+    read_header = index_file.decode_header
+    header_read_counts = []
     for file_count in (2, 20):
         store = await stopped(1_000 * file_count, index_entry_capacity=1_001, index_slot_count=1 << 16)
         buffers = [memoryview(store.disk._file(path).data) for path in index_paths(store)]
-        with touched_pages(*buffers) as touched:
+        header_reads: list[memoryview] = []
+
+        def counted(buffer: memoryview, reads: list[memoryview] = header_reads) -> IndexHeader:
+            reads.append(buffer)
+            return read_header(buffer)
+
+        with monkeypatch.context() as patch, touched_pages(*buffers) as touched:
+            patch.setattr(index_file, "decode_header", counted)
             indexer, _ = opened(store)
         assert indexer.index.file_count == file_count
-        assert touched.page_count <= 2
+        assert touched.page_count == 0
+        header_read_counts.append(len(header_reads))
+    assert header_read_counts[0] == header_read_counts[1] <= 2
 
 
 def index_paths(store: IndexedStore) -> list[Path]:

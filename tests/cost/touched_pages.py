@@ -2,8 +2,9 @@
 """How many pages of some buffers were looked at or written to, by whomever: Python, numpy or compiled code.
 
 The processor marks each page that is touched; Linux clears the marks (`/proc/self/clear_refs`) and counts them
-(`Referenced` in `/proc/self/smaps`). The pages of a watched buffer are made small ones, so that the count is exact but
-for the part pages at its two ends, which are not counted.
+(`Referenced` in `/proc/self/smaps`), for each mapping. So a watched buffer is made a mapping of its own, by advice that
+has no other effect, and pages are small ones in a process that imports this. The count is exact but for the part pages
+at the two ends of a buffer, which are not counted.
 """
 
 import contextlib
@@ -19,10 +20,13 @@ import pytest
 CLEAR_REFS, SMAPS = Path("/proc/self/clear_refs"), Path("/proc/self/smaps")
 CLEAR_ALL_MARKS = "1"
 KIB_PER_PAGE = mmap.PAGESIZE // 1024
+PR_SET_THP_DISABLE = 41
+"""linux/prctl.h."""
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -35,23 +39,31 @@ class Touched:
 @contextlib.contextmanager
 def touched_pages(*buffers: memoryview) -> Iterator[Touched]:
     """Count the pages of these buffers that the block touches. Skips the test where the kernel does not tell."""
-    ranges = [_as_small_pages(buffer) for buffer in buffers]
-    _touch_and_clear(buffers[0])
-    if _referenced_pages(ranges):
-        pytest.skip("this kernel does not clear the marks of touched pages")
-    touched = Touched()
-    yield touched
-    touched.page_count = _referenced_pages(ranges)
+    ranges = [_whole_pages(buffer) for buffer in buffers]
+    _advise(ranges, mmap.MADV_DONTDUMP)
+    try:
+        _touch_and_clear(buffers[0])
+        if _referenced_pages(ranges):
+            pytest.skip("this kernel does not clear the marks of touched pages")
+        touched = Touched()
+        yield touched
+        touched.page_count = _referenced_pages(ranges)
+    finally:
+        _advise(ranges, mmap.MADV_DODUMP)
 
 
-def _as_small_pages(buffer: memoryview) -> tuple[int, int]:
-    """Make the whole pages of the buffer a mapping of their own; where they are."""
+def _whole_pages(buffer: memoryview) -> tuple[int, int]:
+    """Where the whole pages of a buffer are."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (start + len(buffer)) // mmap.PAGESIZE * mmap.PAGESIZE
     assert first < end, "a buffer of less than a page can't be watched"
-    assert _LIBC.madvise(first, end - first, mmap.MADV_NOHUGEPAGE) == 0
     return first, end
+
+
+def _advise(ranges: list[tuple[int, int]], advice: int) -> None:
+    for first, end in ranges:
+        assert _LIBC.madvise(first, end - first, advice) == 0
 
 
 def _touch_and_clear(buffer: memoryview) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """QueueEndReport: tells the log after each handshake where the queues end, so that it gives no queue offset twice.
 
-It runs beside the stream, a page at a time, because the first look at a queue after a start reads its file; a log that
+It runs beside the stream, a page at a time, because the first look at a queue after a start opens its files; a log that
 does not wait for it is not held up. What fails is tried again with the next handshake.
 Callers: the event loop's thread; one at a time, which the end of the stream ends.
 """

@@ -171,6 +171,13 @@ class QueueOffsetsUnknown(CommitLogError):
         )
 
 
+class Stopping(CommitLogError):
+    """The store is being closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
 class StoreSealed(CommitLogError):
     """A sync failed; nothing is accepted until a restart."""
 

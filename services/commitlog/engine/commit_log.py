@@ -190,6 +190,7 @@ class CommitLog:
         store, self._store, self.is_open = self._store, None, False
         if store is None:
             return
+        self.gate.is_stopping = True
         try:
             for loop in (self._disk, self._checkpoint_loop, self._snapshot_loop):
                 await loop.stop()

@@ -4,13 +4,15 @@
 Callers: the loop that owns the log. Reading stays possible whatever the gate says.
 """
 
-from services.commitlog.errors import AppendsRefused, QueueOffsetsUnknown, StoreSealed
+from services.commitlog.errors import AppendsRefused, QueueOffsetsUnknown, Stopping, StoreSealed
 
 
 class WriteGate:
     """Open unless one of its flags is set."""
 
     def __init__(self) -> None:
+        self.is_stopping = False
+        """The store is being closed: what came now would never be synced. Never cleared."""
         self.is_sealed = False
         """A sync failed. Never cleared."""
         self.is_disk_reported_full = False
@@ -26,7 +28,9 @@ class WriteGate:
         return not self.refusals()
 
     def check(self) -> None:
-        """Raise StoreSealed, QueueOffsetsUnknown or AppendsRefused for the first reason that holds."""
+        """Raise Stopping, StoreSealed, QueueOffsetsUnknown or AppendsRefused for the first reason that holds."""
+        if self.is_stopping:
+            raise Stopping
         if self.is_sealed:
             raise StoreSealed
         if self.are_queue_offsets_unknown:
@@ -38,7 +42,9 @@ class WriteGate:
 
     def refusals(self) -> list[str]:
         """Names of the reasons that hold, as in ErrorReason."""
-        reasons = ["STORE_SEALED"] if self.is_sealed else []
+        reasons = ["STOPPING"] if self.is_stopping else []
+        if self.is_sealed:
+            reasons.append("STORE_SEALED")
         if self.are_queue_offsets_unknown:
             reasons.append("QUEUE_OFFSETS_UNKNOWN")
         if self.is_disk_reported_full or self.is_disk_reserve_short:

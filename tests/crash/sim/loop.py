@@ -23,6 +23,10 @@ DELAYS_S = (0.0, 0.0, 0.0, 0.0005, 0.003, 0.02, 0.2)
 Job = Callable[[], None]
 
 
+TIME_MAX_S = 20_000.0
+"""Simulated time by which everything has ended; the longest runs take a few thousand seconds."""
+
+
 class Stuck(Exception):
     """Somebody waits for something that will never happen."""
 
@@ -48,7 +52,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout_s: float | None) -> list[Any]:
         """Let the time until the next timer pass at once."""
-        if timeout_s is None:
+        if timeout_s is None or self._now_s > TIME_MAX_S:
             raise Stuck
         self._now_s += timeout_s
         return []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts after clean stops, kills, power cuts and damage: what is kept, what is cut, what stops the start."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import SyncFailed
 from libs.store.log_end import ScanEndKind
+from services.commitlog.errors import Stopping
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
@@ -27,6 +29,21 @@ from tests.unit.services.commitlog.support import (
 )
 
 FIVE = [b"body-%d" % index for index in range(5)]
+
+
+async def test_nothing_is_appended_to_a_log_that_is_closed() -> None:
+    """What came after the last sync would be lost, or would make the stop wait for ever."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message())
+    closing = asyncio.create_task(log.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Stopping):
+        await append(log, message())
+    await asyncio.wait_for(closing, 5)
+    async with machine.running() as log:
+        assert log.recovery.was_clean_stop
+        assert len(bodies(log)) == 1
 
 
 async def test_clean_stop_and_start() -> None:

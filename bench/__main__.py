@@ -19,9 +19,9 @@ from bench import machine, report
 from bench.driver import Driver, Plan, Systems
 from bench.peers.registry import ROOMS
 from bench.report import Subject
-from bench.scenarios import SCENARIOS, SIZES, Scenario, of_size
+from bench.scenarios import SCENARIOS, SHORT_ROUND_COUNT, SIZES, Scenario, of_size
 
-ROUND_COUNTS = {"short": 3, "full": 5}
+ROUND_COUNTS = {"short": SHORT_ROUND_COUNT, "full": 5}
 SECONDS = {"short": 1.0, "full": 3.0}
 INTERRUPTED = 130
 
@@ -61,7 +61,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         peers=peers,
         round_count=arguments.rounds or ROUND_COUNTS[arguments.size],
         seconds=arguments.seconds or SECONDS[arguments.size],
-        is_shared=arguments.size == "short",
+        size=arguments.size,
         data_dir=arguments.data,
     )
 
@@ -69,7 +69,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 def show(scenarios: tuple[Scenario, ...]) -> None:
     """Print what there is."""
     for scenario in scenarios:
-        size = "short, full" if scenario.is_short else "full"
+        size = "short, full" if scenario.short_round_count_max else "full"
         print(f"{scenario.name}  [{size}]  {scenario.sentence}  ({', '.join(scenario.peers)})")
 
 
@@ -114,7 +114,10 @@ def run(plan: Plan, folder: Path) -> int:
         task = progress.add_task("", total=plan.run_count)
 
         def tell(text: str) -> None:
-            progress.update(task, description=f"round {done_count + 1} of {plan.round_count}: {text}", advance=1)
+            line = f"round {done_count + 1} of {plan.round_count}: {text}"
+            progress.update(task, description=line, advance=1)
+            if not console.is_terminal:
+                console.print(line, markup=False, highlight=False)
 
         try:
             for number in range(1, plan.round_count + 1):

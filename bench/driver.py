@@ -2,7 +2,7 @@
 """Runs scenarios on systems, round by round, so that a slow minute of the machine touches all of them.
 
 A system that this machine lacks, or that can't be built, is left out and named; a run that fails is kept as a failed
-run; the rest goes on. Each measurement has a fresh server, or with `is_shared` each round has one for all loads of the
+run; the rest goes on. Each measurement has a fresh server; in the short size each round has one for all loads of the
 same durability, which saves most of the time. The systems change places from round to round.
 """
 
@@ -16,7 +16,7 @@ import psutil
 from bench.peers.peer import Durability, Peer, PeerMissing, Serving, run_load
 from bench.peers.registry import peer_of
 from bench.results import Figures, Results, Run
-from bench.scenarios import Load, Scenario
+from bench.scenarios import Load, Scenario, Size
 from bench.usage import watched
 
 GIB = 1 << 30
@@ -30,21 +30,21 @@ class Plan:
     peers: Sequence[str]
     round_count: int
     seconds: float
-    is_shared: bool
+    size: Size
     data_dir: Path
 
     @property
     def run_count(self) -> int:
         """Measurements in all rounds, at most."""
         return sum(
-            min(self.round_count, scenario.round_count_max or self.round_count)
+            min(self.round_count, scenario.round_limit(self.size))
             * len([peer for peer in scenario.peers if peer in self.peers])
             for scenario in self.scenarios
         )
 
     def of_round(self, number: int) -> list[Scenario]:
         """The scenarios of a round, from 1."""
-        return [one for one in self.scenarios if one.round_count_max is None or number <= one.round_count_max]
+        return [one for one in self.scenarios if number <= one.round_limit(self.size)]
 
 
 @dataclass(slots=True)
@@ -95,7 +95,9 @@ class Driver:
     def run_round(self, number: int, tell: Tell) -> None:
         """One round of all scenarios, from 1."""
         scenarios = self._plan.of_round(number)
-        for group in groups([one for one in scenarios if isinstance(one.what, Load)], is_shared=self._plan.is_shared):
+        for group in groups(
+            [one for one in scenarios if isinstance(one.what, Load)], is_shared=self._plan.size == "short"
+        ):
             for name in rotated(self._present(group), number - 1):
                 wanted = [one for one in group if name in one.peers]
                 self.results.runs.extend(self._loads(name, wanted, number, tell))
@@ -184,7 +186,13 @@ def groups(scenarios: Sequence[Scenario], *, is_shared: bool) -> list[list[Scena
     for scenario in scenarios:
         assert isinstance(scenario.what, Load)
         found.setdefault((scenario.what.durability, tuple(scenario.peers)), []).append(scenario)
-    return list(found.values())
+    return [sorted(group, key=_is_bulk) for group in found.values()]
+
+
+def _is_bulk(scenario: Scenario) -> bool:
+    """Whether it leaves gigabytes to write back, so that latencies had better be measured before."""
+    assert isinstance(scenario.what, Load)
+    return scenario.what.operation != "latency"
 
 
 def rotated(names: Sequence[str], count: int) -> list[str]:

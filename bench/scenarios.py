@@ -18,6 +18,10 @@ SYSTEMS = ("reput", "rocketmq", "kafka", "nats", "redis")
 STORES = ("reput-store", "rocketmq-store")
 SIZES = ("short", "full")
 
+ROUND_COUNT_MAX = 1_000
+SHORT_ROUND_COUNT = 3
+"""Rounds of the short size."""
+
 Size = Literal["short", "full"]
 Table = Literal["append", "latency", "read", "lookup", "store", "inside", "floors"]
 
@@ -48,12 +52,16 @@ class Scenario:
     sentence: str
     table: Table
     what: Load | Measure
-    is_short: bool = False
-    """Whether the short size has it, too."""
-    round_count_max: int | None = None
+    round_count_max: int = ROUND_COUNT_MAX
     """Fewer rounds for what takes long."""
+    short_round_count_max: int = 0
+    """The same in the short size, which does not have it with 0."""
     free_gib_min: int = 5
     """Free disk without which the scenario is skipped."""
+
+    def round_limit(self, size: Size) -> int:
+        """Most rounds; one that the short size does not have was asked for by name."""
+        return (self.short_round_count_max or self.round_count_max) if size == "short" else self.round_count_max
 
     @property
     def peers(self) -> Sequence[str]:
@@ -89,14 +97,13 @@ PEER_SCENARIOS = (
         sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from memory",
         table="append",
         what=append(100, MIB),
-        is_short=True,
     ),
     Scenario(
         name="append-1KiB",
         sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from memory",
         table="append",
         what=append(KIB, MIB),
-        is_short=True,
+        short_round_count_max=SHORT_ROUND_COUNT,
     ),
     Scenario(
         name="append-64KiB",
@@ -119,7 +126,6 @@ PEER_SCENARIOS = (
             arguments={"body": KIB, "batch": 64 * KIB, "producers": 16},
             own_arguments={"through": "producer"},
         ),
-        is_short=True,
     ),
     Scenario(
         name="append-100B-sync",
@@ -150,7 +156,7 @@ PEER_SCENARIOS = (
         sentence="16 callers, 1 KiB per call, acknowledged from memory",
         table="latency",
         what=latency(16, 6_400),
-        is_short=True,
+        short_round_count_max=SHORT_ROUND_COUNT,
     ),
     Scenario(
         name="latency-64",
@@ -174,14 +180,14 @@ PEER_SCENARIOS = (
         name="latency-64-sync",
         sentence="64 callers, 1 KiB per call, acknowledged from the disk",
         table="latency",
-        what=latency(64, 9_600, "sync"),
+        what=latency(64, 6_400, "sync"),
     ),
     Scenario(
         name="group-64-sync",
         sentence="as latency-64-sync; Reput's callers share the client's batching producer",
         table="latency",
-        what=latency(64, 9_600, "sync", **{"through": "producer", "linger-ms": 0}),
-        is_short=True,
+        what=latency(64, 6_400, "sync", **{"through": "producer", "linger-ms": 0}),
+        short_round_count_max=SHORT_ROUND_COUNT,
     ),
     Scenario(
         name="read-1KiB",
@@ -231,14 +237,14 @@ OWN_SCENARIOS = (
         sentence="from the acknowledgement of a message to its answer from Pull, while half of the append rate goes on",
         table="inside",
         what=catching_up.dispatch_lag,
-        is_short=True,
+        short_round_count_max=1,
     ),
     Scenario(
         name="lookup-1M",
         sentence="lookups by key and by time in 1 M messages, from memory and after the page cache was dropped",
         table="inside",
         what=lookups.lookups(1_000_000),
-        is_short=True,
+        short_round_count_max=1,
         round_count_max=3,
     ),
     Scenario(
@@ -290,7 +296,7 @@ OWN_SCENARIOS = (
         sentence="latency-16 against the same",
         table="floors",
         what=floors.unary(16, 6_400),
-        is_short=True,
+        short_round_count_max=SHORT_ROUND_COUNT,
     ),
     Scenario(
         name="floor-unary-64",
@@ -303,9 +309,9 @@ OWN_SCENARIOS = (
         sentence="group-64-sync with the messages per sync counted, then a bare loop of such writes and fdatasync",
         table="floors",
         what=floors.sync(
-            "latency", {"body": KIB, "callers": 64, "calls": 9_600, "through": "producer", "linger-ms": 0}
+            "latency", {"body": KIB, "callers": 64, "calls": 6_400, "through": "producer", "linger-ms": 0}
         ),
-        is_short=True,
+        short_round_count_max=1,
     ),
     Scenario(
         name="floor-sync-1MiB",
@@ -318,14 +324,13 @@ OWN_SCENARIOS = (
         sentence="append and scan of bodies of 100 B in memory, beside copying the same bytes",
         table="floors",
         what=kernel.kernel(100),
-        is_short=True,
     ),
     Scenario(
         name="kernel-1KiB",
         sentence="append and scan of bodies of 1 KiB in memory, beside copying the same bytes",
         table="floors",
         what=kernel.kernel(KIB),
-        is_short=True,
+        short_round_count_max=1,
     ),
 )
 
@@ -334,4 +339,4 @@ SCENARIOS = (*PEER_SCENARIOS, *OWN_SCENARIOS)
 
 def of_size(size: Size) -> list[Scenario]:
     """The scenarios of a size."""
-    return [scenario for scenario in SCENARIOS if size == "full" or scenario.is_short]
+    return [scenario for scenario in SCENARIOS if size == "full" or scenario.short_round_count_max]

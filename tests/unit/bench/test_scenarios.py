@@ -57,7 +57,7 @@ def test_plan_counts_its_runs() -> None:
         peers=["reput", "kafka"],
         round_count=5,
         seconds=1.0,
-        is_shared=False,
+        size="full",
         data_dir=Path("unused"),
     )
     assert plan.run_count == 5 * 2 + 1

@@ -6,17 +6,20 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from libs.formats import dispatch_columns
+from libs.machine.fs import PAGE_SIZE_BYTES
 from services.commitlog.engine.dispatch import TailStep
 from tests.cost.computed_log import ComputedLog
 from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory
 from tests.cost.stored import BODY, CountedMachine, Growth, high_queue_offset, many_segments, many_topics, nothing
+from tests.cost.touched_pages import touched_pages
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, append, fill, message
 
 pytestmark = pytest.mark.pure
 
 RECORD_COUNT = 10
 RECORD_COUNT_MAX = 8_192
+LARGE_SEGMENT_BYTES = 4 << 20
 
 
 async def next_step(steps: AsyncGenerator[TailStep, None]) -> tuple[int, bytes]:
@@ -57,6 +60,21 @@ async def test_a_step_of_the_tail_costs_its_records(grow: Growth) -> None:
     assert grown[0] <= 1.05 * plain[0]
     assert grown[1] <= plain[1] + 4_096
     assert grown[2] <= plain[2] + 4 * len("topic")
+
+
+async def test_a_step_touches_the_pages_of_its_records() -> None:
+    """What lies before them in the same segment is not looked at, neither is what will be behind them."""
+    async with CountedMachine(segment_size_bytes=LARGE_SEGMENT_BYTES).running() as log:
+        while log.confirmed_physical_offset < LARGE_SEGMENT_BYTES // 2:
+            await append(log, *[message(BODY)] * 50)
+        start = log.confirmed_physical_offset
+        steps = log.tail(start_physical_offset=start, record_count_max=RECORD_COUNT_MAX).steps()
+        await append(log, *[message(BODY)] * RECORD_COUNT)
+        with touched_pages(log.chain.segments[0].buffer) as touched:
+            count, _ = await next_step(steps)
+        await steps.aclose()
+        assert count == RECORD_COUNT
+        assert 0 < touched.page_count <= (log.confirmed_physical_offset - start) // PAGE_SIZE_BYTES + 2
 
 
 async def test_a_tail_opens_the_segment_that_it_reads() -> None:

@@ -22,8 +22,8 @@ from bench.peers.peer import PeerMissing
 SOURCES = Path(__file__).parent / "java"
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bench" / "java"
 JAVA_RELEASE_MIN = 17
-START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 30
+START_TIMEOUT_S = 180  # a JVM on a machine that is busy with something else
+STOP_TIMEOUT_S = 5  # then it is killed: nothing of it is kept, and a broker takes its time
 
 SERVER_HEAP = ("-Xms2g", "-Xmx2g")
 """The same for every broker. It is enough for all of them: the data is in the page cache, not on the heap."""

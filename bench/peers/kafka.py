@@ -61,7 +61,8 @@ class Kafka:
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """The broker's settings, those of the JVM and the client's."""
         client = {
-            "client.append": "acks=all, idempotent, linger.ms=5, batch.size=--batch, max.in.flight=5, no compression",
+            "client.append": "one producer for all threads, acks=all, idempotent, linger.ms=5, batch.size=--batch, "
+            "max.in.flight=5, no compression, callbacks",
             "client.latency": "one producer for all callers, linger.ms=0",
             "client.read": "assign, max.partition.fetch.bytes=4 MiB, max.poll.records=10000",
         }

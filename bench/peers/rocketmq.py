@@ -38,10 +38,23 @@ STORE: Mapping[str, str] = {
     # Nothing may be refused or expire because the disk of the measuring machine is nearly full.
     "diskMaxUsedSpaceRatio": "95",
     "fileReservedTime": "100000",
-    # A batch of the stream may be as large as the default of 4 MiB, and its encoding larger.
+    # A batch of the stream may be as large as the client's default limit of 4 MiB, and is larger when stored.
     "maxMessageSize": str(8 << 20),
     # Delayed messages are not measured; their wheel would write beside the log.
     "timerWheelEnable": "false",
+}
+ASYNC: Mapping[str, str] = {
+    "flushDiskType": "ASYNC_FLUSH",
+    # Records go to locked memory outside the heap and from there to the file, which is about twice as fast as storing
+    # into the mapped file as the default does. A killed broker loses what it has not yet passed on, 200 ms at most.
+    "transientStorePoolEnable": "true",
+    # 2 GiB, as much as the heap. A broker refuses messages when no buffer is free, and three of them are always taken.
+    "transientStorePoolSize": "8",
+    "mappedFileSizeCommitLog": str(256 << 20),
+}
+SYNC: Mapping[str, str] = {
+    # A group commit: one fsync for all that was appended since the last one began.
+    "flushDiskType": "SYNC_FLUSH",
 }
 BROKER: Mapping[str, str] = {
     # Queueing is part of what is measured: no "system busy" or "broker busy" because a request waited.
@@ -74,7 +87,8 @@ class RocketMq:
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """The broker's settings, those of the JVM and the client's."""
         client = {
-            "client.append": "send(Collection, callback) of prebuilt messages, 8 batches under way for each producer",
+            "client.append": "send(Collection, callback) of prebuilt messages, one producer for all threads, "
+            "8 batches under way for each of them",
             "client.latency": "send(message), one producer for all callers",
             "client.read": "pull of 4096 messages, one thread for each queue",
             "client.lookup": "queryMessage(key), newest match",
@@ -122,7 +136,7 @@ class RocketMqStore:
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """The store's settings, those of the JVM and the calls."""
         calls = {
-            "call.append": "asyncPutMessages of prebuilt, encoded batches; 8 of them may wait for the disk per thread",
+            "call.append": "asyncPutMessages of prebuilt, encoded batches, 8 of them under way for each thread",
             "call.latency": "putMessage",
         }
         return {**_store(durability), "jvm": " ".join(BROKER_JVM), **calls}
@@ -145,8 +159,7 @@ def _prepare() -> Mapping[str, str]:
 
 
 def _store(durability: Durability) -> Mapping[str, str]:
-    # SYNC_FLUSH is a group commit: one fsync for all that was appended since the last one began.
-    return {**STORE, "flushDiskType": "SYNC_FLUSH" if durability == "sync" else "ASYNC_FLUSH"}
+    return {**STORE, **(SYNC if durability == "sync" else ASYNC)}
 
 
 def _paths(folder: Path) -> Mapping[str, str]:

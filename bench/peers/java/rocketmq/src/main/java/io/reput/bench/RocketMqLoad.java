@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.reput.bench;
 
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -19,15 +19,16 @@ import org.apache.rocketmq.common.topic.TopicValidator;
 public final class RocketMqLoad implements Load {
     private static final String GROUP = "bench";
     private static final int TIMEOUT_MS = 60_000;
+    private static final int RETRY_MS = 100;
     private static final int MESSAGE_SIZE_MAX = 8 << 20; // as the broker's
-    /** Batches under way for each producer. More do not make it faster. */
+    /** Batches under way for each thread. */
     private static final int WINDOW = 8;
     private static final int PULL_COUNT = 4096;
     /** Neighbours in the questions are no neighbours in the log; prime to the number of keys. */
     private static final int LOOKUP_STRIDE = 2477;
 
     private final Arguments arguments;
-    private final List<DefaultMQProducer> producers = new ArrayList<>();
+    private DefaultMQProducer producer;
     private DefaultMQPullConsumer consumer;
 
     private RocketMqLoad(Arguments arguments) {
@@ -41,18 +42,14 @@ public final class RocketMqLoad implements Load {
     @Override
     public Result append() throws Exception {
         int bodySizeBytes = arguments.integer("body");
-        int producerCount = arguments.integer("producers");
-        for (int i = 0; i < producerCount; i++) {
-            newProducer();
-        }
+        connect();
         List<List<Message>> batches = Messages.batches(bodySizeBytes, arguments.integer("batch"));
         return Measurement.throughput(
-            producerCount, arguments.seconds(), bodySizeBytes,
-            (thread, endNs) -> appendUntil(producers.get(thread), batches, endNs));
+            arguments.integer("producers"), arguments.seconds(), bodySizeBytes,
+            (thread, endNs) -> appendUntil(batches, endNs));
     }
 
-    private static long appendUntil(
-        DefaultMQProducer producer, List<? extends Collection<Message>> batches, long endNs) throws Exception {
+    private long appendUntil(List<? extends Collection<Message>> batches, long endNs) throws Exception {
         Window window = new Window(WINDOW);
         for (int number = 0; System.nanoTime() < endNs; number++) {
             Collection<Message> batch = batches.get(number % batches.size());
@@ -78,7 +75,7 @@ public final class RocketMqLoad implements Load {
 
     @Override
     public Result latency() throws Exception {
-        DefaultMQProducer producer = newProducer();
+        connect();
         byte[] body = new byte[arguments.integer("body")];
         return Measurement.latency(
             arguments.integer("callers"), arguments.integer("calls"), body.length, number -> {
@@ -89,11 +86,10 @@ public final class RocketMqLoad implements Load {
             });
     }
 
-    /** A producer with a connection of its own, which makes the topic. */
-    private DefaultMQProducer newProducer() throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(GROUP);
+    /** Starts the producer, which all threads share, and makes the topic. */
+    private void connect() throws Exception {
+        producer = new DefaultMQProducer(GROUP);
         producer.setNamesrvAddr(arguments.text("target"));
-        producer.setInstanceName("producer-" + producers.size());
         producer.setSendMsgTimeout(TIMEOUT_MS);
         producer.setMaxMessageSize(MESSAGE_SIZE_MAX);
         producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
@@ -101,9 +97,23 @@ public final class RocketMqLoad implements Load {
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
-        producers.add(producer);
-        producer.createTopic(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, TOPIC, QUEUE_COUNT, null);
-        return producer;
+        createTopic();
+    }
+
+    /** A broker may say that it has started before the name server knows it: then it is asked again. */
+    private void createTopic() throws Exception {
+        long deadlineNs = System.nanoTime() + TIMEOUT_MS * 1_000_000L;
+        while (true) {
+            try {
+                producer.createTopic(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, TOPIC, QUEUE_COUNT, null);
+                return;
+            } catch (MQClientException failure) {
+                if (System.nanoTime() > deadlineNs) {
+                    throw failure;
+                }
+                Thread.sleep(RETRY_MS);
+            }
+        }
     }
 
     @Override
@@ -142,20 +152,22 @@ public final class RocketMqLoad implements Load {
     /** Asks for keys that `append` has written: it goes through all of them during its warm-up. */
     @Override
     public Result lookup() throws Exception {
-        DefaultMQProducer client = newProducer();
-        int bodySizeBytes = lookedUp(client, 0).getBody().length;
+        connect();
+        int bodySizeBytes = lookedUp(0).getBody().length;
         return Measurement.latency(
             1, arguments.integer("calls"), bodySizeBytes,
-            number -> lookedUp(client, (int) ((long) number * LOOKUP_STRIDE % Messages.KEY_COUNT)));
+            number -> lookedUp((int) ((long) number * LOOKUP_STRIDE % Messages.KEY_COUNT)));
     }
 
-    private static Message lookedUp(DefaultMQProducer client, int number) throws Exception {
-        return client.queryMessage(TOPIC, Keys.key(number), 1, 0, Long.MAX_VALUE).getMessageList().get(0);
+    private Message lookedUp(int number) throws Exception {
+        return producer.queryMessage(TOPIC, Keys.key(number), 1, 0, Long.MAX_VALUE).getMessageList().get(0);
     }
 
     @Override
     public void close() {
-        producers.forEach(DefaultMQProducer::shutdown);
+        if (producer != null) {
+            producer.shutdown();
+        }
         if (consumer != null) {
             consumer.shutdown();
         }

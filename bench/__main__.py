@@ -7,6 +7,7 @@ lacks is named and is no failure.
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -149,6 +150,7 @@ def main() -> int:
     if arguments.list:
         show(SCENARIOS)
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers are stopped, and what is there is written
     return run(plan_of(arguments), arguments.out)
 
 

@@ -49,17 +49,17 @@ def build(
 ) -> Batch:
     """A batch of about `batch_size_bytes`, at least one message; `variant` makes keys differ between batches.
 
-    Messages take the topics in turn, where the batches before this one stopped.
+    Messages take the topics in turn, where the batches before this one stopped, and the next queue in the next turn.
     """
     request = append_service_pb2.AppendRequest(durability=durability)
     message_count = max(1, batch_size_bytes // (body_size_bytes + PROPERTY_SIZE_BYTES))
     for index in range(message_count):
-        number = variant * VARIANT_STRIDE + index
+        number, place = variant * VARIANT_STRIDE + index, variant * message_count + index
         unique_id = f"{UNIQUE_ID_PREFIX}{number:0{DIGIT_COUNT}d}"
         keys = f"{order_key(number)} user-{index % 997}"
         request.messages.add(
-            topic=topics[(variant * message_count + index) % len(topics)],
-            queue_id=index % QUEUE_COUNT,
+            topic=topics[place % len(topics)],
+            queue_id=(place // len(topics)) % QUEUE_COUNT,
             body=bytes(body_size_bytes),
             property_string=f"UNIQ_KEY\x01{unique_id}\x02TAGS\x01tag{index % 8}\x02KEYS\x01{keys}\x02".encode(),
             born_time_ms=1_700_000_000_000 + index,

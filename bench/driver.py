@@ -141,13 +141,12 @@ class Driver:
                     {**load.fill, "seconds": self._plan.seconds, **(load.own_fill if is_own else {})},
                 )
             with watched(serving.pids) as usage:
-                told = run_load(
-                    serving, load.operation, {**load.arguments, **length, **(load.own_arguments if is_own else {})}
-                )
+                arguments = {**load.arguments, **length, **(load.own_arguments if is_own else {})}
+                told = run_load(serving, load.operation, arguments, usage.stop)
             figures = figures_of(told)
             if serving.pids:
-                seconds, messages = figures["messages"] / figures["messages_per_s"], figures["messages"]
-                figures["cpu_s_per_million"] = usage.cpu_s(seconds) / messages * 1e6
+                seconds = figures["messages"] / figures["messages_per_s"] + figures.get("index_lag_s", 0)
+                figures["cpu_s_per_million"] = usage.cpu_s(seconds) / figures["messages"] * 1e6
                 figures["own_megabytes"], figures["resident_megabytes"] = usage.own_megabytes, usage.resident_megabytes
             return Run(scenario.name, name, number, figures)
         except Exception as error:  # noqa: BLE001 - see above

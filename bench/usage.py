@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time and memory of processes during a load, sampled from outside.
 
-A load generator's clock starts after its warm-up, which nobody outside sees; but it ends with the process. So the CPU
-time that counts is that of the last seconds before the end, as many as the generator says its clock ran.
+A load generator's clock starts after its warm-up, which nobody outside sees; but it stops just before the generator
+prints. So the CPU time that counts is that of the last seconds before that, as many as the generator's clock ran.
 """
 
 import contextlib
@@ -44,10 +44,11 @@ class Usage:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take a last sample and end."""
-        self._is_over.set()
-        self._thread.join()
-        self._sample()
+        """Take a last sample and end. May be repeated."""
+        if not self._is_over.is_set():
+            self._is_over.set()
+            self._thread.join()
+            self._sample()
 
     def cpu_s(self, seconds: float) -> float:
         """CPU time of the last seconds before the last sample."""

@@ -82,9 +82,9 @@ def source_of(arguments: Arguments, durability: message_pb2.Durability.ValueType
 
 
 def cycle_count(arguments: Arguments) -> int:
-    """Batches that name every topic once, if there is more than one: topics are made before the clock starts."""
+    """Batches that name every queue of every topic, if there are several: they are made before the clock starts."""
     per_batch = max(1, arguments.batch // (arguments.body + batches.PROPERTY_SIZE_BYTES))
-    return -(-arguments.topics // per_batch) if arguments.topics > 1 else 0
+    return -(-arguments.topics * batches.QUEUE_COUNT // per_batch) if arguments.topics > 1 else 0
 
 
 async def latency(arguments: Arguments) -> Loaded:

@@ -3,7 +3,9 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,13 +52,38 @@ class PeerMissing(Exception):
     """This machine can't run a peer; the text says what to install."""
 
 
-def run_load(serving: Serving, operation: Operation, arguments: Mapping[str, object]) -> dict[str, object]:
-    """One load on a running system: what its generator printed. Raises LoadFailed."""
+def run_load(
+    serving: Serving,
+    operation: Operation,
+    arguments: Mapping[str, object],
+    on_printed: Callable[[], None] = lambda: None,
+) -> dict[str, object]:
+    """One load on a running system: what its generator printed. Raises LoadFailed.
+
+    `on_printed` hears of the printing at once, before the generator has ended: its clock has stopped just before.
+    """
     flags = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     command = [*serving.load_command, operation, "--target", serving.target, *flags]
     command += serving.load_arguments.get(operation, ())
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
-    if done.returncode != 0:
-        raise LoadFailed(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    result: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            limit = threading.Timer(LOAD_TIMEOUT_S, process.kill)
+            limit.start()
+            try:
+                lines = []
+                for line in process.stdout:
+                    on_printed()
+                    lines.append(line)
+                process.wait()
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                limit.cancel()
+        errors.seek(0)
+        told = errors.read()[-2000:]
+    if process.returncode != 0:
+        raise LoadFailed(f"{' '.join(command)}: exit code {process.returncode}\n{told}")
+    result: dict[str, object] = json.loads(lines[-1])
     return result

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests that the load generator sends."""
 
-from reput.commitlog.v1.append_service_pb2 import AppendRequest
+from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
 from reput.common.v1 import message_pb2
 
 from bench import batches
@@ -35,15 +35,17 @@ def test_numbered_batches_never_repeat_a_key() -> None:
 
 
 def test_messages_take_the_topics_in_turn() -> None:
-    """Over the batches each topic gets as many messages as the next one."""
+    """Over the batches each topic gets as many messages as the next one, and its queues take turns."""
     topics = [f"t{number}" for number in range(5)]
-    names = []
-    for variant in range(2):
+    messages: list[AppendMessage] = []
+    for variant in range(3):
         batch = batches.build(
             body_size_bytes=10, batch_size_bytes=1_500, durability=MEMORY, variant=variant, topics=topics
         )
-        names += [message.topic for message in AppendRequest.FromString(batch.data).messages]
-    assert names == [topics[index % 5] for index in range(len(names))]
+        messages += AppendRequest.FromString(batch.data).messages
+    assert len(messages) > 4 * 5
+    for index, message in enumerate(messages):
+        assert (message.topic, message.queue_id) == (topics[index % 5], index // 5 % 4)
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -126,8 +126,8 @@ PLANTS = (
     Plant(
         "queues keep what lies behind their bound",
         "services/indexer/engine/consume_queue.py",
-        "        valid = (offsets >= 0) & (offsets < self._bound_physical_offset) & ",
-        "        valid = (offsets >= 0) & ",
+        "            return (offsets < 0) | (offsets >= self._bound_physical_offset) | ",
+        "            return (offsets < 0) | ",
     ),
     Plant(
         "threads of an attempt that failed go on",

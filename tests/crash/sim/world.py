@@ -141,6 +141,9 @@ class World:
 
     async def call(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
         """Run something in a process and return or raise what it does; Killed if the process dies meanwhile."""
+        if process.is_dead:
+            work.close()
+            raise Killed
         task = process.start(work)
         await asyncio.wait([task])
         if task.cancelled():

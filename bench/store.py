@@ -50,8 +50,9 @@ def running(folder: Path, **settings: str) -> Iterator[Store]:
         )
     try:
         assert process.stdout is not None
-        if not process.stdout.readline().startswith("ready"):
-            raise RuntimeError(f"the store did not start:\n{log_path.read_text()[-2000:]}")
+        if not (line := process.stdout.readline()).startswith("ready"):
+            told = log_path.read_text()[-2000:]
+            raise RuntimeError(f"the store did not start, exit code {process.wait(STOP_TIMEOUT_S)}: {line}{told}")
         start_to_serving_s = time.perf_counter() - start_s
         pids = tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True))
         yield Store(targets["commitlog"], targets["indexer"], pids, start_to_serving_s, folder)

@@ -32,7 +32,8 @@ class AppendLimits:
         crc_property: bool = False,
         delay_level_count: int = DELAY_LEVEL_MAX,
     ) -> None:
-        assert 0 < body_size_bytes_max <= record_size_bytes_max < 2**31
+        assert 0 < body_size_bytes_max < 2**31
+        assert 0 < record_size_bytes_max < 2**31
         assert 0 < delay_level_count <= DELAY_LEVEL_COUNT_MAX
         self.body_size_bytes_max = body_size_bytes_max
         self.record_size_bytes_max = record_size_bytes_max

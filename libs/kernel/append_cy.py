@@ -137,16 +137,16 @@ def append(
 ):
     """Append all messages of a serialized AppendRequest at `position` of a segment, or none of them.
 
-    request: bytes that do not change during the call. segment: a whole segment, writable; its first byte has the
-    physical offset base_physical_offset. Hosts: 8 or 20 bytes as a record stores them. One store time for all.
+    request: bytes that do not change during the call. segment: writable, up to the end of a segment; its first byte
+    has the physical offset base_physical_offset. Hosts: 8 or 20 bytes as a record stores them. One store time for all.
     Answers the position behind the last record, and then columns.count messages are described by the columns and the
     counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
-      timer wheel, or by level without a schedule topic), E_HOST, E_FIELD (any other value). E_RECORD_SIZE: fits no
-      segment. E_FULL: fits not here; error_value bytes are needed,
-      and eight more for the blank. A batch may also be larger than any segment: the caller compares.
+      timer wheel, or by level without a schedule topic), E_HOST, E_FIELD (any other value). E_RECORD_SIZE: above the
+      limit. E_FULL: fits not here; error_value bytes are needed, and eight more for the blank. A batch may also be
+      larger than any segment: the caller compares.
     Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
     or a table whose schedule topic has fewer queues than there are delay levels.
     """
@@ -310,7 +310,7 @@ def plan_message(job, message, field, piece):
     if job.store_host_size == 20:
         message.sys_flag |= STORE_HOST_V6
         size += IPV6_EXTRA_SIZE
-    if size > job.record_size_max or size + BLANK_SIZE_MIN > job.segment_size:
+    if size > job.record_size_max:
         return refuse_message(job, message, RECORD_SIZE, 0, size)
     job.total_size += size
     job.plan[at + PLAN_SIZE] = size

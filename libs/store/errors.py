@@ -20,6 +20,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "SyncFailed",
+    "WriteFailed",
 ]
 
 
@@ -84,6 +85,14 @@ class CommitFailed(SyncFailed):
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         StoreError.__init__(self, f"{path}: commit up to byte {position} failed: {reason}; the store is sealed")
+        self.path, self.position, self.reason = path, position, reason
+
+
+class WriteFailed(SyncFailed):
+    """The file did not take a batch although its blocks are reserved. The chain is sealed as by a failed sync."""
+
+    def __init__(self, *, path: Path, position: int, reason: str) -> None:
+        StoreError.__init__(self, f"{path}: write at byte {position} failed: {reason}; the store is sealed")
         self.path, self.position, self.reason = path, position, reason
 
 

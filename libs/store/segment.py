@@ -4,10 +4,12 @@
 Invariants: 0 <= flushed_position <= committed_position <= wrote_position <= size_bytes; none ever decreases, except by
 `truncate`. Bytes below wrote_position are complete; those below committed_position are in the file, so that anybody may
 read them and they survive the process; those below flushed_position survive a power cut.
-Without a pool the writer writes into the file's own pages, and committed is what is written. With one it writes into a
-borrowed buffer, which `commit` copies into the file, and which goes back when all of the segment is in the file.
-Callers: one writer (writes into `write_buffer`, then calls `advance`), any number of threads that commit or sync (they
-take turns), any number of readers.
+There are two ways to write. Small pieces go into `buffer`, the file's own pages, and `advance` publishes them. Batches
+go into `room`, memory that stays in the processor's cache, and `put` copies them into the file with one call: it costs
+half of what faults on fresh pages of a mapping cost, and a disk that refuses is an error and not the end of the process
+(docs/decisions/0014-batches-by-pwrite.md). With a pool `room` is a borrowed buffer, which `commit` copies into the
+file later, and which goes back when all of the segment is in the file; without one committed is what is written.
+Callers: one writer, any number of threads that commit or sync (they take turns), any number of readers.
 A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
 Not handled: what the bytes mean, which segment comes next (SegmentChain), when to sync (the engines).
 Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
@@ -16,10 +18,11 @@ Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's
 import threading
 from pathlib import Path
 
+from libs.machine import memory
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs, MappedFile
-from libs.store.errors import CommitFailed, SegmentUnreadable, StoreFull, SyncFailed
+from libs.store.errors import CommitFailed, SegmentUnreadable, StoreFull, SyncFailed, WriteFailed
 from libs.store.map_budget import MapBudget
 from libs.store.transient_store_pool import TransientStorePool
 
@@ -29,11 +32,12 @@ CLEAR_CHUNK_BYTES = 1 << 20
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 
 
-class Seal:
-    """Shared by the segments of one chain: the first sync or commit that failed, and the locks to take turns."""
+class SharedState:
+    """Shared by the segments of one chain: the first sync, commit or write that failed, locks to take turns, `room`."""
 
     def __init__(self) -> None:
         self.error: SyncFailed | None = None
+        self.staging = memoryview(b"")
         self.lock = threading.Lock()
         self.commit_lock = threading.Lock()
         self.sync_count = 0
@@ -55,7 +59,7 @@ class Segment:
         "_mapped",
         "_maps",
         "_pool",
-        "_seal",
+        "_shared",
         "base_physical_offset",
         "first_store_time_ms",
         "flushed_position",
@@ -76,7 +80,7 @@ class Segment:
         size_bytes: int,
         wrote_position: int,
         flushed_position: int,
-        seal: Seal,
+        shared: SharedState,
         maps: MapBudget,
         mapped: MappedFile | None = None,
         pool: TransientStorePool | None = None,
@@ -92,7 +96,7 @@ class Segment:
         self.is_touched = True
         self.is_reserved = mapped is not None
         self._fs = fs
-        self._seal = seal
+        self._shared = shared
         self._maps = maps
         self._mapped = mapped
         self._pool = pool
@@ -120,10 +124,16 @@ class Segment:
         return mapped.buffer
 
     @property
-    def write_buffer(self) -> memoryview:
-        """Where the writer writes: as long as the file, and readable from `committed_position` on by nobody else."""
-        borrowed = self._borrowed
-        return self.buffer if borrowed is None else borrowed
+    def room(self) -> memoryview:
+        """Where the writer writes the next batch, as long as what is left of the file; `put` takes it over.
+
+        Without a pool all segments of a chain have the same, so that its pages are there already.
+        """
+        if self._borrowed is not None:
+            return self._borrowed[self.wrote_position :]
+        if not self._shared.staging:
+            self._shared.staging = memory.allocate(self.size_bytes)
+        return self._shared.staging[: self.size_bytes - self.wrote_position]
 
     def check_readable(self, position: int, end: int) -> None:
         """Read [position, end) from the disk, so that a bad one is an error here and not the end of the process.
@@ -189,13 +199,23 @@ class Segment:
             raise StoreFull(path=self.path, needed_bytes=error.needed_bytes) from error
         self.is_reserved = True
 
+    def put(self, size_bytes: int) -> None:
+        """Publish the first bytes of `room`. Makes nothing durable.
+
+        Raises WriteFailed when the disk refuses, and from then on as `sync` does; then nothing was published.
+        """
+        if self._borrowed is None:
+            self._write(self._shared.staging[:size_bytes])
+        self.advance(self.wrote_position + size_bytes)
+
     def fill(self, last: bytes) -> None:
-        """Write the last bytes, and publish them and all the rest of the file, which stays zeros."""
-        buffer, position = self.write_buffer, self.wrote_position
-        end = position + len(last)
-        buffer[position:end] = last
-        if self._borrowed is not None:  # it may have been another segment's before
-            buffer[end:] = bytes(self.size_bytes - end)
+        """Write the last bytes, and publish them and all the rest of the file, zeros. Raises WriteFailed."""
+        if self._borrowed is None:
+            self._write(memoryview(last))
+        else:
+            self.room[: len(last)] = last
+            rest = self.room[len(last) :]  # it may have been another segment's before
+            rest[:] = bytes(len(rest))
         self.advance(self.size_bytes)
 
     def commit(self) -> None:
@@ -203,9 +223,9 @@ class Segment:
 
         Blocks without the GIL. Raises CommitFailed when the disk refuses, and from then on as `sync` does.
         """
-        with self._seal.commit_lock:
-            if self._seal.error is not None:
-                raise self._seal.error
+        with self._shared.commit_lock:
+            if self._shared.error is not None:
+                raise self._shared.error
             borrowed, start, end = self._borrowed, self._committed_position, self.wrote_position
             if borrowed is None or self._is_closed:
                 return
@@ -215,8 +235,8 @@ class Segment:
                     (self._mapped or self._map()).write(start, borrowed[start:end])
                 except OSError as error:
                     reason = error.strerror or str(error)
-                    self._seal.error = CommitFailed(path=self.path, position=end, reason=reason)
-                    raise self._seal.error from error
+                    self._shared.error = CommitFailed(path=self.path, position=end, reason=reason)
+                    raise self._shared.error from error
                 failpoint("segment.after_commit")
                 self._committed_position = end
             if end == self.size_bytes:
@@ -242,20 +262,20 @@ class Segment:
         Blocks without the GIL; does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the disk
         refuses, and from then on for every segment of the chain, because no later sync can be believed.
         """
-        with self._seal.lock:
+        with self._shared.lock:
             position = self.committed_position
-            if self._seal.error is not None:
-                raise self._seal.error
+            if self._shared.error is not None:
+                raise self._shared.error
             if position > self.flushed_position and not self._is_closed:
                 try:
                     failpoint("segment.before_sync")
                     (self._mapped or self._map()).sync()
                 except OSError as error:
                     reason = error.strerror or str(error)
-                    self._seal.error = SyncFailed(path=self.path, position=position, reason=reason)
-                    raise self._seal.error from error
+                    self._shared.error = SyncFailed(path=self.path, position=position, reason=reason)
+                    raise self._shared.error from error
                 failpoint("segment.after_sync")
-                self._seal.sync_count += 1
+                self._shared.sync_count += 1
                 self.flushed_position = position
             return self.flushed_position
 
@@ -321,7 +341,7 @@ class Segment:
     def close(self) -> None:
         """Unmap, or leave that to the last holder. Makes nothing durable. May be repeated."""
         if self.wrote_position > self.flushed_position:
-            with self._seal.commit_lock, self._seal.lock:  # a commit or a sync may be using the descriptor
+            with self._shared.commit_lock, self._shared.lock:  # a commit or a sync may be using the descriptor
                 self._close()
         else:
             self._close()
@@ -339,6 +359,18 @@ class Segment:
             self._mapped.close()
             self._mapped = None
         return True
+
+    def _write(self, data: memoryview) -> None:
+        """Copy what comes next into the file."""
+        if self._shared.error is not None:
+            raise self._shared.error
+        try:
+            failpoint("segment.before_write")
+            (self._mapped or self._map()).write(self.wrote_position, data)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._shared.error = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
+            raise self._shared.error from error
 
     def _map(self) -> MappedFile:
         with self._maps.lock:

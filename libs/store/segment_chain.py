@@ -2,7 +2,7 @@
 """SegmentChain: files of equal size in one directory, each named by the offset of its first byte.
 
 Invariants: neighbours are exactly one segment size apart; only the last segment is written; every segment but the last
-is full; after the first failed sync or commit the chain is sealed and none succeeds again.
+is full; after the first failed sync, commit or write the chain is sealed and none succeeds again.
 With a pool, what is written reaches the files by `commit`, oldest first, so that the committed bytes never have a hole;
 segments that were there at `open` are written in place. Without one every byte is committed as soon as it is written.
 Callers: one writer for everything that changes the chain; `find`, `segments`, `commit`, `sync` and the offsets from any
@@ -23,7 +23,7 @@ from libs.machine.errors import DiskFull
 from libs.machine.fs import TEMPORARY_SUFFIX, Fs, MappedFile
 from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, SegmentSizeWrong, StoreFull
 from libs.store.map_budget import MapBudget
-from libs.store.segment import Seal, Segment
+from libs.store.segment import Segment, SharedState
 from libs.store.segment_allocator import SegmentAllocator
 from libs.store.transient_store_pool import TransientStorePool
 
@@ -61,7 +61,7 @@ class SegmentChain:
         self.segment_size_bytes = segment_size_bytes
         self._fs = fs
         self._maps = maps or MapBudget()
-        self._seal = Seal()
+        self._shared = SharedState()
         self._pool = pool
         self._segments: list[Segment] = []
         self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
@@ -151,8 +151,8 @@ class SegmentChain:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether a sync or a commit failed. Nothing more can be promised until the process starts anew."""
-        return self._seal.error is not None
+        """Whether a sync, a commit or a write failed. Nothing more can be promised until the process starts anew."""
+        return self._shared.error is not None
 
     def find(self, physical_offset: int) -> Segment:
         """Return the segment that has this byte. Raises OffsetTrimmed, or OffsetBeyondEnd when it is not written."""
@@ -215,8 +215,8 @@ class SegmentChain:
                 pending.append(segment)
             elif segment.flushed_position > 0:
                 break
-        if self._seal.error is not None:
-            raise self._seal.error
+        if self._shared.error is not None:
+            raise self._shared.error
         for segment in reversed(pending):
             segment.sync()
         return self.flushed_physical_offset
@@ -284,7 +284,7 @@ class SegmentChain:
         return ChainStatistics(
             segment_count=len(self._segments),
             mapped_count=sum(segment.is_mapped for segment in self._segments),
-            sync_count=self._seal.sync_count,
+            sync_count=self._shared.sync_count,
             min_physical_offset=self.min_physical_offset,
             max_physical_offset=self.max_physical_offset,
             committed_physical_offset=self.committed_physical_offset,
@@ -319,7 +319,7 @@ class SegmentChain:
             size_bytes=self.segment_size_bytes,
             wrote_position=wrote_position,
             flushed_position=flushed_position,
-            seal=self._seal,
+            shared=self._shared,
             maps=self._maps,
             mapped=mapped,
             pool=pool,

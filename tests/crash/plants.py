@@ -39,15 +39,14 @@ PLANTS = (
     Plant(
         "acknowledge before the write",
         "services/commitlog/engine/append.py",
-        "    def _publish(self, segment: Segment, position: int) -> AppendedBatch:\n",
-        "    def _publish(self, segment: Segment, position: int) -> AppendedBatch:\n"
-        "        import asyncio\n\n"
-        "        start, buffer = segment.wrote_position, segment.buffer\n"
-        "        record = bytes(buffer[start:position])\n"
-        "        buffer[start:position] = bytes(position - start)\n"
-        "        def write() -> None:\n"
-        "            buffer[start:position] = record\n"
-        "        asyncio.get_running_loop().call_soon(write)\n",
+        "            segment.put(size_bytes)\n",
+        "            import asyncio\n\n"
+        "            written, buffer = segment.wrote_position, segment.buffer\n"
+        "            records = bytes(segment.room[:size_bytes])\n"
+        "            def write() -> None:\n"
+        "                buffer[written : written + size_bytes] = records\n"
+        "            asyncio.get_running_loop().call_soon(write)\n"
+        "            segment.advance(written + size_bytes)\n",
     ),
     Plant(
         "acknowledge before the sync",

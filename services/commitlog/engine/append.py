@@ -2,7 +2,8 @@
 """AppendPipeline: serialized AppendRequests become records at the end of the log.
 
 Invariants: a batch is contiguous inside one segment, has one store time, and store times never go back within the log;
-`wrote_position` moves only after all bytes are written; a refused batch leaves no message and no topic behind.
+`wrote_position` moves only after all bytes are in the page cache (or the pool); a refused batch leaves no message and
+no topic behind; after a write that failed the store is sealed, because the batch has its queue offsets already.
 Callers: the loop that owns the log (the loop is RocketMQ's put lock). Nothing here waits, except for topics.json when a
 batch names a topic that does not exist yet, and at a new segment for a free buffer of the pool. RocketMQ would write
 the new segment in place then; the file would hold later bytes than the pool, and a crash would leave a hole.
@@ -10,7 +11,8 @@ Not handled: durability (Flusher) and who hears of it (dispatch).
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from libs.formats import protobuf_wire
@@ -22,13 +24,14 @@ from libs.kernel.append_columns import AppendColumns, AppendLimits
 from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
+from libs.store.errors import SyncFailed
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.append_refusal import AppendRefusal
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.write_gate import WriteGate
-from services.commitlog.errors import BatchTooLarge
+from services.commitlog.errors import BatchTooLarge, StoreSealed
 
 TOPIC_FIELD, MESSAGES_FIELD = 1, 1
 
@@ -50,7 +53,8 @@ class AppendedBatch:
 class AppendPipeline:
     """The one writer of the log. `on_append` is called after each batch, `on_roll` after each new segment.
 
-    `wait_for_commit` returns after a commit, or when there will be none any more.
+    `wait_for_commit` returns after a commit, or when there will be none any more; `on_failed` hears of a write that
+    failed.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class AppendPipeline:
         on_append: Callable[[], None],
         on_roll: Callable[[], None],
         wait_for_commit: Callable[[], Awaitable[None]],
+        on_failed: Callable[[Exception], None],
     ) -> None:
         self.last_appended_time_ms = last_store_time_ms
         """Store time of the last record of the log."""
@@ -81,9 +86,13 @@ class AppendPipeline:
         self._on_append = on_append
         self._on_roll = on_roll
         self._wait_for_commit = wait_for_commit
+        self._on_failed = on_failed
         self._limits = AppendLimits(
             body_size_bytes_max=config.message_size_bytes_max,
-            record_size_bytes_max=config.message_size_bytes_max + RECORD_SIZE_SLACK_BYTES,
+            record_size_bytes_max=min(
+                config.message_size_bytes_max + RECORD_SIZE_SLACK_BYTES,
+                config.segment_size_bytes - BLANK_SIZE_BYTES_MIN,
+            ),
             message_count_max=BATCH_MESSAGE_COUNT_MAX,
             crc_property=config.crc_property,
             delay_level_count=len(config.delay_levels_ms()),
@@ -108,29 +117,30 @@ class AppendPipeline:
                 limit=self._config.append_request_size_bytes_max,
             )
         segment = self._active_segment() or await self._roll()
-        code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
+        code = self._place(segment, segment.room, request, born_host, self._topics.table)
         if code == append_cy.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
             await self._create_topics(segment, request, born_host)
             self._gate.check()
             segment = self._active_segment() or await self._roll()
-            code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
+            code = self._place(segment, segment.room, request, born_host, self._topics.table)
         while code == append_cy.E_FULL:
             self._check_fits()
-            segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
+            self._close(segment)
             segment = await self._roll()
-            code = self._write(segment, segment.wrote_position, request, born_host, self._topics.table)
+            code = self._place(segment, segment.room, request, born_host, self._topics.table)
         if code < 0:
             raise self._refusal.error(code, request, self._columns)
         return self._publish(segment, code)
 
-    def _write(self, segment: Segment, position: int, request: bytes, born_host: bytes, table: TopicTable) -> int:
+    def _place(self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable) -> int:
+        """Make the records of a request; their size in bytes, or the kernel's code for what is wrong."""
         failpoint("append.before_write")
         self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
         return append_cy.append(
             request,
-            segment.write_buffer,
-            position,
-            segment.base_physical_offset,
+            room,
+            0,
+            segment.end_physical_offset,
             self._store_time_ms,
             born_host,
             self._store_host,
@@ -139,14 +149,15 @@ class AppendPipeline:
             self._columns,
         )
 
-    def _publish(self, segment: Segment, position: int) -> AppendedBatch:
+    def _publish(self, segment: Segment, size_bytes: int) -> AppendedBatch:
         columns, count = self._columns, self._columns.count
-        start = segment.end_physical_offset
+        start, is_first = segment.end_physical_offset, segment.wrote_position == 0
+        with self._sealing():
+            segment.put(size_bytes)
         self.last_appended_time_ms = self._store_time_ms
-        if segment.wrote_position == 0:
+        if is_first:
             segment.first_store_time_ms = self._store_time_ms
         segment.last_store_time_ms = self._store_time_ms
-        segment.advance(position)
         failpoint("append.after_write")
         self.message_count += count
         self.batch_count += 1
@@ -161,6 +172,20 @@ class AppendPipeline:
             queue_offsets=memoryview(columns.queue_offsets)[:count].tobytes(),
             queue_ids=memoryview(columns.queue_ids)[:count].tobytes(),
         )
+
+    def _close(self, segment: Segment) -> None:
+        """Fill a segment that has no room for the next batch."""
+        with self._sealing():
+            segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
+
+    @contextlib.contextmanager
+    def _sealing(self) -> Iterator[None]:
+        """Turn a write that fails into the end of all writing."""
+        try:
+            yield
+        except SyncFailed as error:
+            self._on_failed(error)
+            raise StoreSealed from error
 
     def _active_segment(self) -> Segment | None:
         active = self._chain.active
@@ -197,8 +222,8 @@ class AppendPipeline:
         """Make the topics that the batch names, if nothing else is wrong with it; otherwise raise what is wrong."""
         field = f"messages[{self._columns.error_index}].topic"
         missing, table = self._topics.trial(_topic_names(request), field=field)
-        # At the very end of a segment nothing fits, so a request without a fault is told apart and writes nothing.
-        code = self._write(segment, segment.size_bytes, request, born_host, table)
+        # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
+        code = self._place(segment, segment.room[:0], request, born_host, table)
         if code != append_cy.E_FULL:
             raise self._refusal.error(code, request, self._columns)
         self._check_fits()

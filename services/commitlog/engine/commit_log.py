@@ -164,6 +164,7 @@ class CommitLog:
             on_append=self._appended,
             on_roll=self._snapshot_loop.wake,
             wait_for_commit=self.commit_loop.wait,
+            on_failed=self.flusher.seal,
         )
         self.gate.are_queue_offsets_unknown = self.recovery.are_queue_offsets_unknown
         self.queue_offsets = QueueOffsetCheck(self.chain, self.topics, self.gate, on_known=self._snapshot_loop.wake)

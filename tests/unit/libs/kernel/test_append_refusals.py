@@ -188,14 +188,14 @@ def test_crc_property_counts(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_record_that_can_never_fit(build: Build) -> None:
-    """A record over the limit, or larger than a whole segment less its blank, is told apart from a full segment."""
+    """A record over the limit is told apart from a full segment."""
     limits = {"body_size_bytes_max": 4096, "record_size_bytes_max": 4100, "message_count_max": 10}
     assert Appender(build, limits=limits).append(request(message(body=bytes(4000)))) == 100 + 4000
     over = Appender(build, limits=limits)
     assert over.append(request(message(), message(body=bytes(4001)))) == build.append_cy.E_RECORD_SIZE
     assert (over.columns.error_index, over.columns.error_value) == (1, 4101)
-    small = Appender(build, segment=bytearray(113))
-    assert small.append(request(message())) == build.append_cy.E_RECORD_SIZE
+    full = Appender(build, limits=limits, segment=bytearray(113))
+    assert full.append(request(message(body=bytes(4000)))) == build.append_cy.E_FULL
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)

@@ -13,7 +13,7 @@ from libs.machine.memory_fs import MemoryFs
 from libs.machine.posix_fs import PosixFs
 from libs.store.errors import SegmentUnreadable
 from libs.store.map_budget import MapBudget
-from libs.store.segment import CLEAR_CHUNK_BYTES, Seal, Segment
+from libs.store.segment import CLEAR_CHUNK_BYTES, Segment, SharedState
 from libs.store.segment_chain import SegmentChain
 from tests.support.watched_buffer import WatchedBuffer
 
@@ -28,7 +28,7 @@ def segment_in(fs: MemoryFs, name: str = "s", *, size_bytes: int = SIZE, maps: M
         size_bytes=size_bytes,
         wrote_position=0,
         flushed_position=0,
-        seal=Seal(),
+        shared=SharedState(),
         maps=maps or MapBudget(),
         mapped=fs.create_mapped(Path("/") / name, size_bytes),
     )
@@ -140,7 +140,7 @@ def test_truncate_looks_only_at_what_was_written(tmp_path: Path, monkeypatch: py
         size_bytes=size_bytes,
         wrote_position=size_bytes,
         flushed_position=0,
-        seal=Seal(),
+        shared=SharedState(),
         maps=MapBudget(),
         mapped=mapped,
     )
@@ -220,7 +220,7 @@ def test_views_outlive_eviction_on_a_real_disk(tmp_path: Path) -> None:
             size_bytes=4096,
             wrote_position=0,
             flushed_position=0,
-            seal=Seal(),
+            shared=SharedState(),
             maps=maps,
             mapped=fs.create_mapped(tmp_path / str(number), 4096),
         )

@@ -24,6 +24,7 @@ ARGUMENTS = {
     "AppendsRefused": ("full",),
     "QueueOffsetsUnknown": (),
     "StoreSealed": (),
+    "Stopping": (),
     "WindowFull": {"what": "bytes", "limit": 8},
     "StaleEpoch": {"epoch": 4},
 }

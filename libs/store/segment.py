@@ -347,9 +347,12 @@ class Segment:
             self._close()
 
     def delete(self, fs: Fs) -> None:
-        """Close and remove the file. Readers that hold it finish their work. Durable after a sync of the directory."""
-        self.close()
+        """Remove the file and close. Readers that hold it finish their work. Durable after a sync of the directory.
+
+        Raises OSError, and then nothing has changed.
+        """
         fs.remove(self.path)
+        self.close()
 
     def try_unmap(self) -> bool:
         """See `Evictable.try_unmap`: not while held, closed, or with unsynced bytes."""

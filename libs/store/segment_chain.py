@@ -233,15 +233,11 @@ class SegmentChain:
             raise OffsetBeyondEnd(value=physical_offset, max_offset=self.max_physical_offset)
         if self._allocator is not None:
             self._allocator.discard()
-        kept = [segment for segment in self._segments if segment.base_physical_offset < physical_offset]
-        kept = kept or self._segments[:1]
-        removed = self._segments[len(kept) :]
-        for segment in reversed(removed):
-            segment.delete(self._fs)
-            self._fs.sync_directory(self.directory)
-        self._segments = kept
-        if kept:
-            kept[-1].truncate(physical_offset - kept[-1].base_physical_offset, clear_rest=clear_rest)
+        while len(self._segments) > 1 and self._segments[-1].base_physical_offset >= physical_offset:
+            self._delete_last()
+        if self._segments:
+            last = self._segments[-1]
+            last.truncate(physical_offset - last.base_physical_offset, clear_rest=clear_rest)
 
     def drop_first(self) -> Segment:
         """Remove the oldest segment, durably, and return it; the active one can't be dropped.
@@ -264,13 +260,14 @@ class SegmentChain:
         return first
 
     def destroy(self) -> None:
-        """Remove all segments, durably, newest first, so that a crash leaves no hole; `roll` may begin anew."""
+        """Remove all segments, durably, newest first, so that a crash leaves no hole; `roll` may begin anew.
+
+        May be repeated after an OSError.
+        """
         if self._allocator is not None:
             self._allocator.discard()
-        segments, self._segments = self._segments, []
-        for segment in reversed(segments):
-            segment.delete(self._fs)
-            self._fs.sync_directory(self.directory)
+        while self._segments:
+            self._delete_last()
 
     def close(self) -> None:
         """Unmap everything and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
@@ -290,6 +287,12 @@ class SegmentChain:
             committed_physical_offset=self.committed_physical_offset,
             flushed_physical_offset=self.flushed_physical_offset,
         )
+
+    def _delete_last(self) -> None:
+        """Remove the newest segment, durably. With an error it is still of the chain unless its file is gone."""
+        self._segments[-1].delete(self._fs)
+        self._segments = self._segments[:-1]
+        self._fs.sync_directory(self.directory)
 
     def _open_segment(self, path: Path, *, is_clean: bool) -> None:
         size_bytes = self._fs.size(path)

@@ -110,6 +110,7 @@ class FlushLoop:
                 self._reput.epoch,
             )
             queue_end_sum = self._reput.queue_end_sum
+            is_clean = is_clean and not self._reput.is_ahead  # a clean start believes that there is nothing past `end`
             index_end = self._index.next_physical_offset  # past the other in a batch that fitted only in part
             queues = self._queues.take_dirty(0 if is_thorough else page_count_min)
             files = self._index.unfinished()

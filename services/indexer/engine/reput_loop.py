@@ -231,10 +231,11 @@ class ReputLoop:
             if error.physical_offset > batch.start_physical_offset:
                 self.apply(_before(batch, error.physical_offset))
             raise
+        self.entered_physical_offset = max(self.entered_physical_offset, batch.end_physical_offset)
+        self._count_units()  # some of them may be all that gets in
         touched = self._queues.append(batch)
         self._index.put(batch)
         self.indexed_physical_offset = batch.end_physical_offset
-        self.entered_physical_offset = max(self.entered_physical_offset, batch.end_physical_offset)
         self._count_units()
         self.confirmed_physical_offset = max(self.confirmed_physical_offset, batch.end_physical_offset)
         self.applied_record_count += len(batch.physical_offsets)
@@ -242,13 +243,17 @@ class ReputLoop:
             self.last_store_time_ms = int(batch.store_times_ms[-1])
         self._polls.wake(touched)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether some of the indexes may hold records past `indexed_physical_offset`."""
+        return self.indexed_physical_offset < self.entered_physical_offset
+
     def _count_units(self) -> None:
         """Take note of what the queues hold now that all below `indexed_physical_offset` is entered.
 
-        Queues that are ahead of the index files have more units than that, nobody knows how many.
+        Queues that are ahead have more units than that, nobody knows how many.
         """
-        is_ahead = self.indexed_physical_offset < self.entered_physical_offset
-        self.queue_end_sum = -1 if is_ahead else self._queues.end_sum
+        self.queue_end_sum = -1 if self.is_ahead else self._queues.end_sum
 
     def _check(self, batch: DispatchBatch) -> None:
         """Refuse what does not continue the log: the stream comes from outside."""

@@ -4,7 +4,7 @@
 Invariants: the seed alone decides in which order things run. A job for an executor begins at once or at a later moment
 that chance picks, and runs whole, or with pauses if there are `workers`; jobs of one executor never overlap and keep
 their order, those of the default one (`asyncio.to_thread`) overtake each other. Nothing ready and nothing due means
-that whoever waits would wait for ever: `Stuck`.
+that whoever waits would wait for ever: `Stuck`; so does a time that no run should take.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.chance = chance
         self.job_count = 0
+        self.time_max_s = TIME_MAX_S
         self.workers: Workers | None = None
         self._check_alive = check_alive
         self._now_s = 0.0
@@ -52,7 +53,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout_s: float | None) -> list[Any]:
         """Let the time until the next timer pass at once."""
-        if timeout_s is None or self._now_s > TIME_MAX_S:
+        if timeout_s is None or self._now_s > self.time_max_s:
             raise Stuck
         self._now_s += timeout_s
         return []

@@ -31,6 +31,8 @@ NEVER_MS = 3_600_000
 DELAY_LEVELS = "1s 3s"
 DELIVERY_S_MAX = 30
 """In simulated time, after everything works."""
+QUIET_S = 75
+"""Longer than any delay after the clock was set back, and than any pause between two attempts."""
 LOG_DIRECTORY = Path("/store")
 
 
@@ -215,6 +217,8 @@ async def end(world: World) -> None:
             break
         await asyncio.sleep(1)
     expect(not world.model.undelivered(), f"never delivered: {world.model.undelivered()[:5]}")
+    if world.setup.has_delays:
+        await _settle(world)
     world.count("deliveries", sum(one.is_delivery for one in world.model.placed))
     await checks.check_answers(world, world.loop.chance)
     await checks.check_rebuilt(world)
@@ -223,6 +227,19 @@ async def end(world: World) -> None:
     await world.start_log()
     expect(world.log is not None, "the log does not start after a clean stop")
     await asyncio.sleep(0)
+
+
+async def _settle(world: World) -> None:
+    """Wait until nothing is appended any more: what was delivered already may be delivered once more."""
+    assert world.log is not None
+    for _ in range(DELIVERY_S_MAX):
+        end = world.log.log.chain.max_physical_offset
+        await asyncio.sleep(QUIET_S)
+        if not await world.caught_up():
+            raise Broken("a service gave up although nothing fails")
+        if world.log.log.chain.max_physical_offset == end:
+            return
+    raise Broken("messages are delivered again and again")
 
 
 def shrunk(plan: Plan, *, budget: int = 200) -> tuple[Plan, Outcome]:

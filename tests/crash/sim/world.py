@@ -9,6 +9,7 @@ the random source of the loop.
 
 import asyncio
 import contextlib
+import math
 import random
 import types
 from collections.abc import Coroutine
@@ -370,6 +371,7 @@ class World:
         failpoints.disarm_all()
         self.kill_log()
         self.kill_index()
+        self.loop.time_max_s = math.inf
         self.run(self._finish())
         self.loop.close()
 

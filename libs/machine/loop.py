@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SupervisedLoop: one asyncio task that does a step again and again, and outlives its failures.
 
-Invariants: at most one step runs at a time; after a failure the next step waits, longer with each failure in a row and
+Invariants: at most one step runs at a time, and none begins after `stop`, even if the step that runs turns its
+cancellation into another error; after a failure the next step waits, longer with each failure in a row and
 with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off.
 Callers: the event loop's thread only. `last_error` is None while the last step was good.
 """
@@ -46,6 +47,7 @@ class SupervisedLoop:
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not a secret
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     @property
     def is_running(self) -> bool:
@@ -65,6 +67,7 @@ class SupervisedLoop:
         """Cancel the step that runs and wait until it has ended. May be repeated."""
         if self._task is None:
             return
+        self._is_stopping = True
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -75,11 +78,13 @@ class SupervisedLoop:
         return ceiling * (1 - self._chance.random() / 2)
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_stopping:
             self._wake.clear()
             try:
                 await self._step()
             except Exception as error:  # noqa: BLE001 - supervision is this class's job
+                if self._is_stopping:
+                    return
                 self.last_error = error
                 self.failures_in_row_count += 1
                 delay_ms = self.backoff_ms()

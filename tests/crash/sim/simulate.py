@@ -237,6 +237,7 @@ async def _settle(world: World) -> None:
         await asyncio.sleep(QUIET_S)
         if not await world.caught_up():
             raise Broken("a service gave up although nothing fails")
+        world.look()
         if world.log.log.chain.max_physical_offset == end:
             return
     raise Broken("messages are delivered again and again")

@@ -124,3 +124,23 @@ async def test_a_loop_starts_once() -> None:
     with pytest.raises(AssertionError, match="was started before"):
         loop.start()
     await loop.stop()
+
+
+async def test_a_step_that_swallows_its_cancellation_is_the_last_one() -> None:
+    """Whatever becomes of the cancellation inside of the step, `stop` returns and no further step begins."""
+    count = 0
+
+    async def step() -> None:
+        nonlocal count
+        count += 1
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionError("the other side has gone") from None
+
+    loop = SupervisedLoop("test", step, backoff_ms_min=1)
+    loop.start()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(loop.stop(), 5)
+    assert not loop.is_running
+    assert count == 1

@@ -36,8 +36,8 @@ public final class Measurement {
         workAll(threads, WARM_UP_S, worker);
         long startNs = System.nanoTime();
         long messages = workAll(threads, seconds, worker);
-        double tookS = (System.nanoTime() - startNs) / 1e9;
-        return new Result(messages, messages * bodySizeBytes, tookS, new long[0]);
+        double elapsedS = (System.nanoTime() - startNs) / 1e9;
+        return new Result(messages, messages * bodySizeBytes, elapsedS, new long[0]);
     }
 
     /** Time per call. */
@@ -59,8 +59,8 @@ public final class Measurement {
             }
             return 0;
         });
-        double tookS = (System.nanoTime() - startNs) / 1e9;
-        return new Result(calls, (long) calls * bodySizeBytes, tookS, latenciesNs);
+        double elapsedS = (System.nanoTime() - startNs) / 1e9;
+        return new Result(calls, (long) calls * bodySizeBytes, elapsedS, latenciesNs);
     }
 
     private static long workAll(int threads, double seconds, Worker worker) throws Exception {

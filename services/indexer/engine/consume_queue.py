@@ -144,12 +144,16 @@ class ConsumeQueue:
         return queue_offset + unit_count - queue_offset % unit_count
 
     def check(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
-        """Raise QueueGap or QueueConflict for the first of these rows that can't be entered; changes nothing."""
+        """Raise QueueGap or QueueConflict for the first of these rows that can't be entered; changes nothing.
+
+        What is there already must be the same. `min_physical_offset` is the first byte of the log that is kept.
+        """
         first = check_consecutive(self.topic, self.queue_id, rows, columns)
         end = self.max_queue_offset
         if first > end and not self._is_spent(min_physical_offset):
             raise _gap(self.topic, self.queue_id, end, rows[0], columns)
-        self._compare(first, rows[: max(0, min(end - first, len(rows)))], columns)
+        if first < end:
+            self._compare(first, rows[: end - first], columns)
 
     def prepare(self) -> None:
         """Make the first file of a queue that has none, durably, with its first page present.
@@ -165,15 +169,12 @@ class ConsumeQueue:
             finally:
                 segment.release()
 
-    def append(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
-        """Enter the records of these rows. What is there already is compared and skipped, so a replay changes nothing.
+    def append(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        """Enter the records of these rows, as `check` passed them. What is there already is skipped.
 
-        `min_physical_offset` is the first byte of the log that is kept: a queue all of whose records are gone may go
-        on at a higher queue offset, and begins anew there. Makes nothing durable.
-        Raises what `check` raises, and then nothing of these rows was written; StoreFull, and then the first of them
-        may have been, which the next attempt skips.
+        So a replay changes nothing. A queue all of whose records are gone may go on at a higher queue offset, and
+        begins anew there. Makes nothing durable. Raises StoreFull, and then the first rows may have been written.
         """
-        self.check(rows, columns, min_physical_offset=min_physical_offset)
         first = int(columns.queue_offsets[rows[0]])
         if first > self.max_queue_offset:
             self._restart(first)

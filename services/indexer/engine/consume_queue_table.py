@@ -28,6 +28,9 @@ from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
 from services.indexer.errors import FilesMissing, Inapplicable, SyncNeeded
 
+QueueRows = tuple[str, int, NDArray[np.int32]]
+"""Topic, queue id, and the numbers of the rows of a batch that belong there."""
+
 
 class ConsumeQueueTable:
     """The queues of a store. Make it, then `load` it once."""
@@ -50,6 +53,8 @@ class ConsumeQueueTable:
         """Sum of the queue offsets with which the first files begin."""
         self.end_sum = 0
         """Sum of the ends of all queues; -1 if unknown."""
+        self._grouped: DispatchBatch | None = None
+        self._groups: list[QueueRows] = []
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last heard; units below it no longer count."""
         self.before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None
@@ -120,7 +125,7 @@ class ConsumeQueueTable:
         """Raise Inapplicable for the first record that can't be entered; changes nothing."""
         columns = _columns(batch)
         errors: list[Inapplicable] = []
-        for topic, queue_id, rows in _groups(batch):
+        for topic, queue_id, rows in self._rows_of(batch):
             try:
                 queue = self._topics.get(topic, {}).get(queue_id)
                 if queue is not None:
@@ -140,7 +145,7 @@ class ConsumeQueueTable:
         later would take the file of the next attempt for rubbish.
         """
         names = []
-        for topic, queue_id, rows in _groups(batch):
+        for topic, queue_id, rows in self._rows_of(batch):
             if queue_id not in self._topics.get(topic, {}):
                 with contextlib.suppress(Inapplicable):
                     _check_name(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
@@ -165,13 +170,13 @@ class ConsumeQueueTable:
         """
         columns = _columns(batch)
         touched: list[tuple[str, int]] = []
-        for topic, queue_id, rows in _groups(batch):
+        for topic, queue_id, rows in self._rows_of(batch):
             if self._dirty_file_count >= self._dirty_file_count_max:
                 raise SyncNeeded
             queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
             start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
             try:
-                queue.append(rows, columns, min_physical_offset=self.min_physical_offset)
+                queue.append(rows, columns)
             finally:
                 self.start_sum += queue.first_file_queue_offset - start
                 if queue.max_queue_offset != end:
@@ -255,6 +260,12 @@ class ConsumeQueueTable:
         for queue in self._all():
             queue.close()
 
+    def _rows_of(self, batch: DispatchBatch) -> list[QueueRows]:
+        """The batch's rows by queue: found once, and used by `prepare`, `check` and `append`."""
+        if self._grouped is not batch:
+            self._grouped, self._groups = batch, list(_groups(batch))
+        return self._groups
+
     def _count_dirty(self, queue: ConsumeQueue, new_file_count: int) -> None:
         known = self._dirty.get(queue, 0)
         self._dirty[queue] = max(1, known) + max(0, new_file_count)
@@ -320,7 +331,7 @@ def _columns(batch: DispatchBatch) -> DispatchRows:
     return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
 
 
-def _groups(batch: DispatchBatch) -> Iterator[tuple[str, int, NDArray[np.int32]]]:
+def _groups(batch: DispatchBatch) -> Iterator[QueueRows]:
     """Topic, queue id and the numbers of its rows, for each queue that has any."""
     order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
     bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))

@@ -30,19 +30,20 @@ SHARED_SOURCES = {
     Path("libs/machine/posix_fs.py"): SERVICES,
     Path("libs/store"): ("commitlog", "indexer"),
 }
-POOL_ONLY = ("segment.before_commit", "segment.after_commit", "file.write")
+POOL_ONLY = ("segment.before_commit", "segment.after_commit")
+BATCHES_ONLY = (*POOL_ONLY, "segment.before_write", "file.write")
 MAPPED_ONLY = ("file.sync", "file.read", "create.before_rename", "create.after_rename")
 NOT_PASSED = {
-    *(("indexer", name) for name in (*POOL_ONLY, "file.read")),
-    *(("janitor", name) for name in (*POOL_ONLY, *MAPPED_ONLY)),
+    *(("indexer", name) for name in (*BATCHES_ONLY, "file.read")),
+    *(("janitor", name) for name in (*BATCHES_ONLY, *MAPPED_ONLY)),
 }
-"""Pairs of service and failpoint that cannot meet: queues have no pool and need no search for their end's sectors, and
-the Janitor maps no file."""
+"""Pairs of service and failpoint that cannot meet: queues are stored into their mappings and need no search for their
+end's sectors, and the Janitor maps no file."""
 
 ORDINALS_MAX = {
     **dict.fromkeys(("settle.", "mark_clean.", "delay"), 1),
     **dict.fromkeys(("delete_segment.", "retention.", "index_file.before_remove", "index_file.after_remove"), 3),
-    **dict.fromkeys(("append.", "queue.", "index.", "file.write"), 100),
+    **dict.fromkeys(("append.", "queue.", "index.", "segment.before_write", "file.write"), 100),
 }
 """Beginnings of names, and how often a load may pass there; the others are passed now and then."""
 ORDINAL_MAX = 10

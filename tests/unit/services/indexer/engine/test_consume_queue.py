@@ -49,7 +49,9 @@ def columns(first: int, count: int, *, physical: int | None = None, tag: int = -
 
 
 def append(queue: ConsumeQueue, rows: DispatchRows, *, min_physical_offset: int = 0) -> None:
-    queue.append(np.arange(len(rows.queue_offsets), dtype=np.int32), rows, min_physical_offset=min_physical_offset)
+    numbers = np.arange(len(rows.queue_offsets), dtype=np.int32)
+    queue.check(numbers, rows, min_physical_offset=min_physical_offset)
+    queue.append(numbers, rows)
 
 
 def data(fs: MemoryFs) -> dict[str, bytes]:
@@ -82,7 +84,7 @@ def test_rows_are_picked_by_number() -> None:
     queue = open_queue(MemoryFs())
     every = columns(0, 6)
     picked = every._replace(queue_offsets=np.array([0, 9, 1, 9, 2, 9], np.int64))
-    queue.append(np.array([0, 2, 4], np.int32), picked, min_physical_offset=0)
+    queue.append(np.array([0, 2, 4], np.int32), picked)
     assert queue.read(0, 9).physical_offsets.tolist() == [0, 200, 400]
 
 

@@ -83,6 +83,8 @@ def _open_claimed(
             is_clean=was_clean_stop,
         )
         undo.callback(chain.close)
+        if not was_clean_stop:  # a segment whose removal is not durable yet must not come back once it was missed
+            fs.sync_directory(chain.directory)
         epochs = EpochHistory.open(fs, config.data_dir)
         topics = TopicRegistry(
             fs,

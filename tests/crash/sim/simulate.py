@@ -23,6 +23,7 @@ from tests.crash.sim import checks
 from tests.crash.sim.actions import ACTIONS, FAILPOINTS
 from tests.crash.sim.loop import Stuck
 from tests.crash.sim.model import Broken, expect
+from tests.crash.sim.process import Killed
 from tests.crash.sim.workers import pause
 from tests.crash.sim.world import Setup, World
 
@@ -168,8 +169,12 @@ async def begin(world: World) -> None:
 
 async def take_step(world: World, kind: str, chance: random.Random) -> str:
     """Let one thing happen, after whoever runs the services did what is due; what happened, in words."""
-    await mind(world, chance)
-    line = await ACTIONS[kind][1](world, chance)
+    try:
+        await mind(world, chance)
+        line = await ACTIONS[kind][1](world, chance)
+    except Killed:  # in the middle of what the harness itself looked at
+        line = f"{kind}: died while somebody looked"
+    world.notice_deaths()
     world.observe()
     return line
 

@@ -193,6 +193,8 @@ class ReputLoop:
         if self.state == ReputState.STOPPED or self._drop_wanted.is_set():
             return False
         if isinstance(step, DispatchBatch):
+            self.entered_physical_offset = max(self.entered_physical_offset, step.end_physical_offset)
+            self._count_units()  # if it fails a part may be in: units, or a queue's first file
             await self._queues.prepare(step)
             await self._enter(step)
         else:
@@ -231,11 +233,10 @@ class ReputLoop:
             if error.physical_offset > batch.start_physical_offset:
                 self.apply(_before(batch, error.physical_offset))
             raise
-        self.entered_physical_offset = max(self.entered_physical_offset, batch.end_physical_offset)
-        self._count_units()  # some of them may be all that gets in
         touched = self._queues.append(batch)
         self._index.put(batch)
         self.indexed_physical_offset = batch.end_physical_offset
+        self.entered_physical_offset = max(self.entered_physical_offset, batch.end_physical_offset)
         self._count_units()
         self.confirmed_physical_offset = max(self.confirmed_physical_offset, batch.end_physical_offset)
         self.applied_record_count += len(batch.physical_offsets)

@@ -36,8 +36,9 @@ test-containers: $(READY) ## image, compose and chart on a real container engine
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
 	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)
 
-crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill narrows
-	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+crash: $(READY) ## kill it, fail its disk, cut its power, check what is promised; SEED=N repeats, ONLY=kill and COUNT=N narrow
+	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(COUNT),--count $(COUNT))
 
 crash-long: $(READY) ## the same for hours: 20,000 seeds, 500 kills, 200 power cuts
 	@$(VENV)/python -m tests.crash --size long $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))

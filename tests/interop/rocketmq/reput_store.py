@@ -94,12 +94,18 @@ class ReputStore:
     @classmethod
     @contextlib.asynccontextmanager
     async def served(
-        cls, directory: Path, sizes: Sizes, *, crc_property: bool = True, store_host: str = STORE_HOST
+        cls,
+        directory: Path,
+        sizes: Sizes,
+        *,
+        crc_property: bool = True,
+        store_host: str = STORE_HOST,
+        deliver_delayed: bool = True,
     ) -> AsyncIterator["ReputStore"]:
         """Both services inside this process, where they start faster; stopped orderly at the end of the block."""
         options = {"crc_property": crc_property, "store_host": store_host, "default_queue_count": QUEUE_COUNT}
         names = {"queue_file_size_bytes", "index_slot_count", "index_entry_capacity"}
-        settings = {name: getattr(sizes, name) for name in names}
+        settings = {**{name: getattr(sizes, name) for name in names}, "deliver_delayed": deliver_delayed}
         async with (
             log_served(directory, segment_size_bytes=sizes.segment_size_bytes, **options) as (log, log_client),
             index_served(directory, f"127.0.0.1:{log.server.port}", **settings) as (_, index_client),

@@ -94,13 +94,14 @@ def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
 
     After a power cut sectors may be missing before others that are there, because they are written in any order. What a
     missing one leaves is what was there before: zeros, or a part of the record (and of others before it) and zeros
-    behind that, always up to the sector's end. Something else is known to begin at `end`.
+    behind that, always up to the sector's end. Something else is known to begin at `end`: a record, the first bytes of
+    which are zeros too, so they may lie in the missing sector.
     """
     size = SIZE.unpack_from(buffer, start)[0]
     record_end = start + (size if size >= RECORD_SIZE_BYTES_MIN else RECORD_HEAD_BYTES)
-    last_end = min(record_end + SECTOR_BYTES - 1, end)
+    last_end = min(record_end + SECTOR_BYTES - 1, end + -end % SECTOR_BYTES)
     for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, last_end + 1, SECTOR_BYTES):
-        if not any(buffer[min(sector_end, record_end) - 1 : sector_end]):
+        if not any(buffer[min(sector_end, record_end, end) - 1 : sector_end]):
             return True
     return False
 

@@ -122,3 +122,13 @@ def test_first_store_time() -> None:
         assert first_store_time_ms(segment) == expected
     segment.buffer[28:36] = (5_000).to_bytes(8, "big")
     assert first_store_time_ms(segment) is None
+
+
+@pytest.mark.parametrize(("shared_bytes", "is_lost"), [(1, True), (2, True), (3, False), (4, False)])
+def test_the_zeros_of_the_next_size_may_be_missing_too(shared_bytes: int, is_lost: bool) -> None:
+    """A size below 65,536 begins with two zeros; its third byte says that the sector is there."""
+    end = 1_024 - shared_bytes
+    buffer = bytearray(b"x" * end + (512).to_bytes(4, "big") + b"x" * 508)
+    buffer[100:104] = (end - 100 - 20).to_bytes(4, "big")
+    buffer[512:end] = bytes(end - 512)
+    assert has_lost_sector(memoryview(buffer), 100, end) is is_lost

@@ -203,6 +203,8 @@ class ReputLoop:
             self.confirmed_physical_offset = step.confirmed_physical_offset
             self.completeness.hear(step.confirmed_physical_offset)
             self._queues.min_physical_offset = max(self._queues.min_physical_offset, step.min_physical_offset)
+        if self._drop_wanted.is_set():  # a rebuild was asked for during the step: nothing is complete any more
+            return False
         is_behind = self.indexed_physical_offset < self.confirmed_physical_offset
         self.completeness.reach(self.indexed_physical_offset, is_end=not is_behind)
         self._is_rebuilding &= not self.completeness.is_complete

@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 
+from libs.formats.dispatch_columns import DispatchBatch
 from libs.machine.failpoints import armed
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.indexer.engine.completeness import Completeness
@@ -44,6 +45,28 @@ async def test_everything_is_dropped_and_built_again() -> None:
         assert states[-1].record_count >= 120
         assert indexer.flush.flushed_physical_offset >= states[-1].target_physical_offset
         assert is_complete(indexer)
+        await caught_up(indexer, log)
+    await assert_complete(fs, log)
+
+
+async def test_asked_for_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that is under way does not count as the rebuild's end."""
+    log, fs = filled(20), MemoryFs()
+    async with running(log, fs) as indexer:
+        await caught_up(indexer, log)
+        prepare = indexer.queues.prepare
+
+        async def prepare_late(batch: DispatchBatch) -> None:
+            monkeypatch.undo()
+            await prepare(batch)
+            indexer.rebuild.begin()
+
+        monkeypatch.setattr(indexer.queues, "prepare", prepare_late)
+        filled(1, log)
+        await eventually(lambda: indexer.rebuild.is_running)
+        states = [state async for state in indexer.rebuild.watch()]
+        assert states[-1].is_done
+        assert states[-1].record_count >= 21
         await caught_up(indexer, log)
     await assert_complete(fs, log)
 

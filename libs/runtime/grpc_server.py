@@ -66,7 +66,7 @@ class GrpcServer:
         self._service_names: list[str] = []
         self._server = grpc.aio.server(
             interceptors=[_TokenInterceptor(config.token_file)] if config.token_file is not None else [],
-            options=_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
+            options=server_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
             maximum_concurrent_rpcs=config.concurrent_rpc_max,
         )
 
@@ -145,7 +145,8 @@ class GrpcServer:
             self._server.add_insecure_port(f"unix:{config.unix_socket}")
 
 
-def _options(receive_size_bytes_max: int) -> list[tuple[str, int]]:
+def server_options(receive_size_bytes_max: int) -> list[tuple[str, int]]:
+    """Channel options of every server of ours; the largest request that it accepts is in bytes."""
     return [
         ("grpc.max_receive_message_length", receive_size_bytes_max),
         ("grpc.max_send_message_length", RESPONSE_SIZE_BYTES_MAX),

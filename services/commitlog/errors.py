@@ -179,10 +179,10 @@ class Stopping(CommitLogError):
 
 
 class StoreSealed(CommitLogError):
-    """A sync failed; nothing is accepted until a restart."""
+    """A sync or a write failed; nothing is accepted until a restart."""
 
     def __init__(self) -> None:
-        super().__init__("a sync failed, so the store accepts nothing more until it is restarted")
+        super().__init__("a sync or a write failed, so the store accepts nothing more until it is restarted")
 
 
 class WindowFull(CommitLogError):

@@ -50,8 +50,9 @@ class Progress:
         was_own = not self.checkpoint.is_of_rocketmq
         noted = replace(
             self.checkpoint,
-            consume_queue_time_ms=max(self.checkpoint.consume_queue_time_ms, report.queue_flushed_time_ms),
-            index_time_ms=max(self.checkpoint.index_time_ms, report.index_flushed_time_ms),
+            # These do go back: whoever recovers by the checkpoint must begin where an Indexer that rebuilds is.
+            consume_queue_time_ms=report.queue_flushed_time_ms,
+            index_time_ms=report.index_flushed_time_ms,
         )
         self.checkpoint = noted.of_reput() if was_own else noted
 

@@ -168,7 +168,7 @@ class FlushLoop:
             queue_end_sum=queue_end_sum,
             queue_file_count=self._queues.file_count if is_clean else -1,
             queue_time_ms=time_ms or old.queue_time_ms,
-            index_time_ms=time_ms or old.index_time_ms,
+            index_time_ms=self._index.finished_time_ms,
         )
         failpoint("progress.before_save")
         await self._progress.save(progress)

@@ -125,6 +125,12 @@ class IndexTable:
         return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
     @property
+    def finished_time_ms(self) -> int:
+        """Store time of the last record in `finished_file`; 0 if there is none."""
+        count = self.finished_count
+        return self._files[count - 1].header.end_time_ms if count else 0
+
+    @property
     def replay_physical_offset(self) -> int:
         """Where a replay must begin to make all files again that come after `finished_file`."""
         unfinished = self.unfinished()

@@ -59,7 +59,7 @@ class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Store time of the last record whose unit is synced."""
 
     index_time_ms: int = 0
-    """Store time of the last record whose index entries are synced."""
+    """Store time of the last record in `index_finished_file`: all entries up to it are in full files and synced."""
 
 
 class ProgressFile:

@@ -324,6 +324,7 @@ class ReputLoop:
                 index_replay_physical_offset=min(known.index_replay_physical_offset, replay_physical_offset),
                 index_finished_file=min(known.index_finished_file, finished_file),
                 index_finished_count=-1,
+                index_time_ms=0,
                 queue_start_sum=-1,
                 queue_end_sum=-1,
             )

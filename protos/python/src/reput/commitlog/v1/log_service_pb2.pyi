@@ -510,7 +510,7 @@ class ReportProgressRequest(_message.Message):
     queue_flushed_time_ms: _builtins.int
     """Store time of the last record whose queue entry is synced. Milliseconds since the epoch, 0 if none."""
     index_flushed_time_ms: _builtins.int
-    """Store time of the last record whose index entry is synced. Milliseconds since the epoch, 0 if none."""
+    """Store time of the last record in index files that are full and synced. Milliseconds since the epoch, 0 if none."""
     epoch: _builtins.int
     """Epoch that the Indexer follows."""
     history_id: _builtins.str

@@ -12,7 +12,7 @@ from reput_client.aio import AsyncProducer, connect
 from bench import batches
 from bench.load.timing import Loaded
 
-OUTSTANDING_COUNT = 1_024
+OUTSTANDING_COUNT = 256
 """Messages of one caller whose result is not known yet; it asks for the oldest one then."""
 
 

@@ -44,13 +44,9 @@ STORE: Mapping[str, str] = {
     "timerWheelEnable": "false",
 }
 ASYNC: Mapping[str, str] = {
+    # Records go straight to the mapped file, so a killed broker has all that it acknowledged. With the pool of locked
+    # memory it does not, which would be another durability than that of the others.
     "flushDiskType": "ASYNC_FLUSH",
-    # Records go to locked memory outside the heap and from there to the file, which is about twice as fast as storing
-    # into the mapped file as the default does. A killed broker loses what it has not yet passed on, 200 ms at most.
-    "transientStorePoolEnable": "true",
-    # 2 GiB, as much as the heap. A broker refuses messages when no buffer is free, and three of them are always taken.
-    "transientStorePoolSize": "8",
-    "mappedFileSizeCommitLog": str(256 << 20),
 }
 SYNC: Mapping[str, str] = {
     # A group commit: one fsync for all that was appended since the last one began.

@@ -82,7 +82,7 @@ def test_what_cannot_be_encoded(message: NewMessage, kind: type) -> None:
 def test_unique_ids() -> None:
     """Ids have RocketMQ's form and differ; the time in them is the time in the month."""
     ids = UniqueIds()
-    made = [ids.next() for _ in range(70_000)]
+    made = [ids.next(time.time_ns()) for _ in range(70_000)]
     assert len(set(made)) == len(made)
     assert all(re.fullmatch("[0-9A-F]{32}", unique_id) for unique_id in made)
     start = time.localtime()

@@ -9,6 +9,7 @@ import pytest
 from google.rpc import status_pb2
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendOutcome, AppendRequest, AppendResult
 from reput_client import OutcomeUnknownError, ReputError, RetryPolicy, SendResult, UnavailableError
+from reput_client._producing import settle_all
 from reput_client._sending import Batch, Entry, SendQueue
 
 from clients.python.tests.support import status
@@ -79,8 +80,7 @@ class Bench:
         self.deliver()
 
     def deliver(self) -> None:
-        for sink, sink_index, outcome in self.queue.take_settled():
-            sink.settle(sink_index, outcome)
+        settle_all(self.queue.take_settled())
 
     def summary(self) -> dict[str, str]:
         return {

@@ -85,9 +85,12 @@ class AsyncProducer:
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
         """As `send`, for a message that is made already."""
-        future: asyncio.Future[SendResult] = self._loop.create_future()
+        future = _SendFuture(loop=self._loop)
         chunk, unique_id = self._encoder.encode(message)
-        await self._add(Entry(chunk, message.topic, unique_id, OneSink(future), 0))
+        entry = Entry(chunk, message.topic, unique_id, future, 0)
+        if self._is_closing or not self._queue.has_room(len(chunk)):
+            await self._wait_for_room(len(chunk))
+        self._add(entry)
         return future
 
     async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
@@ -97,7 +100,9 @@ class AsyncProducer:
             future.set_result([])
             return future
         for entry in encode_all(self._encoder, messages, ManySink(future, len(messages))):
-            await self._add(entry)
+            if self._is_closing or not self._queue.has_room(len(entry.chunk)):
+                await self._wait_for_room(len(entry.chunk))
+            self._add(entry)
         return future
 
     async def flush(self) -> None:
@@ -127,12 +132,17 @@ class AsyncProducer:
     ) -> None:
         await self.close()
 
-    async def _add(self, entry: Entry) -> None:
-        """Put an entry into the queue; waits for room."""
-        if not self._queue.has_room(len(entry.chunk)):
-            await self._wait_for(lambda: self._is_closing or self._queue.has_room(len(entry.chunk)))
+    async def _wait_for_room(self, size_bytes: int) -> None:
+        """Return when an entry of this size may be added. Raises ReputError if the producer is closed."""
+        if not self._is_closing:
+            self._queue.close_batch()  # nobody can make it any larger
+            self._notify()
+            await self._wait_for(lambda: self._is_closing or self._queue.has_room(size_bytes))
         if self._is_closing:
             raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
+
+    def _add(self, entry: Entry) -> None:
+        """Put an entry into the queue, which has room."""
         if self._queue.add(entry, self._loop.time()):
             self._notify()
 
@@ -192,3 +202,9 @@ class AsyncProducer:
                     await call.write(batch.to_request(self._options.durability))
         except (grpc.RpcError, asyncio.InvalidStateError):
             return
+
+
+class _SendFuture(asyncio.Future[SendResult], OneSink):
+    """The outcome of one message."""
+
+    __slots__ = ()

@@ -36,10 +36,10 @@ class Encoder:
 
     def encode(self, message: NewMessage) -> tuple[bytes, str]:
         """The chunk and the unique id ("" without one). Raises ValueError or TypeError for what can't be encoded."""
-        unique_id = message.unique_id or ""
+        unique_id, now_ns = message.unique_id or "", time.time_ns()
         if (property_string := message.property_string) is None:
             if not unique_id and self._unique_ids is not None:
-                unique_id = self._unique_ids.next()
+                unique_id = self._unique_ids.next(now_ns)
             property_string = _property_string(message, unique_id)
         born_time_ms = message.born_time_ms
         payload = AppendMessage(
@@ -48,7 +48,7 @@ class Encoder:
             body=message.body,
             property_string=property_string,
             flag=message.flag,
-            born_time_ms=time.time_ns() // 1_000_000 if born_time_ms is None else born_time_ms,
+            born_time_ms=now_ns // 1_000_000 if born_time_ms is None else born_time_ms,
         ).SerializeToString()
         return _MESSAGES_TAG + _varint(len(payload)) + payload, unique_id
 
@@ -72,7 +72,8 @@ def _property_string(message: NewMessage, unique_id: str) -> bytes:
     if message.delay_level:
         properties["DELAY"] = str(message.delay_level)
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    if text.count("\x02") != len(properties) or any("\x01" in name or not name for name in properties):
+    has_odd_name = "" in properties or (text.count("\x01") > len(properties) and "\x01" in "".join(properties))
+    if has_odd_name or text.count("\x02") != len(properties):
         raise ValueError("a property name is empty or has a separator (0x01, 0x02), or a value has one (0x02)")
     if not all(properties.values()):
         raise ValueError("a property value is empty")
@@ -101,9 +102,8 @@ class UniqueIds:
         self._count = itertools.count()
         self._start_ns = self._end_ns = 0
 
-    def next(self) -> str:
-        """A new id."""
-        now_ns = time.time_ns()
+    def next(self, now_ns: int) -> str:
+        """A new id; `now_ns` is the time since the epoch."""
         if not self._start_ns <= now_ns < self._end_ns:
             self._start_month()
         time_ms = (now_ns - self._start_ns) // 1_000_000 & 0xFFFFFFFF

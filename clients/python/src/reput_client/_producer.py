@@ -89,10 +89,11 @@ class Producer:
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
         """As `send`, for a message that is made already."""
-        future: Future[SendResult] = _future()
+        future = _SendFuture()
+        future.set_running_or_notify_cancel()  # its owner can't cancel it: the message is on its way
         chunk, unique_id = self._encoder.encode(message)
         with self._changed:
-            self._add(Entry(chunk, message.topic, unique_id, OneSink(future), 0))
+            self._add(Entry(chunk, message.topic, unique_id, future, 0))
         return future
 
     def send_batch(self, messages: Sequence[NewMessage]) -> "Future[list[Outcome]]":
@@ -101,7 +102,8 @@ class Producer:
         An outcome is a SendResult, or the ReputError of a message that was not stored; the future itself does not fail.
         Raises as `send` does, and then nothing was sent. Messages of one call may travel in several batches.
         """
-        future: Future[list[Outcome]] = _future()
+        future: Future[list[Outcome]] = Future()
+        future.set_running_or_notify_cancel()
         if not messages:
             future.set_result([])
             return future
@@ -148,6 +150,8 @@ class Producer:
     def _add(self, entry: Entry) -> None:
         """Put an entry into the queue, under the lock; waits for room."""
         if not self._queue.has_room(len(entry.chunk)):
+            self._queue.close_batch()  # nobody can make it any larger
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_closing or self._queue.has_room(len(entry.chunk)))
         if self._is_closing:
             raise ReputError("the producer is closed", code=_CANCELLED)
@@ -208,8 +212,5 @@ _END_TIMEOUT_S = 2.0
 """How long a server may take to end a stream that has nothing more to say."""
 
 
-def _future() -> "Future[Any]":
-    """A future that its owner can't cancel: the message is on its way."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
+class _SendFuture(Future[SendResult], OneSink):
+    """The outcome of one message."""

@@ -62,11 +62,10 @@ class Entry(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """An outcome that is to be given to its sink."""
+    """The outcomes of several messages, in their order, that are to be given to their sinks."""
 
-    sink: Sink
-    sink_index: int
-    outcome: Outcome
+    entries: Sequence[Entry]
+    outcomes: Sequence[Outcome]
 
 
 class Batch:
@@ -196,7 +195,7 @@ class SendQueue:
         self._ready.clear()
 
     def take_settled(self) -> list[Settlement]:
-        """Outcomes that the caller has to give to their sinks, each once."""
+        """Outcomes that the caller has to give to their sinks (`settle_all`), each once."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -206,17 +205,11 @@ class SendQueue:
             raise ValueError(f"{result.store_host.port} is no port")
         store_host = result.store_host.address + result.store_host.port.to_bytes(4)
         columns: Any = zip(batch.entries, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
-        settled = [
-            Settlement(
-                entry.sink,
-                entry.sink_index,
-                SendResult(
-                    physical_offset, queue_id, queue_offset, store_time_ms, durability, entry.unique_id, store_host
-                ),
-            )
+        results = [
+            SendResult(physical_offset, queue_id, queue_offset, store_time_ms, durability, entry.unique_id, store_host)
             for entry, physical_offset, queue_id, queue_offset in columns
         ]
-        self._settled.extend(settled)
+        self._settled.append(Settlement(batch.entries, results))
         self.unsettled_bytes -= batch.size_bytes
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
@@ -239,7 +232,7 @@ class SendQueue:
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 
     def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
-        self._settled.extend([Settlement(entry.sink, entry.sink_index, error) for entry in entries])
+        self._settled.append(Settlement(entries, [error] * len(entries)))
         self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
 
 

@@ -119,11 +119,11 @@ PEER_SCENARIOS = (
     ),
     Scenario(
         name="single-16",
-        sentence="bodies of 1 KiB, 16 callers that send single messages; batches of up to 64 KiB are the client's work",
+        sentence="bodies of 1 KiB, 16 callers that send single messages; batches of up to 512 KiB are the client's work",
         table="append",
         what=Load(
             operation="append",
-            arguments={"body": KIB, "batch": 64 * KIB, "producers": 16},
+            arguments={"body": KIB, "batch": 512 * KIB, "producers": 16},
             own_arguments={"through": "producer"},
         ),
     ),

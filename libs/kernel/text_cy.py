@@ -31,6 +31,14 @@ else:
 M32 = cython.declare(cython.uint, 0xFFFFFFFF)
 # Literals of 32 bits and more are Python integers to the compiler unless they have a C name.
 NOT_A_NUMBER = cython.declare(cython.longlong, 0x10000000000)
+# Powers of Java's factor 31, modulo 2^32, for eight characters in one step.
+P2 = cython.declare(cython.uint, 31**2)
+P3 = cython.declare(cython.uint, 31**3)
+P4 = cython.declare(cython.uint, 31**4)
+P5 = cython.declare(cython.uint, 31**5)
+P6 = cython.declare(cython.uint, 31**6)
+P7 = cython.declare(cython.uint, 31**7 % 2**32)
+P8 = cython.declare(cython.uint, 31**8 % 2**32)
 
 
 @cython.final
@@ -63,6 +71,11 @@ def java_hash(source, start, size, seed):
     unit: cython.uint
     value: cython.uint = seed
     while at < end:
+        if end - at >= 8 and is_ascii8(source, at):  # without waiting for the product of each character before
+            value = value * P8 + source[at] * P7 + source[at + 1] * P6 + source[at + 2] * P5 + source[at + 3] * P4
+            value = (value + source[at + 4] * P3 + source[at + 5] * P2 + source[at + 6] * 31 + source[at + 7]) & M32
+            at += 8
+            continue
         unit = source[at]
         if unit < 0x80:
             at += 1

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from libs.formats import record
+from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.kernel import scan_cy
 from libs.kernel.scan_columns import ScanColumns
 from libs.store import tail_search
-from libs.store.tail_search import LogFile
+from libs.store.tail_search import SECTOR_BYTES, LogFile
 
 STATUS_REASONS = {
     scan_cy.S_TRUNCATED: "a record runs past the end of the segment",
@@ -33,7 +34,7 @@ STATUS_REASONS = {
     scan_cy.S_BAD_OFFSET: "a record belongs to another place",
 }
 STALE_REASON = "a record is older than the one before it"
-TORN_REASON = "the properties of a record end in zeros"
+TORN_REASON = "a sector with properties of a record is missing"
 
 
 class ScanEndKind(enum.Enum):
@@ -82,7 +83,7 @@ def first_unsound(
     """Index of the first scanned record of `buffer` that is none although it passed all checks, and why; else None.
 
     Either an older log left it behind: its store time runs backwards further than a clock may step. Or the sector with
-    its CRC property is missing, and with it the check. What was durable is sound, and so is all that another program
+    its properties is missing, and with it the CRC property if it had one: nothing else checks them. What was durable is sound, and so is all that another program
     wrote: its store times follow the clock. `newest_time_ms` is the newest one before these records; 0 if unknown.
     """
     count = columns.count
@@ -93,20 +94,29 @@ def first_unsound(
     newest = np.maximum.accumulate(np.concatenate(([newest_time_ms], times)))[:-1]
     is_new = starts >= durable.physical_offset
     stale = np.flatnonzero((times < newest - clock_step_ms_max) & is_new)
-    torn = next((int(index) for index in _ending_in_zeros(buffer, columns) if is_new[index]), count)
+    torn = next((int(index) for index in _cut(buffer, columns) if is_new[index]), count)
     if stale.size and stale[0] <= torn:
         return int(stale[0]), STALE_REASON
     return (torn, TORN_REASON) if torn < count else None
 
 
-def _ending_in_zeros(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:
-    """Indexes of the records with a zero among the bytes where a CRC property would be, and no such property."""
-    positions = np.frombuffer(columns.positions, dtype=np.int64, count=columns.count)
-    ends = positions + np.frombuffer(columns.record_sizes, dtype=np.int32, count=columns.count)
-    last = np.frombuffer(buffer, np.uint8)[ends[:, np.newaxis] + np.arange(-CRC_PROPERTY_SIZE_BYTES, 0)]
-    for index in np.flatnonzero((last == 0).any(axis=1)):
-        shape = record.check_header(buffer, int(positions[index]))
-        if shape.properties_size_bytes >= CRC_PROPERTY_SIZE_BYTES and not record.has_crc_property(buffer, shape):
+def _cut(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:
+    """Indexes of the records without CRC property that have lost a sector behind their body, where nothing checks."""
+    content = np.frombuffer(buffer, np.uint8)
+    starts = np.frombuffer(columns.positions, dtype=np.int64, count=columns.count)
+    ends = starts + np.frombuffer(columns.record_sizes, dtype=np.int32, count=columns.count)
+    sector_lasts = np.arange(
+        starts[0] | (SECTOR_BYTES - 1), min(ends[-1] + SECTOR_BYTES - 1, len(content)), SECTOR_BYTES
+    )
+    zeros = sector_lasts[content[sector_lasts] == 0]
+    owners = np.unique(np.minimum(np.searchsorted(ends, zeros, side="right"), columns.count - 1))
+    prefixes = content[ends[owners, np.newaxis] + np.arange(len(CRC_PROPERTY_PREFIX)) - CRC_PROPERTY_SIZE_BYTES]
+    for index in owners[(prefixes != np.frombuffer(CRC_PROPERTY_PREFIX, np.uint8)).any(axis=1)]:
+        shape = record.check_header(buffer, int(starts[index]))
+        has_bad_topic = 0 in buffer[shape.topic_at : shape.topic_at + shape.topic_size_bytes]
+        if has_bad_topic or (
+            shape.properties_size_bytes and tail_search.is_cut(buffer, shape.properties_at, shape.end)
+        ):
             yield int(index)
 
 

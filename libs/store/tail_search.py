@@ -99,9 +99,13 @@ def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
     """
     size = SIZE.unpack_from(buffer, start)[0]
     record_end = start + (size if size >= RECORD_SIZE_BYTES_MIN else RECORD_HEAD_BYTES)
-    last_end = min(record_end + SECTOR_BYTES - 1, end + -end % SECTOR_BYTES)
-    for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, last_end + 1, SECTOR_BYTES):
-        if not any(buffer[min(sector_end, record_end, end) - 1 : sector_end]):
+    return is_cut(buffer, start, min(record_end, end))
+
+
+def is_cut(buffer: memoryview, start: int, end: int) -> bool:
+    """Whether a sector with some of the bytes [start, end) has only zeros from the last of them to the sector's end."""
+    for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, end + SECTOR_BYTES, SECTOR_BYTES):
+        if not any(buffer[min(sector_end, end) - 1 : sector_end]):
             return True
     return False
 

@@ -24,14 +24,17 @@ SIZE = 16 * SECTOR
 CRC_PROPERTY_SIZE = 20
 
 
-def tail(seed: int) -> tuple[bytes, list[int]]:
+def tail(seed: int, *, crc_property: bool = True) -> tuple[bytes, list[int]]:
     """Records that fill eight sectors, of texts, zeros and random bytes; where each begins, and where the last ends."""
     chance = random.Random(seed)
     data, bounds = b"", [0]
     while len(data) < (SECTOR_COUNT - 1) * SECTOR:
         kind, size = chance.choice("tzr"), chance.choice((0, 1, 40, 200, 390, 700, 1_500))
         body = {"t": b"text " * size, "z": bytes(size), "r": chance.randbytes(size)}[kind][:size]
-        found = encoded(len(data), crc_property=True, body=body, queue_offset=len(bounds) - 1)
+        properties = chance.choice((b"", b"TAGS\x01b\x02", b"name\x01" + b"value " * chance.randrange(200) + b"\x02"))
+        found = encoded(
+            len(data), crc_property=crc_property, body=body, properties=properties, queue_offset=len(bounds) - 1
+        )
         if len(data) + len(found) <= SECTOR_COUNT * SECTOR:
             data += found
             bounds.append(len(data))
@@ -65,13 +68,14 @@ def losses(data: bytes, old_end: int) -> Iterator[bytes]:
         yield b"".join(sectors)
 
 
+@pytest.mark.parametrize("crc_property", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_set_of_missing_sectors(seed: int) -> None:
+def test_every_set_of_missing_sectors(seed: int, *, crc_property: bool) -> None:
     """Whatever sectors a power cut loses above the synced end: the log goes up to the first loss and nothing is alarm.
 
     What was written back before, by the kernel's own choice, may end at any byte.
     """
-    data, bounds = tail(seed)
+    data, bounds = tail(seed, crc_property=crc_property)
     chance = random.Random(seed)
     old_ends = [0, chance.choice(bounds), *(chance.randrange(len(data)) for _ in range(2)), 3 * SECTOR - 1]
     for old_end in old_ends:

@@ -119,7 +119,7 @@ PEER_SCENARIOS = (
     ),
     Scenario(
         name="single-16",
-        sentence="bodies of 1 KiB, 16 callers that send single messages; batches of up to 512 KiB are the client's work",
+        sentence="bodies of 1 KiB, 16 callers send single messages; batches of up to 512 KiB are the client's work",
         table="append",
         what=Load(
             operation="append",

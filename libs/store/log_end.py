@@ -83,8 +83,9 @@ def first_unsound(
     """Index of the first scanned record of `buffer` that is none although it passed all checks, and why; else None.
 
     Either an older log left it behind: its store time runs backwards further than a clock may step. Or the sector with
-    its properties is missing, and with it the CRC property if it had one: nothing else checks them. What was durable is sound, and so is all that another program
-    wrote: its store times follow the clock. `newest_time_ms` is the newest one before these records; 0 if unknown.
+    its properties is missing, and with it the CRC property if it had one: nothing else checks them. What was durable is
+    sound, and so is all that another program wrote: its store times follow the clock. `newest_time_ms` is the newest
+    one before these records; 0 if unknown.
     """
     count = columns.count
     starts = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=count)

@@ -58,7 +58,7 @@ def _children(data_dir: Path, ports: dict[str, int], config: Path | None, *, met
     shared += [] if metrics else ["--metrics-port", "0"]
     peers = {
         "commitlog": [],
-        "indexer": ["--commitlog-target", targets["commitlog"]],
+        "indexer": ["--commitlog-target", targets["commitlog"], "--commitlog-data-dir", str(data_dir)],
         "janitor": ["--commitlog-target", targets["commitlog"], "--indexer-target", targets["indexer"]],
     }
     return [

@@ -36,7 +36,7 @@ from libs.formats.errors import BadField, FormatError
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.formats.topics_json import TopicsFile
 from libs.machine.fs import TEMPORARY_SUFFIX
-from services.commitlog.engine.epochs import HISTORY_FILE, HISTORY_KIND
+from libs.store import history_file
 from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
 from services.commitlog.engine.recovery import CUT_DIRECTORY
 from services.indexer.engine.progress import KIND as PROGRESS_KIND
@@ -116,7 +116,9 @@ def users_of(data_dir: Path) -> list[str]:
 
 def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
-    _load(log_dir, HISTORY_FILE, "HISTORY_DAMAGED", lambda data: checksummed.unwrap(HISTORY_KIND, data), report)
+    _load(
+        log_dir, history_file.PATH, "HISTORY_DAMAGED", lambda data: checksummed.unwrap(history_file.KIND, data), report
+    )
     return StoreState(
         is_log_clean=_check_abort(log_dir, report),
         checkpoint=_load(log_dir, CHECKPOINT_FILE, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
@@ -160,6 +162,10 @@ def _check_abort(data_dir: Path, report: Report) -> bool:
     if content and not (content.isdigit() and len(content) < 20):
         report.add("ABORT_CONTENT", str(ABORT_FILE), f"{content[:16]!r} is no process id", position=0)
     return False
+
+
+def _history(data: bytes) -> bytes:
+    return bytes(checksummed.unwrap(history_file.KIND, data))
 
 
 def _load(data_dir: Path, name: Path, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from libs.machine.errors import DiskFull
-from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile
+from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile, ReadableFile
 from libs.machine.memory_fs import MemoryMappedFile
 
 WRITING_OPERATIONS = ("create_mapped", "write_atomic", "append", "make_directory")
@@ -149,6 +149,11 @@ class FaultyFs:
         """See `Fs.open_mapped`."""
         self._check("open_mapped", path)
         return FaultyMappedFile(self._fs.open_mapped(path, writable=writable), self)
+
+    def open_readable(self, path: Path) -> ReadableFile:
+        """See `Fs.open_readable`."""
+        self._check("open_readable", path)
+        return self._fs.open_readable(path)
 
     def read(self, path: Path) -> bytes:
         """See `Fs.read`."""

@@ -110,6 +110,18 @@ class MappedFile(Protocol):
         ...
 
 
+class ReadableFile(Protocol):
+    """A file that another process may write to, extend in place and remove meanwhile. Closed when nobody has it."""
+
+    def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
+        """Read bytes, fewer at the end of the file. Without `may_wait` None where that would wait for the disk."""
+        ...
+
+    def is_removed(self) -> bool:
+        """Whether the file has no name any more."""
+        ...
+
+
 class Lock(Protocol):
     """An exclusive lock that ends with `release` or with the process."""
 
@@ -131,6 +143,10 @@ class Fs(Protocol):
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> MappedFile:
         """Map an existing file that is not empty. Raises FileNotFoundError."""
+        ...
+
+    def open_readable(self, path: Path) -> ReadableFile:
+        """Open an existing file for reading pieces of it. Raises FileNotFoundError."""
         ...
 
     def read(self, path: Path) -> bytes:

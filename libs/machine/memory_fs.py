@@ -221,6 +221,25 @@ class MemoryMappedFile:
         self.buffer = memoryview(b"")
 
 
+class MemoryReadableFile:
+    """A file and the directory entry under which it was found. Nothing is ever waited for."""
+
+    def __init__(self, fs: "MemoryFs", path: Path, file: _File) -> None:
+        self._fs = fs
+        self._path = path
+        self._file = file
+
+    def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
+        """See `ReadableFile.read`."""
+        del may_wait
+        failpoint("file.read")
+        return bytes(self._file.data[position : position + size_bytes])
+
+    def is_removed(self) -> bool:
+        """See `ReadableFile.is_removed`."""
+        return not self._fs.has(self._path, self._file)
+
+
 class MemoryLock:
     """A name in the set of locked paths."""
 
@@ -279,6 +298,16 @@ class MemoryFs:
             if not file.data:
                 raise ValueError("cannot mmap an empty file")
             return MemoryMappedFile(path, file, writable=writable)
+
+    def open_readable(self, path: Path) -> MemoryReadableFile:
+        """See `Fs.open_readable`."""
+        with self._mutex:
+            return MemoryReadableFile(self, path, self._file(path))
+
+    def has(self, path: Path, file: _File) -> bool:
+        """Whether this very file still has this name."""
+        with self._mutex:
+            return self.exists(path) and self._node(path) is file
 
     def read(self, path: Path) -> bytes:
         """See `Fs.read`."""

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import struct
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +127,32 @@ class PosixMappedFile:
         self.buffer = memoryview(b"")
 
 
+class PosixReadableFile:
+    """A descriptor. What is not in the page cache is noticed by RWF_NOWAIT (preadv2(2)), where the file system can."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
+        """See `ReadableFile.read`."""
+        failpoint("file.read")
+        if may_wait:
+            return os.pread(self._descriptor, size_bytes, position)
+        buffer = bytearray(size_bytes)
+        try:
+            read_bytes = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                return None
+            raise
+        return bytes(buffer) if read_bytes == size_bytes else None
+
+    def is_removed(self) -> bool:
+        """See `ReadableFile.is_removed`."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+
 class PosixLock:
     """Holds an open-file-description lock, which conflicts with the record locks that Java takes.
 
@@ -189,6 +216,10 @@ class PosixFs:
         except BaseException:
             os.close(descriptor)
             raise
+
+    def open_readable(self, path: Path) -> PosixReadableFile:
+        """See `Fs.open_readable`."""
+        return PosixReadableFile(path)
 
     def read(self, path: Path) -> bytes:
         """See `Fs.read`."""

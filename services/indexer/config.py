@@ -46,6 +46,10 @@ class IndexerConfig:
     commitlog_token_file: Path | None = None
     """File with the bearer token for the CommitLog; without it none is sent."""
 
+    commitlog_data_dir: Path | None = None
+    """Data directory of the CommitLog, if this process can read it: records then come from its files, and only what is
+    not certain there is asked for. Files of another log are noticed and not read."""
+
     commitlog_timeout_ms: Positive = 5_000
     """Longest wait for one answer of the CommitLog."""
 

@@ -18,9 +18,10 @@ from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs, nothing_survives
+from libs.store import history_file
 from services.commitlog.engine import queue_snapshot
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.epochs import EPOCH_FILE_NAME, HISTORY_FILE
+from services.commitlog.engine.epochs import EPOCH_FILE_NAME
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.reput_loop import ReputState
 from tests.crash.sim.link import Link, Listener, Server
@@ -191,7 +192,7 @@ async def test_a_lost_name_costs_no_index() -> None:
         await write(log, 9, "first")
         async with follower.following(machine, log):
             pass
-    machine.fs.remove(DATA_DIR / HISTORY_FILE)
+    machine.fs.remove(DATA_DIR / history_file.PATH)
     async with machine.running() as log:
         await write(log, 2, "second")
         async with follower.following(machine, log) as indexer:

@@ -13,15 +13,14 @@ import secrets
 from pathlib import Path
 from typing import Self
 
-from libs.formats import checksummed, epoch_file
+from libs.formats import epoch_file
 from libs.formats.epoch_file import Epoch
 from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
+from libs.store import history_file
 from services.commitlog.errors import EpochsDamaged
 
 EPOCH_FILE_NAME = "epochFileCheckpoint"
-HISTORY_KIND = "history"
-HISTORY_FILE = Path("reput") / HISTORY_KIND
 HISTORY_ID_SIZE_BYTES = 16
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class EpochHistory:
             epochs = epoch_file.decode(fs.read(path))
         except FormatError as error:
             raise EpochsDamaged(path=path, reason=error.reason) from error
-        return cls(fs, data_dir, epochs, _load_history_id(fs, data_dir / HISTORY_FILE))
+        return cls(fs, data_dir, epochs, history_file.load(fs, data_dir))
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -77,20 +76,8 @@ class EpochHistory:
     def _begin_history(self) -> None:
         """Take a new name before the first epoch has it: a crash in between only changes it once more."""
         self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
-        path = self._data_dir / HISTORY_FILE
-        self._fs.make_directory(path.parent)
-        self._fs.write_atomic(path, checksummed.wrap(HISTORY_KIND, self.history_id.encode()))
+        history_file.save(self._fs, self._data_dir, self.history_id)
 
     def _save(self, epochs: list[Epoch]) -> None:
         self._fs.write_atomic(self._data_dir / EPOCH_FILE_NAME, epoch_file.encode(epochs))
         self._epochs = epochs
-
-
-def _load_history_id(fs: Fs, path: Path) -> str:
-    if not fs.exists(path):
-        return ""
-    try:
-        return bytes(checksummed.unwrap(HISTORY_KIND, fs.read(path))).decode("ascii")
-    except (FormatError, UnicodeDecodeError) as error:
-        _log.warning("%s can't be read, so that an Indexer of another log is told by its epoch alone: %s", path, error)
-        return ""

@@ -154,7 +154,7 @@ class FlushLoop:
     async def _write_down(
         self, end: int, index_end: int, time_ms: int, epoch: int, queue_end_sum: int, *, is_clean: bool
     ) -> None:
-        old = self._progress.value
+        old, finished = self._progress.value, self._index.finished
         queue_files, index_files = self._queues.expired_count, self._index.expired_count
         progress = IndexProgress(
             epoch=epoch,
@@ -162,13 +162,13 @@ class FlushLoop:
             queue_physical_offset=end,
             index_physical_offset=index_end,
             index_replay_physical_offset=min(index_end, self._index.replay_physical_offset),
-            index_finished_file=self._index.finished_file,
-            index_finished_count=self._index.finished_count,
+            index_finished_file=finished.newest_name,
+            index_finished_count=finished.file_count,
             queue_start_sum=self._queues.start_sum,
             queue_end_sum=queue_end_sum,
             queue_file_count=self._queues.file_count if is_clean else -1,
             queue_time_ms=time_ms or old.queue_time_ms,
-            index_time_ms=self._index.finished_time_ms,
+            index_time_ms=finished.end_time_ms,
         )
         failpoint("progress.before_save")
         await self._progress.save(progress)

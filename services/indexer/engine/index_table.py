@@ -13,6 +13,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,14 @@ class Candidates:
 
     physical_offsets: NDArray[np.int64]
     cursor: IndexCursor | None
+
+
+class FinishedFiles(NamedTuple):
+    """How many files are finished, the newest one's name, and the store time of its last record; zeros for none."""
+
+    file_count: int
+    newest_name: str
+    end_time_ms: int
 
 
 class IndexTable:
@@ -114,25 +123,17 @@ class IndexTable:
         return sum(file.header.entry_count for file in self._files)
 
     @property
-    def finished_file(self) -> str:
-        """Name of the newest file that is full and synced; empty if there is none."""
-        count = self.finished_count
-        return self._files[count - 1].name if count else ""
-
-    @property
-    def finished_count(self) -> int:
-        """Number of files that are full and synced: all up to the newest of them are."""
-        return bisect_left(self._files, True, key=lambda file: not file.is_finished)
-
-    @property
-    def finished_time_ms(self) -> int:
-        """Store time of the last record in `finished_file`; 0 if there is none."""
-        count = self.finished_count
-        return self._files[count - 1].header.end_time_ms if count else 0
+    def finished(self) -> FinishedFiles:
+        """The files that are full and synced: all up to the newest of them are."""
+        count = self._finished_count()
+        if not count:
+            return FinishedFiles(0, "", 0)
+        newest = self._files[count - 1]
+        return FinishedFiles(count, newest.name, newest.header.end_time_ms)
 
     @property
     def replay_physical_offset(self) -> int:
-        """Where a replay must begin to make all files again that come after `finished_file`."""
+        """Where a replay must begin to make all files again that are not finished."""
         unfinished = self.unfinished()
         begin = unfinished[0].header.begin_physical_offset if unfinished else self.next_physical_offset
         return min(begin, self.next_physical_offset)
@@ -195,7 +196,7 @@ class IndexTable:
         return Candidates(np.empty(0, np.int64), None)
 
     def after_truncation(self, bound_physical_offset: int) -> tuple[str, int]:
-        """Tell what `finished_file` and `replay_physical_offset` would be after `truncate`."""
+        """Tell what the newest finished file and `replay_physical_offset` would be after `truncate`."""
         finished, replay = "", min(self.next_physical_offset, bound_physical_offset)
         for file in self._files:
             header = file.header
@@ -261,7 +262,7 @@ class IndexTable:
 
     def unfinished(self) -> list[IndexFile]:
         """Return the files that may have unsynced entries, oldest first; the last of them is the newest of all."""
-        return self._files[self.finished_count :]
+        return self._files[self._finished_count() :]
 
     def mark_finished(self, files: list[IndexFile]) -> None:
         """Take note that these files, none of them the newest, were synced after their last entry."""
@@ -272,6 +273,9 @@ class IndexTable:
         """Let go of all files. Makes nothing durable."""
         for file in self._files:
             file.close()
+
+    def _finished_count(self) -> int:
+        return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
     def _is_as_left(self, replay_physical_offset: int) -> bool:
         """Whether the unfinished files begin where they did, and nothing was entered past the end."""

@@ -23,6 +23,7 @@ from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.local_records import LocalRecords
 from services.indexer.engine.log_history import LogHistory
 from services.indexer.engine.log_sink import LogSink
 from services.indexer.engine.log_source import LogSource, RecordSource
@@ -57,6 +58,7 @@ class IndexerStatistics:
     running_scan_count: int
     stopped: int
     applied_records_total: int
+    locally_read_records_total: int
     sync_rounds_total: int
     gaps_total: int
     history_changes_total: int
@@ -92,6 +94,15 @@ class Indexer:
         self.start_time_ms = clock.now_ms()
         self.polls = LongPolls(config.long_poll_count_max)
         self.queues, self.index = _tables(config, fs, clock)
+        self._local_records: LocalRecords | None = None
+        if config.commitlog_data_dir is not None:
+            records = self._local_records = LocalRecords(
+                fs,
+                config.commitlog_data_dir,
+                records,
+                history_id=lambda: self.reput.history_id,
+                min_physical_offset=lambda: self.queues.min_physical_offset,
+            )
         self.offsets = ConsumerOffsets(
             fs,
             config.data_dir / "config" / "consumerOffset.json",
@@ -251,6 +262,7 @@ class Indexer:
             running_scan_count=self.scanner.count,
             stopped=int(reput.state is ReputState.STOPPED),
             applied_records_total=reput.applied_record_count,
+            locally_read_records_total=self._local_records.read_count if self._local_records is not None else 0,
             sync_rounds_total=self.flush.sync_round_count,
             gaps_total=reput.gap_count,
             history_changes_total=reput.history_change_count,

@@ -48,6 +48,25 @@ def test_a_created_file_is_zeros_of_full_size(world: World) -> None:
     mapped.close()
 
 
+@pytest.mark.parametrize("may_wait", [True, False])
+def test_pieces_of_a_file_that_others_write(world: World, *, may_wait: bool) -> None:
+    """A piece has what was written last, and less at the end of the file; a removed file says so and stays readable."""
+    mapped = world.fs.create_mapped(world.home / "f", 8192)
+    file = world.fs.open_readable(world.home / "f")
+    mapped.buffer[4090:4100] = b"0123456789"
+    assert file.read(4092, 6, may_wait=may_wait) == b"234567"
+    assert file.read(8000, 500, may_wait=True) == bytes(192)
+    assert not file.is_removed()
+    world.fs.remove(world.home / "f")
+    assert file.is_removed()
+    assert file.read(4090, 2, may_wait=may_wait) == b"01"
+    world.fs.create_mapped(world.home / "f", 4096).close()
+    assert file.is_removed()
+    with pytest.raises(FileNotFoundError):
+        world.fs.open_readable(world.home / "g")
+    mapped.close()
+
+
 def test_all_mappings_of_a_file_see_a_write(world: World) -> None:
     """A store into one mapping is read through another and through `read`, without a sync."""
     one = world.fs.create_mapped(world.home / "f", 4096)

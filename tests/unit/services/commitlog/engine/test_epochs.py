@@ -6,7 +6,8 @@ import pytest
 from libs.formats import epoch_file
 from libs.formats.epoch_file import Epoch
 from libs.machine.memory_fs import MemoryFs
-from services.commitlog.engine.epochs import EPOCH_FILE_NAME, HISTORY_FILE, EpochHistory
+from libs.store import history_file
+from services.commitlog.engine.epochs import EPOCH_FILE_NAME, EpochHistory
 from services.commitlog.errors import EpochsDamaged
 from tests.unit.services.commitlog.support import DATA_DIR
 
@@ -79,9 +80,9 @@ def test_a_history_whose_name_is_lost(fs: MemoryFs, loss: str) -> None:
     """The epochs count on; the name stays unknown, because another one would cost every Indexer its indexes."""
     EpochHistory.open(fs, DATA_DIR).begin(0)
     if loss == "missing":
-        fs.remove(DATA_DIR / HISTORY_FILE)
+        fs.remove(DATA_DIR / history_file.PATH)
     else:
-        fs.write_atomic(DATA_DIR / HISTORY_FILE, b"?")
+        fs.write_atomic(DATA_DIR / history_file.PATH, b"?")
     history = EpochHistory.open(fs, DATA_DIR)
     assert (history.number, history.history_id) == (1, "")
     history.begin(50)

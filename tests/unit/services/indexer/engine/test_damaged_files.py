@@ -217,7 +217,7 @@ def assert_nothing_was_dropped(indexer: Indexer) -> None:
     """The start went on from where the files were."""
     assert indexer.reput.indexed_physical_offset > 0
     assert indexer.queues.queue_count == 3
-    assert indexer.index.finished_file
+    assert indexer.index.finished.newest_name
 
 
 async def test_progress_during_a_replay_counts_no_units() -> None:

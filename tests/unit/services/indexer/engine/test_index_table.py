@@ -229,12 +229,12 @@ def test_an_unclean_start_keeps_finished_files_only() -> None:
     table = make_table(fs)
     feed(table, log)
     unfinished = table.unfinished()
-    assert table.finished_file == ""
+    assert table.finished.newest_name == ""
     assert table.replay_physical_offset == 0
     for file in unfinished:
         file.sync()
     table.mark_finished(unfinished[:-1])
-    finished, replay = table.finished_file, table.replay_physical_offset
+    finished, replay = table.finished.newest_name, table.replay_physical_offset
     assert finished == unfinished[-2].name
     assert replay == log.records[18].physical_offset
     again = make_table(fs, finished=finished, next_offset=log.end_physical_offset, replay=replay)

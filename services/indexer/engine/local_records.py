@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LocalRecords: the log's records from its own files where this process can read them, all others from the CommitLog.
+
+Invariants: a record is returned only if it has its physical offset, its size and right checksums; whatever is doubtful
+(no such file, a file that is gone or can't be read, something else at the place) is the CommitLog's to answer, so
+errors and what is no longer kept are told in one place. Only files of the history that is indexed are read: another
+log's may have whole records at the same offsets. The event loop never waits for the disk: what is not in memory is read
+by a thread.
+Callers: the event loop's thread. Memory is bounded by one answer, as with the CommitLog.
+Not handled: a log that loses its tail and writes another one there while a query is at work; the CommitLog's answer is
+no other in that case.
+Decision: docs/decisions/0016-records-from-the-files.md.
+"""
+
+import asyncio
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.offsets import file_name, is_file_name, parse_file_name
+from libs.kernel import scan_cy
+from libs.machine.fs import Fs, ReadableFile
+from libs.store import history_file
+from services.indexer.engine.log_source import RecordBlock, RecordSource
+from services.indexer.engine.record_reader import READ_COUNT_MAX
+
+READ_SIZE_BYTES_MAX = 8 << 20
+"""Bytes of records in one answer; the first one always fits."""
+RUN_SIZE_BYTES_MAX = 1 << 20
+GAP_SIZE_BYTES_MAX = 16 << 10
+"""Records with no more between them are read with one call, and so is what lies between."""
+FIRST_READ_BYTES = 4096
+"""What is read of a record whose size is not known; the rest follows if it is larger."""
+OPEN_FILE_COUNT_MAX = 64
+COMMIT_LOG = "commitlog"
+"""Directory of the log's files."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Doubtful(Exception):
+    """The files do not have the records for certain."""
+
+
+class _WouldWait(Exception):
+    """Something is not in memory."""
+
+
+class _Run(NamedTuple):
+    """Records near each other, [first, last), from the start of one to the end of another."""
+
+    first: int
+    last: int
+    start_physical_offset: int
+    size_bytes: int
+
+
+class LocalRecords:
+    """RecordSource over files, with another one behind it. `history_id` is that of the log that is indexed."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        data_dir: Path,
+        remote: RecordSource,
+        *,
+        history_id: Callable[[], str],
+        min_physical_offset: Callable[[], int],
+    ) -> None:
+        """`data_dir` is the CommitLog's; `min_physical_offset` the first byte of the log that is kept, as known."""
+        self.read_count = 0
+        """Records that came from the files."""
+        self._fs = fs
+        self._data_dir = data_dir
+        self._remote = remote
+        self._history_id = history_id
+        self._min_physical_offset = min_physical_offset
+        self._checked_history_id = ""
+        self._is_same_log = False
+        self._lock = threading.Lock()
+        self._bases: list[int] = []
+        self._end_physical_offset = 0
+        self._files: dict[int, ReadableFile] = {}
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource."""
+        return await self._remote.has_topic(topic)
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """See RecordSource."""
+        offsets = physical_offsets[:READ_COUNT_MAX].tolist()
+        sizes = record_sizes[:READ_COUNT_MAX].tolist() if record_sizes is not None else None
+        if min(offsets) >= self._min_physical_offset() and self._is_readable():
+            try:
+                return self._block(offsets, sizes, may_wait=False)
+            except _WouldWait:
+                try:
+                    return await asyncio.to_thread(self._block, offsets, sizes, may_wait=True)
+                except (OSError, _Doubtful) as error:
+                    _log.debug("asking the CommitLog: %s", error)
+            except (OSError, _Doubtful) as error:
+                _log.debug("asking the CommitLog: %s", error)
+        return await self._remote.read(physical_offsets, record_sizes)
+
+    def _is_readable(self) -> bool:
+        """Whether the files are those of the log that is indexed; looked at once for each history."""
+        history_id = self._history_id()
+        if history_id and history_id != self._checked_history_id:
+            try:
+                found = history_file.load(self._fs, self._data_dir)
+            except OSError as error:
+                found = str(error)
+            self._checked_history_id, self._is_same_log = history_id, found == history_id
+            self._bases, self._end_physical_offset, self._files = [], 0, {}
+            if self._is_same_log:
+                _log.info("records are read from the log's files in %s", self._data_dir)
+            else:
+                _log.warning("%s is not the log that is indexed (%s): not read", self._data_dir, found or "no history")
+        return bool(history_id) and self._is_same_log
+
+    def _block(self, offsets: list[int], sizes: list[int] | None, *, may_wait: bool) -> RecordBlock:
+        """Read what fits into one answer. Raises OSError, _Doubtful and _WouldWait."""
+        if sizes is None:
+            return self._block_of_unknown_sizes(offsets, may_wait=may_wait)
+        pieces: list[bytes] = []
+        positions: list[int] = []
+        total = 0
+        with self._lock:
+            self._list(max(offsets))
+            bases = self._bases
+        for run in _runs(offsets, sizes, bases):
+            if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
+                break
+            piece = self._read(run.start_physical_offset, run.size_bytes, may_wait=may_wait)
+            for index in range(run.first, run.last):
+                position = offsets[index] - run.start_physical_offset
+                if _record_size(piece, position, run.start_physical_offset) != sizes[index]:
+                    raise _Doubtful(f"no record of {sizes[index]} bytes at {offsets[index]}")
+                positions.append(total + position)
+            pieces.append(piece)
+            total += len(piece)
+        return self._made(pieces, positions, sizes[: len(positions)])
+
+    def _block_of_unknown_sizes(self, offsets: list[int], *, may_wait: bool) -> RecordBlock:
+        pieces: list[bytes] = []
+        positions: list[int] = []
+        total = 0
+        for physical_offset in offsets:
+            piece = self._read(physical_offset, FIRST_READ_BYTES, may_wait=may_wait, is_exact=False)
+            claimed_bytes = int.from_bytes(piece[:4])
+            if not 0 < claimed_bytes <= READ_SIZE_BYTES_MAX:
+                raise _Doubtful(f"no record at {physical_offset}")
+            if positions and total + claimed_bytes > READ_SIZE_BYTES_MAX:
+                break
+            if claimed_bytes > len(piece):
+                piece = self._read(physical_offset, claimed_bytes, may_wait=may_wait)
+            piece = piece[:claimed_bytes]
+            if _record_size(piece, 0, physical_offset) != claimed_bytes:
+                raise _Doubtful(f"no record at {physical_offset}")
+            pieces.append(piece)
+            positions.append(total)
+            total += claimed_bytes
+        return self._made(pieces, positions, [len(piece) for piece in pieces])
+
+    def _made(self, pieces: list[bytes], positions: list[int], sizes: list[int]) -> RecordBlock:
+        self.read_count += len(positions)
+        records = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return RecordBlock(
+            records, np.array(positions, np.int64), np.array(sizes, np.int32), self._min_physical_offset()
+        )
+
+    def _read(self, physical_offset: int, size_bytes: int, *, may_wait: bool, is_exact: bool = True) -> bytes:
+        """Bytes of one file of the log, fewer at its end unless they must be exact."""
+        base, file = self._file(physical_offset)
+        piece = file.read(physical_offset - base, size_bytes, may_wait=may_wait)
+        if piece is None:
+            raise _WouldWait
+        if is_exact and len(piece) != size_bytes:
+            raise _Doubtful(f"the file {base} ends before {physical_offset + size_bytes}")
+        return piece
+
+    def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
+        """The file with this byte. One that was removed is not read although that would be possible."""
+        with self._lock:
+            self._list(physical_offset)
+            number = bisect_right(self._bases, physical_offset) - 1
+            if number < 0 or physical_offset >= self._end_physical_offset:
+                raise _Doubtful(f"no file has {physical_offset}")
+            base = self._bases[number]
+            file = self._files.pop(base, None)
+            if file is None or file.is_removed():
+                file = self._fs.open_readable(self._data_dir / COMMIT_LOG / file_name(base))
+            self._files[base] = file  # the latest is the last
+            if len(self._files) > OPEN_FILE_COUNT_MAX:
+                del self._files[next(iter(self._files))]
+            return base, file
+
+    def _list(self, physical_offset: int) -> None:
+        """Look for new files if none that is known has this byte."""
+        if physical_offset >= self._end_physical_offset:
+            directory = self._data_dir / COMMIT_LOG
+            self._bases = [parse_file_name(name) for name in self._fs.list(directory) if is_file_name(name)]
+            if self._bases:
+                last = self._bases[-1]
+                self._end_physical_offset = last + self._fs.size(directory / file_name(last))
+
+
+def _runs(offsets: list[int], sizes: list[int], bases: list[int]) -> Iterator[_Run]:
+    """Group records that ascend and lie near each other in one file."""
+    first, start, end = 0, offsets[0], offsets[0] + sizes[0]
+    for index in range(1, len(offsets)):
+        is_near = end <= offsets[index] <= end + GAP_SIZE_BYTES_MAX
+        is_small = offsets[index] + sizes[index] - start <= RUN_SIZE_BYTES_MAX
+        if not is_near or not is_small or bisect_right(bases, start) != bisect_right(bases, offsets[index]):
+            yield _Run(first, index, start, end - start)
+            first, start = index, offsets[index]
+        end = offsets[index] + sizes[index]
+    yield _Run(first, len(offsets), start, end - start)
+
+
+def _record_size(piece: bytes, position: int, start_physical_offset: int) -> int:
+    """Size of the whole record there, with right checksums; not above 0 if there is none."""
+    return scan_cy.check_record(piece, position, len(piece), start_physical_offset, True)

@@ -131,11 +131,11 @@ class CommitLogConfig:
     disk_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
     """Time between two looks at the free space."""
 
-    dispatch_delay_ms: Annotated[int, Meta(ge=0)] = 1
-    """How long a follower's stream waits for more records after the first new one."""
+    dispatch_interval_ms: Annotated[int, Meta(ge=0)] = 3
+    """Least time between two steps of a follower's stream. The first one after a pause goes at once."""
 
     dispatch_size_bytes_min: Annotated[int, Meta(ge=0)] = 256 * limits.KIB
-    """New bytes after which a follower's stream does not wait any longer."""
+    """New bytes for which a follower's stream does not wait."""
 
     dispatch_heartbeat_ms: Annotated[int, Meta(ge=1)] = 1_000
     """Time between two heartbeats of an idle follower's stream."""

@@ -3,8 +3,9 @@
 
 Invariants: steps are contiguous (each begins where the one before ended) and never pass the confirmed offset; a record
 that can't be read ends the tail with RecordDamaged and is never stepped over (RocketMQ skips the rest of the file).
-It wakes on notice, and looks by itself at each heartbeat. Small appends are collected for about a millisecond, because
-each step costs the same whatever it carries.
+It wakes on notice, and looks by itself at each heartbeat. The first record after a pause goes at once; while small
+appends come one after the other they are collected for some milliseconds, because each step costs the same whatever it
+carries.
 Callers: the loop that owns the log; one task for each tail. The columns of a step are used again for the next one.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is ReputMessageService.
 """
@@ -60,26 +61,28 @@ class DispatchTail:
         self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max, config.delay_levels_ms())
         self._on_damage = on_damage
         self._held: Segment | None = None
+        self._next_step_s = 0.0
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
         """Steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
         try:
             while True:
                 if self._at >= self._confirmed():
-                    await self._wait()
+                    await self._notice.wait(self._config.dispatch_heartbeat_ms / 1000)
                 if self._at < self._confirmed():
+                    await self._collect()
                     yield self._step()
                 else:
                     yield TailStep(self._at, self._at, None)
         finally:
             self._hold(None)
 
-    async def _wait(self) -> None:
-        """Until something is new, at the latest until the next heartbeat is due."""
-        await self._notice.wait(self._config.dispatch_heartbeat_ms / 1000)
-        new_bytes = self._confirmed() - self._at
-        if 0 < new_bytes < self._config.dispatch_size_bytes_min and self._config.dispatch_delay_ms:
-            await asyncio.sleep(self._config.dispatch_delay_ms / 1000)
+    async def _collect(self) -> None:
+        """Until the next step is due, unless it is large already."""
+        now_s = asyncio.get_running_loop().time
+        if self._confirmed() - self._at < self._config.dispatch_size_bytes_min and self._next_step_s > now_s():
+            await asyncio.sleep(self._next_step_s - now_s())
+        self._next_step_s = now_s() + self._config.dispatch_interval_ms / 1000
 
     def _step(self) -> TailStep:
         if self._at < self._chain.min_physical_offset:

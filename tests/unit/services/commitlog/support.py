@@ -41,7 +41,7 @@ def make_config(**changes: Any) -> CommitLogConfig:
         "disk_interval_ms": NEVER_MS,
         "disk_reserve_bytes": 0,
         "disk_ballast_bytes": 0,
-        "dispatch_delay_ms": 0,
+        "dispatch_interval_ms": 0,
     }
     return CommitLogConfig(**{**quiet, **changes})
 

@@ -74,29 +74,30 @@ async def test_a_tail_wakes_on_append() -> None:
 
 
 async def test_small_appends_are_collected() -> None:
-    """What arrives within the delay comes as one step."""
-    machine = Machine(dispatch_delay_ms=50, dispatch_heartbeat_ms=3_600_000)
+    """The first record comes at once, what arrives within the interval after it as one step."""
+    machine = Machine(dispatch_interval_ms=50, dispatch_heartbeat_ms=3_600_000)
     async with machine.running() as log:
-        steps = follow(log)
-        waiting = asyncio.ensure_future(anext(steps))
-        await asyncio.sleep(0)
-        for _ in range(5):
-            await append(log)
-        step = await waiting
-        assert step.columns is not None
-        assert step.columns.count == 5
+        steps, counts = follow(log), []
+        for append_count in (1, 5):
+            waiting = asyncio.ensure_future(anext(steps))
+            for _ in range(append_count):
+                await asyncio.sleep(0.001)
+                await append(log)
+            step = await waiting
+            assert step.columns is not None
+            counts.append(step.columns.count)
+        assert counts == [1, 5]
         await steps.aclose()
 
 
 async def test_many_bytes_are_not_collected() -> None:
-    """Enough new bytes end the collecting."""
-    machine = Machine(dispatch_delay_ms=3_600_000, dispatch_size_bytes_min=2000, dispatch_heartbeat_ms=3_600_000)
+    """A step that is large enough waits for no interval."""
+    machine = Machine(dispatch_interval_ms=3_600_000, dispatch_size_bytes_min=2000, dispatch_heartbeat_ms=3_600_000)
     async with machine.running() as log:
         steps = follow(log)
-        waiting = asyncio.ensure_future(anext(steps))
-        await asyncio.sleep(0)
-        await append(log, message(bytes(3000)))
-        assert (await waiting).columns is not None
+        for _ in range(3):
+            await append(log, message(bytes(3000)))
+            assert (await anext(steps)).columns is not None
         await steps.aclose()
 
 

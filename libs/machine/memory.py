@@ -9,7 +9,9 @@ import ctypes
 import mmap
 import os
 import resource
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 PIECE_BYTES = 16 << 20
 """What one call handles: the kernel keeps the whole process from mapping and faulting meanwhile."""
@@ -19,12 +21,31 @@ MADV_POPULATE_WRITE = 23
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_LIBC.mlock.argtypes = _LIBC.munlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_LIBC.mlock.argtypes = _LIBC.munlock.argtypes = _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_LIBC.mmap.restype = ctypes.c_void_p
+MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def map_file(descriptor: int, size_bytes: int, *, writable: bool) -> memoryview:
-    """The first bytes of a file, shared with whoever else maps it, until the last view goes. Raises OSError."""
-    return memoryview(mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ))
+    """The first bytes of a file, shared with whoever else maps it, until the last view goes. Raises OSError.
+
+    The descriptor is not needed any more then. (`mmap.mmap` would keep a copy of it as long as the mapping.)
+    """
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    address = _LIBC.mmap(None, size_bytes, protection, mmap.MAP_SHARED, descriptor, 0)
+    if address == MAP_FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{os.strerror(code)}: mapping {size_bytes} bytes")
+    pages = (ctypes.c_ubyte * size_bytes).from_address(address)
+    weakref.finalize(pages, _LIBC.munmap, address, size_bytes).atexit = False  # views may outlive the interpreter
+    view = memoryview(pages).cast("B")
+    return view if writable else view.toreadonly()
+
+
+def mapping_count_max() -> int:
+    """How many mappings the kernel lets a process have (sysctl vm.max_map_count)."""
+    return int(Path("/proc/sys/vm/max_map_count").read_text())
 
 
 def allocate(size_bytes: int) -> memoryview:

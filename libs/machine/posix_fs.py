@@ -37,21 +37,26 @@ _FLOCK = struct.Struct("hhqqi")  # struct flock: l_type, l_whence, l_start, l_le
 
 
 class PosixMappedFile:
-    """One mapped file and the descriptor that syncs it.
+    """One mapped file. It takes a descriptor only from its first `write` on; other calls open the file for themselves.
 
+    So a process may map more files than it may have open. The mapping keeps the file's inode and with it the note of a
+    write that failed, which the next fdatasync(2) reports whoever opened the descriptor.
     `close` drops our references instead of unmapping by force: a reader's slice keeps the pages until it goes.
     """
 
     def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
         self.path = path
         self.size_bytes = os.fstat(descriptor).st_size
-        self._descriptor = descriptor
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        self._descriptor = -1
         self.buffer = memory.map_file(descriptor, self.size_bytes, writable=writable)
 
     def write(self, position: int, data: memoryview) -> None:
         """See `MappedFile.write`. The page cache is one for pwrite(2) and for mappings."""
         assert 0 <= position <= position + len(data) <= self.size_bytes
         failpoint("file.write")
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, self._flags)
         while data:
             wrote_bytes = os.pwrite(self._descriptor, data, position)
             data, position = data[wrote_bytes:], position + wrote_bytes
@@ -59,7 +64,11 @@ class PosixMappedFile:
     def sync(self) -> None:
         """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not)."""
         failpoint("file.sync")
-        os.fdatasync(self._descriptor)
+        try:
+            with self._opened() as descriptor:
+                os.fdatasync(descriptor)
+        except FileNotFoundError:
+            return  # it was removed: there is nothing that could be durable
 
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`."""
@@ -69,13 +78,14 @@ class PosixMappedFile:
 
     def reserve(self) -> None:
         """See `MappedFile.reserve`."""
-        needed_bytes = self.size_bytes - os.fstat(self._descriptor).st_blocks * STAT_BLOCK_BYTES
-        if needed_bytes <= 0:
-            return
-        if _free_bytes(self._descriptor) < needed_bytes:
-            raise DiskFull(self.path, needed_bytes=needed_bytes)  # an attempt would take what is left
-        with _full_disk_named(self.path, needed_bytes):
-            os.posix_fallocate(self._descriptor, 0, self.size_bytes)
+        with self._opened() as descriptor:
+            needed_bytes = self.size_bytes - os.fstat(descriptor).st_blocks * STAT_BLOCK_BYTES
+            if needed_bytes <= 0:
+                return
+            if _free_bytes(descriptor) < needed_bytes:
+                raise DiskFull(self.path, needed_bytes=needed_bytes)  # an attempt would take what is left
+            with _full_disk_named(self.path, needed_bytes):
+                os.posix_fallocate(descriptor, 0, self.size_bytes)
 
     def lock(self) -> None:
         """See `MappedFile.lock`."""
@@ -91,11 +101,12 @@ class PosixMappedFile:
         assert 0 <= position <= end <= self.size_bytes
         scratch = memoryview(bytearray(min(READ_CHUNK_BYTES, size_bytes)))
         failpoint("file.read")
-        while position < end:
-            read_bytes = os.preadv(self._descriptor, [scratch[: end - position]], position)
-            if read_bytes == 0:
-                raise OSError(errno.EIO, f"the file ends at byte {position}", str(self.path))
-            position += read_bytes
+        with self._opened() as descriptor:
+            while position < end:
+                read_bytes = os.preadv(descriptor, [scratch[: end - position]], position)
+                if read_bytes == 0:
+                    raise OSError(errno.EIO, f"the file ends at byte {position}", str(self.path))
+                position += read_bytes
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2); pages in the cache are data.
@@ -103,28 +114,27 @@ class PosixMappedFile:
         All ranges are taken before anybody reads them: reading ahead would make data of the holes behind each.
         """
         assert 0 <= position <= self.size_bytes
-        ranges: list[tuple[int, int]] = []
-        end = position
-        while end < self.size_bytes:
-            try:
-                start = os.lseek(self._descriptor, end, os.SEEK_DATA)
-                end = os.lseek(self._descriptor, start, os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # no data up to the end
-                    break
-                if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # the file system does not know
-                    return [(position, self.size_bytes)]
-                raise
-            ranges.append((start, end))
-        return ranges
+        with self._opened() as descriptor:
+            return _data_ranges(descriptor, position, self.size_bytes)
 
     def close(self) -> None:
         """Close the descriptor and forget the mapping."""
-        if self._descriptor < 0:
-            return
-        os.close(self._descriptor)
-        self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
         self.buffer = memoryview(b"")
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The descriptor of `write`, or one for the moment."""
+        if self._descriptor >= 0:
+            yield self._descriptor
+            return
+        descriptor = os.open(self.path, self._flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 class PosixReadableFile:
@@ -213,9 +223,8 @@ class PosixFs:
         descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             return PosixMappedFile(path, descriptor, writable=writable)
-        except BaseException:
+        finally:
             os.close(descriptor)
-            raise
 
     def open_readable(self, path: Path) -> PosixReadableFile:
         """See `Fs.open_readable`."""
@@ -333,6 +342,23 @@ def _open_unfinished(path: Path) -> tuple[int, Path | None]:
             raise
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     return os.open(temporary, flags | os.O_CREAT | os.O_TRUNC, 0o644), temporary
+
+
+def _data_ranges(descriptor: int, position: int, size_bytes: int) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    end = position
+    while end < size_bytes:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data up to the end
+                break
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # the file system does not know
+                return [(position, size_bytes)]
+            raise
+        ranges.append((start, end))
+    return ranges
 
 
 def _free_bytes(place: Path | int) -> int:

@@ -184,13 +184,11 @@ def tune_memory() -> None:
         mallopt(M_TOP_PAD, TOP_PAD_BYTES)
 
 
-def raise_descriptor_limit() -> int:
-    """Allow as many open files as the system lets us, and return how many; a mapped file takes two."""
+def raise_descriptor_limit() -> None:
+    """Allow as many open files as the system lets us: each connection takes one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MapBudget: bounds how many segments are mapped, and so how many file descriptors they take (two for each).
+"""MapBudget: bounds how many segments are mapped: the kernel limits a process to some 65,000 mappings.
 
 Invariants: a segment that is held or has unsynced bytes stays mapped; any other may lose its mapping when another one
 needs the place, and is mapped again on its next touch. Views that were handed out stay valid through all of it, so an
@@ -13,7 +13,7 @@ from collections import deque
 from typing import Protocol
 
 MAPPED_COUNT_MAX = 256
-"""Default of a chain that has a budget of its own: 256 GiB of log at the usual segment size, 512 descriptors."""
+"""Default of a chain that has a budget of its own: 256 GiB of log at the usual segment size."""
 
 
 class Evictable(Protocol):

@@ -19,11 +19,12 @@ from reput.indexer.v1 import (
 )
 
 from libs.formats.limits import MIB
+from libs.machine import memory
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.peer import Peer
-from libs.runtime.process import Shell, raise_descriptor_limit
+from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
@@ -52,8 +53,8 @@ class Settings:
 
 
 def fitted(config: IndexerConfig) -> IndexerConfig:
-    """The settings with no more mapped files than take half of the process's file descriptors."""
-    count_max = max(1, raise_descriptor_limit() // 4)
+    """The settings with no more mapped files than three quarters of what the kernel lets a process map."""
+    count_max = max(1, memory.mapping_count_max() * 3 // 4)
     return replace(config, queue_mapped_file_count_max=min(count_max, config.queue_mapped_file_count_max))
 
 

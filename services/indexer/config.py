@@ -56,9 +56,9 @@ class IndexerConfig:
     queue_file_size_bytes: Annotated[int, Meta(ge=UNIT_SIZE_BYTES, le=limits.INT32_MAX)] = FILE_SIZE_BYTES
     """Size of one consume queue file, a multiple of 20. Can't be changed on existing data."""
 
-    queue_mapped_file_count_max: Positive = 16_384
-    """Consume queue files that are mapped at once; each takes two file descriptors. At most a quarter of the limit of
-    descriptors counts. A queue that is written to beyond a half of it has all of them synced first."""
+    queue_mapped_file_count_max: Positive = 49_152
+    """Consume queue files that are mapped at once. At most three quarters of vm.max_map_count counts. When 7/8 of them
+    have unsynced units, all are synced before another queue is written to."""
 
     index_slot_count: Slots = limits.INDEX_SLOT_COUNT
     """Hash slots of one index file. Can't be changed on existing data."""

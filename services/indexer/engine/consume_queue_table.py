@@ -2,8 +2,8 @@
 """ConsumeQueueTable: all consume queues, by topic and queue id, under one directory.
 
 Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked; a file
-with unsynced bytes must stay mapped, so `append` asks for a sync before these are more than half of what may be mapped,
-and those that a sync is at work on fit beside them: the descriptors are bounded, however many queues there are.
+with unsynced bytes must stay mapped, so `append` asks for a sync before these and those that a sync is at work on are
+more than 7/8 of what may be mapped: mappings are bounded, however many queues there are.
 Callers: the event loop's thread; `sync` of what `take_dirty` gave may run in a worker thread.
 Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
 """
@@ -45,8 +45,11 @@ class ConsumeQueueTable:
         self._dirty: dict[ConsumeQueue, int] = {}
         """How many files of each have unsynced bytes at most, in the order in which they were written to, so that a run
         can be repeated exactly."""
-        self._dirty_file_count = 0
-        self._dirty_file_count_max = max(1, mapped_file_count_max // 2)
+        self._syncing: dict[ConsumeQueue, int] = {}
+        """The same of those that a sync is at work on."""
+        self._pinned_file_count = 0
+        """Files of both; the active file of a queue that is in both counts once."""
+        self._pinned_file_count_max = max(1, mapped_file_count_max * 7 // 8)
         self.queue_count = 0
         """Number of queues."""
         self.start_sum = 0
@@ -171,7 +174,7 @@ class ConsumeQueueTable:
         columns = _columns(batch)
         touched: list[tuple[str, int]] = []
         for topic, queue_id, rows in self._rows_of(batch):
-            if self._dirty_file_count >= self._dirty_file_count_max:
+            if self._pinned_file_count >= self._pinned_file_count_max:
                 raise SyncNeeded
             queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
             start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
@@ -180,7 +183,7 @@ class ConsumeQueueTable:
             finally:
                 self.start_sum += queue.first_file_queue_offset - start
                 if queue.max_queue_offset != end:
-                    self._count_dirty(queue, queue.file_count - file_count)
+                    self._count_dirty(queue, file_count)
                     self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
             touched.append((topic, queue_id))
         return touched
@@ -230,7 +233,8 @@ class ConsumeQueueTable:
         self._topics, self._expired = {}, []
         self.queue_count = self.start_sum = self.end_sum = 0
         self._dirty.clear()
-        self._dirty_file_count = 0
+        self._syncing.clear()
+        self._pinned_file_count = 0
         for queue in queues:
             queue.detach()
 
@@ -248,12 +252,17 @@ class ConsumeQueueTable:
     def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
 
-        The caller syncs them.
+        The caller syncs them, and tells by `mark_synced` before it takes others.
         """
-        taken = [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
-        for queue in taken:
-            self._dirty_file_count -= self._dirty.pop(queue)
-        return taken
+        assert not self._syncing
+        self._syncing = {queue: self._dirty.pop(queue) for queue in self._dirty_with(page_count_min)}
+        return list(self._syncing)
+
+    def mark_synced(self) -> None:
+        """Take note that the queues of the last `take_dirty` are synced."""
+        for queue, file_count in self._syncing.items():
+            self._pinned_file_count -= file_count - (queue in self._dirty)
+        self._syncing = {}
 
     def close(self) -> None:
         """Let go of all files. Makes nothing durable."""
@@ -266,10 +275,15 @@ class ConsumeQueueTable:
             self._grouped, self._groups = batch, list(_groups(batch))
         return self._groups
 
-    def _count_dirty(self, queue: ConsumeQueue, new_file_count: int) -> None:
+    def _count_dirty(self, queue: ConsumeQueue, old_file_count: int) -> None:
+        """Count the file that was written to and those that are new."""
         known = self._dirty.get(queue, 0)
-        self._dirty[queue] = max(1, known) + max(0, new_file_count)
-        self._dirty_file_count += self._dirty[queue] - known
+        self._dirty[queue] = max(1, (known or min(1, old_file_count)) + queue.file_count - old_file_count)
+        is_active_pinned = known == 0 and queue in self._syncing
+        self._pinned_file_count += self._dirty[queue] - known - is_active_pinned
+
+    def _dirty_with(self, page_count_min: int) -> list[ConsumeQueue]:
+        return [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
 
     def _listed(self) -> list[tuple[str, str]]:
         """Topic and queue id of the queues on disk."""

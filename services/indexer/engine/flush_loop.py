@@ -121,6 +121,7 @@ class FlushLoop:
                 self._reput.halt(error)
                 self._on_failure(error)
                 raise
+            self._queues.mark_synced()
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1
             if is_thorough:

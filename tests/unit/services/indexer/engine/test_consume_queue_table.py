@@ -134,8 +134,9 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
                 table.append(batch)
                 break
             except SyncNeeded:
-                (queue,) = table.take_dirty(0)
-                queue.sync()
+                for queue in table.take_dirty(0):
+                    queue.sync()
+                table.mark_synced()
     assert set(ends(table).values()) == {2}
 
 
@@ -147,7 +148,27 @@ def test_dirty_queues_are_handed_out_once() -> None:
     feed(table, log)
     taken = table.take_dirty(0)
     assert len(taken) == 2
+    table.mark_synced()
     assert table.take_dirty(0) == []
+
+
+def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
+    """It counts beside what is dirty, and a queue that is in both counts once."""
+    log, table = FakeLog(), make_table(MemoryFs(), mapped=4)  # three of them may have unsynced units
+    for queue_id in (0, 1, 1, 2, 3):
+        log.append("T", queue_id)
+    batches = log.batches(record_count_max=1)
+    for _ in range(2):
+        table.append(next(batches))
+    table.take_dirty(0)
+    for _ in range(2):  # queue 1 again, and a third one
+        table.append(next(batches))
+    batch = next(batches)
+    with pytest.raises(SyncNeeded):
+        table.append(batch)
+    table.mark_synced()
+    table.append(batch)
+    assert [queue.queue_id for queue in table.take_dirty(0)] == [1, 2, 3]
 
 
 def test_trim_removes_old_files_and_moves_every_min() -> None:

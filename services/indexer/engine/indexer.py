@@ -94,15 +94,8 @@ class Indexer:
         self.start_time_ms = clock.now_ms()
         self.polls = LongPolls(config.long_poll_count_max)
         self.queues, self.index = _tables(config, fs, clock)
-        self._local_records: LocalRecords | None = None
-        if config.commitlog_data_dir is not None:
-            records = self._local_records = LocalRecords(
-                fs,
-                config.commitlog_data_dir,
-                records,
-                history_id=lambda: self.reput.history_id,
-                min_physical_offset=lambda: self.queues.min_physical_offset,
-            )
+        self._local_records = self._local(records)
+        records = self._local_records or records
         self.offsets = ConsumerOffsets(
             fs,
             config.data_dir / "config" / "consumerOffset.json",
@@ -242,6 +235,18 @@ class Indexer:
             index_file_count=index_file_count,
             freed_bytes=queue_file_count * self._config.queue_file_size_bytes
             + index_file_count * self.index.file_size_bytes,
+        )
+
+    def _local(self, records: RecordSource) -> LocalRecords | None:
+        """The log's own files with the log behind them, if the settings name them."""
+        if self._config.commitlog_data_dir is None:
+            return None
+        return LocalRecords(
+            self._fs,
+            self._config.commitlog_data_dir,
+            records,
+            history_id=lambda: self.reput.history_id,
+            min_physical_offset=lambda: self.queues.min_physical_offset,
         )
 
     def statistics(self) -> IndexerStatistics:

@@ -60,7 +60,7 @@ def collecting() -> Iterator[tuple[Collector, int]]:
 
 
 def test_one_question_is_one_trace(tmp_path: Path) -> None:
-    """A query for an unknown topic shows the Indexer's call and its question as one trace; a dry run the Janitor's."""
+    """A query whose record only the CommitLog can tell of is one trace with the CommitLog's; so is a dry run."""
     with collecting() as (collector, port):
         settings = {
             f"REPUT_{service}_{name}": value
@@ -70,9 +70,9 @@ def test_one_question_is_one_trace(tmp_path: Path) -> None:
         with store(tmp_path / "store", extra=settings) as served:
             served.json("put", "orders", "hello", "--key", "order-1")
             served.json("tail", "orders", "--count", "1")
-            assert served.run("query", "key", "nothing", "order-1").code != 0
+            assert served.run("query", "id", f"{'7F000001':0<16}{1:016X}").code != 0
             served.json("janitor", "run", "--dry-run")
-            query, asked = "reput.indexer.v1.QueryService/QueryByKey", "reput.commitlog.v1.TopicService/GetTopic"
-            assert collector.wait_for({("reput-indexer", query), ("reput-commitlog", asked)}), collector.spans
+            query, read = "reput.indexer.v1.QueryService/QueryById", "reput.commitlog.v1.LogService/ReadRecords"
+            assert collector.wait_for({("reput-indexer", query), ("reput-commitlog", read)}), collector.spans
             run, listing = "reput.janitor.v1.RetentionService/RunOnce", "reput.commitlog.v1.SegmentService/ListSegments"
             assert collector.wait_for({("reput-janitor", run), ("reput-commitlog", listing)}), collector.spans

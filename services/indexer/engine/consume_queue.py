@@ -138,6 +138,13 @@ class ConsumeQueue:
             units["tags_code"].astype(np.int64),
         )
 
+    def place_at(self, queue_offset: int) -> tuple[int, int]:
+        """Physical offset and size of the record of one unit, which must be there."""
+        position = queue_offset * UNIT_SIZE_BYTES
+        segment = self._chain.find(position)
+        physical_offset, record_size, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
+        return physical_offset, record_size
+
     def next_file_queue_offset(self, queue_offset: int) -> int:
         """First queue offset of the file after the one that this queue offset belongs to."""
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
@@ -275,9 +282,7 @@ class ConsumeQueue:
         return int(found.argmax()) if found.any() else len(units)
 
     def _physical_offset_at(self, queue_offset: int) -> int:
-        position = queue_offset * UNIT_SIZE_BYTES
-        segment = self._chain.find(position)
-        return int(ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)[0])
+        return self.place_at(queue_offset)[0]
 
     def _is_spent(self, min_physical_offset: int) -> bool:
         """Whether no unit points to a record that is kept."""

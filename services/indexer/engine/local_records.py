@@ -87,6 +87,8 @@ class LocalRecords:
         self._bases: list[int] = []
         self._end_physical_offset = 0
         self._files: dict[int, ReadableFile] = {}
+        self._present: set[int] = set()
+        """Files that were looked at for the answer that is being made, and had their names."""
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""
@@ -128,6 +130,7 @@ class LocalRecords:
 
     def _block(self, offsets: list[int], sizes: list[int] | None, *, may_wait: bool) -> RecordBlock:
         """Read what fits into one answer. Raises OSError, _Doubtful and _WouldWait."""
+        self._present = set()
         if sizes is None:
             return self._block_of_unknown_sizes(offsets, may_wait=may_wait)
         pieces: list[bytes] = []
@@ -196,8 +199,9 @@ class LocalRecords:
                 raise _Doubtful(f"no file has {physical_offset}")
             base = self._bases[number]
             file = self._files.pop(base, None)
-            if file is None or file.is_removed():
+            if file is None or (base not in self._present and file.is_removed()):
                 file = self._fs.open_readable(self._data_dir / COMMIT_LOG / file_name(base))
+            self._present.add(base)
             self._files[base] = file  # the latest is the last
             if len(self._files) > OPEN_FILE_COUNT_MAX:
                 del self._files[next(iter(self._files))]

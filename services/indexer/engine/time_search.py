@@ -27,9 +27,9 @@ async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms:
     # while records are read.
     while (low := max(low, queue.min_queue_offset)) < (high := min(high, queue.max_queue_offset)):
         probes = np.unique(np.linspace(low, high - 1, min(PROBE_COUNT + 2, high - low), dtype=np.int64))
-        units = [queue.read(int(probe), 1) for probe in probes]
-        offsets = np.concatenate([unit.physical_offsets for unit in units])
-        sizes = np.concatenate([unit.record_sizes for unit in units])
+        places = [queue.place_at(probe) for probe in probes.tolist()]
+        offsets = np.array([physical_offset for physical_offset, _ in places], np.int64)
+        sizes = np.array([size for _, size in places], np.int32)
         if int(sizes.sum(dtype=np.int64)) > PROBE_SIZE_BYTES_MAX:
             middle = len(probes) // 2
             probes, offsets, sizes = (column[middle : middle + 1] for column in (probes, offsets, sizes))

@@ -81,13 +81,16 @@ def append(
     )
 
 
-def latency(callers: int, calls: int, durability: Durability = "async", **own: object) -> Load:
+def latency(
+    callers: int, calls: int, durability: Durability = "async", *, peers: Sequence[str] = SYSTEMS, **own: object
+) -> Load:
     """Callers that each send a message of 1 KiB and wait for its acknowledgement, again and again."""
     return Load(
         operation="latency",
         durability=durability,
         arguments={"body": KIB, "callers": callers, "calls": calls},
         own_arguments=own,
+        peers=peers,
     )
 
 
@@ -186,7 +189,7 @@ PEER_SCENARIOS = (
         name="group-64-sync",
         sentence="as latency-64-sync; Reput's callers share the client's batching producer",
         table="latency",
-        what=latency(64, 6_400, "sync", **{"through": "producer", "linger-ms": 0}),
+        what=latency(64, 6_400, "sync", peers=("reput", "rocketmq"), **{"through": "producer", "linger-ms": 0}),
         short_round_count_max=SHORT_ROUND_COUNT,
     ),
     Scenario(
@@ -244,7 +247,6 @@ OWN_SCENARIOS = (
         sentence="lookups by key and by time in 1 M messages, from memory and after the page cache was dropped",
         table="inside",
         what=lookups.lookups(1_000_000),
-        short_round_count_max=1,
         round_count_max=3,
     ),
     Scenario(

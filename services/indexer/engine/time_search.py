@@ -32,7 +32,7 @@ async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms:
         sizes = np.array([size for _, size in places], np.int32)
         if int(sizes.sum(dtype=np.int64)) > PROBE_SIZE_BYTES_MAX:
             middle = len(probes) // 2
-            probes, offsets, sizes = (column[middle : middle + 1] for column in (probes, offsets, sizes))
+            probes, offsets, sizes = probes[middle:][:1], offsets[middle:][:1], sizes[middle:][:1]
         for probe, found_ms in zip(probes.tolist(), await store_times_ms(records, offsets, sizes), strict=True):
             if found_ms is None or found_ms < time_ms:
                 low = probe + 1

@@ -100,17 +100,21 @@ class LocalRecords:
         """See RecordSource."""
         offsets = physical_offsets[:READ_COUNT_MAX].tolist()
         sizes = record_sizes[:READ_COUNT_MAX].tolist() if record_sizes is not None else None
+        found = None
         if min(offsets) >= self._min_physical_offset() and self._is_readable():
+            found = await self._from_files(offsets, sizes)
+        return found or await self._remote.read(physical_offsets, record_sizes)
+
+    async def _from_files(self, offsets: list[int], sizes: list[int] | None) -> RecordBlock | None:
+        """Read from the files, by a thread if something is not in memory; None if anything is doubtful."""
+        try:
             try:
                 return self._block(offsets, sizes, may_wait=False)
             except _WouldWait:
-                try:
-                    return await asyncio.to_thread(self._block, offsets, sizes, may_wait=True)
-                except (OSError, _Doubtful) as error:
-                    _log.debug("asking the CommitLog: %s", error)
-            except (OSError, _Doubtful) as error:
-                _log.debug("asking the CommitLog: %s", error)
-        return await self._remote.read(physical_offsets, record_sizes)
+                return await asyncio.to_thread(self._block, offsets, sizes, may_wait=True)
+        except (OSError, _Doubtful) as error:
+            _log.debug("asking the CommitLog: %s", error)
+            return None
 
     def _is_readable(self) -> bool:
         """Whether the files are those of the log that is indexed; looked at once for each history."""

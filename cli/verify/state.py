@@ -116,9 +116,7 @@ def users_of(data_dir: Path) -> list[str]:
 
 def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
-    _load(
-        log_dir, history_file.PATH, "HISTORY_DAMAGED", lambda data: checksummed.unwrap(history_file.KIND, data), report
-    )
+    _load(log_dir, history_file.PATH, "HISTORY_DAMAGED", _history, report)
     return StoreState(
         is_log_clean=_check_abort(log_dir, report),
         checkpoint=_load(log_dir, CHECKPOINT_FILE, "CHECKPOINT_DAMAGED", _checkpoint(report), report),

@@ -58,6 +58,8 @@ class AppendColumns:
         "queue_offsets",
         "topic_size",
         "topic_start",
+        "writer_size",
+        "writer_start",
     )
 
     def __init__(self, message_count_max: int) -> None:
@@ -73,6 +75,9 @@ class AppendColumns:
         self.topic_start = 0
         self.topic_size = 0
         """Bytes of the request that hold the topic of the refused message."""
+        self.writer_start = -1
+        self.writer_size = 0
+        """Bytes of the request that hold the writer; -1 if it names none."""
         self.durability = 0
         """Field 2 of the request."""
         self.physical_offsets = array("q", bytes(8 * message_count_max))

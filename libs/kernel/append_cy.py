@@ -59,11 +59,12 @@ DELAY = cython.declare(cython.int, -12)
 HOST = cython.declare(cython.int, -13)
 FIELD = cython.declare(cython.int, -14)
 RECORD_SIZE = cython.declare(cython.int, -15)
+WRITER = cython.declare(cython.int, -16)
 
 E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY = WIRE, FULL, EMPTY, TOO_MANY
 E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN, E_QUEUE = TOPIC_NAME, TOPIC_UNKNOWN, TOPIC_FORBIDDEN, QUEUE
 E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY = BODY_SIZE, PROPERTIES, PROPERTIES_SIZE, DELAY
-E_HOST, E_FIELD, E_RECORD_SIZE = HOST, FIELD, RECORD_SIZE
+E_HOST, E_FIELD, E_RECORD_SIZE, E_WRITER = HOST, FIELD, RECORD_SIZE, WRITER
 
 # Sizes and numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
 RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
@@ -134,19 +135,22 @@ def append(
     table,
     limits,
     columns,
+    stamp=b"",
 ):
     """Append all messages of a serialized AppendRequest at `position` of a segment, or none of them.
 
     request: bytes that do not change during the call. segment: writable, up to the end of a segment; its first byte
     has the physical offset base_physical_offset. Hosts: 8 or 20 bytes as a record stores them. One store time for all.
+    stamp: bytes of a property that the first record gets besides its own, with their separators; empty for none.
     Answers the position behind the last record, and then columns.count messages are described by the columns and the
     counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
       timer wheel, or by level without a schedule topic), E_HOST, E_FIELD (any other value). E_RECORD_SIZE: above the
-      limit. E_FULL: fits not here; error_value bytes are needed, and eight more for the blank. A batch may also be
-      larger than any segment: the caller compares.
+      limit. E_WRITER: nothing is wrong, but the request names a writer (columns.writer_start and writer_size) and there
+      is no stamp; error_value bytes are needed without one. E_FULL: fits not here; error_value bytes are needed, and
+      eight more for the blank. A batch may also be larger than any segment: the caller compares.
     Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
     or a table whose schedule topic has fewer queues than there are delay levels.
     """
@@ -163,6 +167,9 @@ def append(
     job.store_host_view = store_host
     job.store_host_size = len(job.store_host_view)
     job.store_host = source_of(job.store_host_view)
+    job.stamp_view = stamp
+    job.stamp_size = len(job.stamp_view)
+    job.stamp = source_of(job.stamp_view)
     if not 0 <= position <= job.segment_size:
         raise ValueError(f"position {position} is outside of a segment of {job.segment_size} bytes")
     if job.default_born_host_size not in (8, 20) or job.store_host_size not in (8, 20):
@@ -196,6 +203,8 @@ def append(
     job.topic_start = 0
     job.topic_size = 0
     job.unknown_index = -1
+    job.writer_start = -1
+    job.writer_size = 0
     job.last_topic_size = 0
     message: Message = Message()
     field: Field = Field()
@@ -210,6 +219,8 @@ def append(
     columns.error_value = job.error_value
     columns.topic_start = job.topic_start
     columns.topic_size = job.topic_size
+    columns.writer_start = job.writer_start
+    columns.writer_size = job.writer_size
     return outcome
 
 
@@ -265,6 +276,11 @@ def plan_request(job, message, field, piece):
             if field.value > 3:
                 return refuse(job, -1, FIELD, 2, to_signed(field.value))
             job.durability = field.value
+        elif field.number == 3:
+            if field.wire_type != 2 or job.writer_start >= 0:
+                return refuse(job, -1, WIRE, 3, at)
+            job.writer_start = field.start
+            job.writer_size = field.size
         at = next_at
     if job.count == 0:
         return refuse(job, -1, EMPTY, 1, 0)
@@ -272,6 +288,8 @@ def plan_request(job, message, field, piece):
         job.topic_start = job.unknown_start
         job.topic_size = job.unknown_size
         return refuse(job, job.unknown_index, TOPIC_UNKNOWN, 1, 0)
+    if job.writer_start >= 0 and job.stamp_size == 0:
+        return refuse(job, -1, WRITER, 3, job.total_size)
     if job.total_size + BLANK_SIZE_MIN > job.segment_size - job.position:
         return refuse(job, -1, FULL, 0, job.total_size)
     return 0
@@ -298,6 +316,8 @@ def plan_message(job, message, field, piece):
     if not plan_delay(job, message, at, row):
         return refuse_message(job, message, DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
+    if job.count == 0:
+        size += job.stamp_size
     if size > PROPERTIES_SIZE_MAX:
         return refuse_message(job, message, PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
@@ -331,7 +351,7 @@ def plan_message(job, message, field, piece):
     job.plan[at + PLAN_PREPARED_OFFSET] = message.prepared_transaction_offset
     if message.entry_count > 0:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_ENTRIES
-    elif message.has_crc_property or job.plan[at + PLAN_IS_DELAYED]:
+    elif message.has_store_property or job.plan[at + PLAN_IS_DELAYED]:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_PIECES
     else:
         job.plan[at + PLAN_PROPERTIES_FORM] = FORM_STRING

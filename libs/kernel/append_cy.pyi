@@ -20,6 +20,7 @@ E_DELAY: int
 E_HOST: int
 E_FIELD: int
 E_RECORD_SIZE: int
+E_WRITER: int
 
 def append(
     request: Buffer,
@@ -32,4 +33,5 @@ def append(
     table: TopicTable,
     limits: AppendLimits,
     columns: AppendColumns,
+    stamp: bytes = b"",
 ) -> int: ...

@@ -34,7 +34,7 @@ cdef class Message:
     cdef long long reconsume_times
     cdef long long prepared_transaction_offset
     cdef Py_ssize_t properties_size
-    cdef bint has_crc_property
+    cdef bint has_store_property
     cdef Py_ssize_t sharding_key_start
     cdef Py_ssize_t sharding_key_size
     cdef long long delay_level
@@ -53,6 +53,7 @@ cdef int check_properties(Source source, Message message, Field field, Property 
 cdef bint is_entry_text(Source source, Property piece) noexcept nogil
 cdef bint looks_like_crc_property(Source source, Property piece) noexcept nogil
 cdef bint is_real_place(Source source, Property piece) noexcept nogil
+cdef bint is_store_property(Source source, Property piece) noexcept nogil
 cdef int check_property(Source source, Message message, Property piece) noexcept nogil
 cdef void reset(Message message, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 cdef long long to_signed(unsigned long long value) noexcept nogil

@@ -232,13 +232,13 @@ def check_properties(source, message, field, piece):
     """Check all properties and compute properties_size, what they take in the record without the CRC property.
 
     Answers PROPERTIES_OK, PROPERTIES_BAD or PROPERTIES_TIMED. Equal names are stored as they came: for every reader
-    the last one counts. A CRC property of the client is not counted.
+    the last one counts. Properties that only the store writes are not counted: it leaves the client's out.
     """
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
     outcome: cython.int
     message.properties_size = 0
-    message.has_crc_property = False
+    message.has_store_property = False
     message.sharding_key_size = 0
     message.delay_level = 0
     message.delay_count = 0
@@ -309,8 +309,8 @@ def check_property(source, message, piece):
     number: cython.longlong
     if size == 0:
         return PROPERTIES_BAD
-    if size == 8 and matches(source, name, b"__CRC32#", 8):
-        message.has_crc_property = True
+    if is_store_property(source, piece):
+        message.has_store_property = True
         return PROPERTIES_OK
     if looks_like_crc_property(source, piece):
         return PROPERTIES_BAD
@@ -333,6 +333,13 @@ def check_property(source, message, piece):
     elif size >= 6 and matches(source, name, b"TIMER_", 6):
         return PROPERTIES_TIMED
     return PROPERTIES_OK
+
+
+def is_store_property(source, piece):
+    """Whether only the store writes this property: the CRC property or a writer's stamp."""
+    return (piece.name_size == 8 and matches(source, piece.name_start, b"__CRC32#", 8)) or (
+        piece.name_size == 12 and matches(source, piece.name_start, b"REPUT_WRITER", 12)
+    )
 
 
 def is_real_place(source, piece):

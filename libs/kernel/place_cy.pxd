@@ -9,11 +9,13 @@ cdef class Job:
     cdef const unsigned char[::1] request_view
     cdef const unsigned char[::1] born_host_view
     cdef const unsigned char[::1] store_host_view
+    cdef const unsigned char[::1] stamp_view
     cdef const unsigned char[::1] names_view
     cdef unsigned char[::1] segment_view
     cdef Source request
     cdef Source default_born_host
     cdef Source store_host
+    cdef Source stamp
     cdef Source names
     cdef Target segment
     cdef long long[::1] rows
@@ -30,6 +32,7 @@ cdef class Job:
     cdef long long store_time_ms
     cdef Py_ssize_t default_born_host_size
     cdef Py_ssize_t store_host_size
+    cdef Py_ssize_t stamp_size
     cdef Py_ssize_t body_size_max
     cdef Py_ssize_t record_size_max
     cdef Py_ssize_t message_count_max
@@ -45,6 +48,8 @@ cdef class Job:
     cdef long long error_value
     cdef Py_ssize_t topic_start
     cdef Py_ssize_t topic_size
+    cdef Py_ssize_t writer_start
+    cdef Py_ssize_t writer_size
     cdef Py_ssize_t unknown_index
     cdef Py_ssize_t unknown_start
     cdef Py_ssize_t unknown_size

@@ -11,11 +11,11 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
-    from cython.cimports.libs.kernel.message_cy import is_real_place, next_field, read_entry
+    from cython.cimports.libs.kernel.message_cy import is_real_place, is_store_property, next_field, read_entry
     from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
 else:
     from libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
-    from libs.kernel.message_cy import is_real_place, next_field, read_entry
+    from libs.kernel.message_cy import is_real_place, is_store_property, next_field, read_entry
     from libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
 
 # Numbers of the layouts, repeated because the compiler must see them; tests compare them with their sources.
@@ -135,7 +135,7 @@ def write_host(job, position, at):
 
 
 def write_properties(job, position, at, field, piece):
-    """Write the client's properties, each ended by 0x02, and those of a delayed message; the place after them."""
+    """Write the client's properties, each ended by 0x02, and those of the store; the place after them."""
     form: cython.longlong = job.plan[at + PLAN_PROPERTIES_FORM]
     start: cython.Py_ssize_t = job.plan[at + PLAN_STRING_START]
     end: cython.Py_ssize_t = start + job.plan[at + PLAN_STRING_SIZE]
@@ -160,13 +160,16 @@ def write_properties(job, position, at, field, piece):
                 position = write_property(job, position, at, piece)
     if job.plan[at + PLAN_IS_DELAYED]:
         position = write_real_queue_id(job, write_real_topic(job, position, at), at)
+    if at == 0:
+        copy(job.segment, position, job.stamp, 0, job.stamp_size)
+        position += job.stamp_size
     return position
 
 
 def write_property(job, position, at, piece):
     """Write one property unless the store writes it itself; the place after it."""
     is_delay: cython.bint
-    if piece.name_size == 8 and matches(job.request, piece.name_start, b"__CRC32#", 8):
+    if is_store_property(job.request, piece):
         return position
     if job.plan[at + PLAN_IS_DELAYED]:
         if is_real_place(job.request, piece):

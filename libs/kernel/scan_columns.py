@@ -12,6 +12,7 @@ from libs.formats.delay_level import DELAY_LEVELS_MS
 # Columns of a row of `queue_rows`; scan_cy.py repeats them and a test compares.
 QUEUE_ROW_STRIDE = 5
 TOPIC_START, TOPIC_SIZE, QUEUE_ID, TOPIC_HASH, SLOT = range(QUEUE_ROW_STRIDE)
+STAMP_STRIDE = 3
 KEY_COUNT_PER_RECORD_MAX = 16384
 """32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for one record."""
 
@@ -36,6 +37,8 @@ class ScanColumns:
         "queue_rows",
         "record_sizes",
         "slots",
+        "stamp_places",
+        "stamps",
         "status",
         "store_times_ms",
         "sys_flags",
@@ -73,6 +76,9 @@ class ScanColumns:
         self.key_hashes = array("i", bytes(4 * max(key_count_max, KEY_COUNT_PER_RECORD_MAX)))
         self.queue_rows = array("q", longs * QUEUE_ROW_STRIDE)
         self.slots = array("i", bytes(4 << (2 * record_count_max - 1).bit_length()))  # row + 1; at most half full
+        self.stamp_places = array("q", longs * STAMP_STRIDE)
+        self.stamps: list[tuple[int, bytes]] = []
+        """Writers' stamps: the record's index and the value of its property. See libs/formats/writer_stamp.py."""
         self._queues: list[tuple[bytes, int]] = []
 
     def queues(self) -> list[tuple[bytes, int]]:

@@ -25,6 +25,7 @@ cdef class Walk:
     cdef long long[::1] queue_rows
     cdef int[::1] slots
     cdef long long[::1] delays_ms
+    cdef long long[::1] stamps
     cdef Py_ssize_t count
     cdef Py_ssize_t key_count
     cdef Py_ssize_t queue_count
@@ -37,11 +38,15 @@ cdef class Walk:
     cdef Py_ssize_t unique_size
     cdef Py_ssize_t delay_start
     cdef Py_ssize_t delay_size
+    cdef Py_ssize_t stamp_start
+    cdef Py_ssize_t stamp_size
+    cdef Py_ssize_t stamp_count
 
 
 cdef int check(Source source, Py_ssize_t position, Py_ssize_t end, long long base_physical_offset, bint check_crc, Record record) noexcept nogil
 cdef int walk(Walk job, Record record, Property piece) noexcept nogil
 cdef void find_properties(Walk job, Record record, Property piece) noexcept nogil
+cdef void add_stamp(Walk job, Py_ssize_t row) noexcept nogil
 cdef bint add_keys(Walk job, Record record) noexcept nogil
 cdef bint add_key(Walk job, Py_ssize_t start, Py_ssize_t size, unsigned int seed) noexcept nogil
 cdef Py_ssize_t queue_index(Walk job, Record record) noexcept nogil

@@ -65,6 +65,7 @@ QUEUE_ID = cython.declare(cython.int, 2)
 TOPIC_HASH = cython.declare(cython.int, 3)
 SLOT = cython.declare(cython.int, 4)
 QUEUE_ROW_STRIDE = cython.declare(cython.int, 5)
+STAMP_STRIDE = cython.declare(cython.int, 3)  # columns of a row of ScanColumns.stamp_places
 
 
 class Walk:
@@ -111,6 +112,8 @@ def scan(buffer, position, end, base_physical_offset, check_crc, columns):
     job.queue_rows = columns.queue_rows
     job.slots = columns.slots
     job.delays_ms = columns.delays_ms
+    job.stamps = columns.stamp_places
+    job.stamp_count = 0
     job.count = 0
     job.key_count = 0
     job.queue_count = 0
@@ -125,6 +128,11 @@ def scan(buffer, position, end, base_physical_offset, check_crc, columns):
             for row in range(0, QUEUE_ROW_STRIDE * job.queue_count, QUEUE_ROW_STRIDE)
         ]
     )
+    places = columns.stamp_places
+    columns.stamps = [
+        (places[at], bytes(job.view[places[at + 1] : places[at + 1] + places[at + 2]]))
+        for at in range(0, STAMP_STRIDE * job.stamp_count, STAMP_STRIDE)
+    ]
     columns.count = job.count
     columns.key_count = job.key_count
     columns.queue_count = job.queue_count
@@ -177,19 +185,22 @@ def walk(job, record, piece):
         job.positions[row] = job.position
         job.record_sizes[row] = record.size
         job.sys_flags[row] = record.sys_flag
+        if job.stamp_size > 0:
+            add_stamp(job, row)
         job.count += 1
         job.position += record.size
     return 0
 
 
 def find_properties(job, record, piece):
-    """Note where the four properties are that indexes need; the last of several equal names counts."""
+    """Note where the properties are that indexes and writers need; the last of several equal names counts."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
     job.tags_size = 0
     job.keys_size = 0
     job.unique_size = 0
     job.delay_size = 0
+    job.stamp_size = 0
     while at < end:
         at = next_property(job.source, at, end, piece)
         if piece.name_size == 4:
@@ -205,6 +216,18 @@ def find_properties(job, record, piece):
         elif piece.name_size == 5 and matches(job.source, piece.name_start, b"DELAY", 5):
             job.delay_start = piece.value_start
             job.delay_size = piece.value_size
+        elif piece.name_size == 12 and matches(job.source, piece.name_start, b"REPUT_WRITER", 12):
+            job.stamp_start = piece.value_start
+            job.stamp_size = piece.value_size
+
+
+def add_stamp(job, row):
+    """Note where the stamp of this record is; each record has one at most."""
+    at: cython.Py_ssize_t = job.stamp_count * STAMP_STRIDE
+    job.stamps[at] = row
+    job.stamps[at + 1] = job.stamp_start
+    job.stamps[at + 2] = job.stamp_size
+    job.stamp_count += 1
 
 
 def add_keys(job, record):

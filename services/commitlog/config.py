@@ -110,6 +110,9 @@ class CommitLogConfig:
     message_delay_level: str = DELAY_LEVELS_TEXT
     """Delays of level 1, 2, ... in RocketMQ's form. A change holds for messages that come after it."""
 
+    writer_batch_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 16_384
+    """Batches with a writer that are remembered, so that they are stored once however often they are sent."""
+
     crc_property: bool = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
 

@@ -79,6 +79,36 @@ class DelayNotSupported(RequestRefused):
     """The message asks for delivery by the timer wheel (properties `TIMER_...`), which is not offered."""
 
 
+class WriterError(CommitLogError):
+    """Base: a batch of a writer is neither its next one nor one that the log is known to have. Nothing was stored."""
+
+    def __init__(self, reason: str, *, writer_id: str, sequence: int) -> None:
+        super().__init__(f"batch {sequence} of writer {writer_id} {reason}")
+        self.writer_id, self.value, self.field = writer_id, sequence, "writer.sequence"
+
+
+class WriterSequenceGap(WriterError):
+    """A batch of the writer before this one is missing."""
+
+    def __init__(self, writer_id: str, sequence: int, *, expected: int) -> None:
+        super().__init__(f"has come too early, {expected} is next", writer_id=writer_id, sequence=sequence)
+        self.expected = expected
+
+
+class WriterContentDiffers(WriterError):
+    """The log has a batch of this number, and its content is another one."""
+
+    def __init__(self, writer_id: str, sequence: int) -> None:
+        super().__init__("is stored with other content", writer_id=writer_id, sequence=sequence)
+
+
+class WriterForgotten(WriterError):
+    """The batch may have been stored, but too many others came since to tell."""
+
+    def __init__(self, writer_id: str, sequence: int) -> None:
+        super().__init__("is not among those that are remembered", writer_id=writer_id, sequence=sequence)
+
+
 class TopicNotFound(CommitLogError):
     """No such topic, and it may not be made on the fly."""
 

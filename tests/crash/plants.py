@@ -134,4 +134,34 @@ PLANTS = (
         "(self._begin, *name) for name in names), return_exceptions=True)",
         "(self._begin, *name) for name in names))",
     ),
+    Plant(
+        "a writer's batch that was torn stays",
+        "services/commitlog/engine/log_scan.py",
+        "batch is None or batch.end_physical_offset <= end.physical_offset:",
+        "True:",
+    ),
+    Plant(
+        "counters keep what a batch that was cut had counted",
+        "services/commitlog/engine/log_scan.py",
+        "                if offsets[index] < self._table.next_queue_offset(topic, queue_id):\n",
+        "                if False:\n",
+    ),
+    Plant(
+        "a batch of a writer is not remembered",
+        "services/commitlog/engine/append.py",
+        "            self._writers.note(self._writer_batch)\n",
+        "            pass\n",
+    ),
+    Plant(
+        "a start does not look for writers in the log",
+        "services/commitlog/engine/log_scan.py",
+        "                self._writers.note(WriterBatch.of(stamp, int(times[index])))\n",
+        "                pass\n",
+    ),
+    Plant(
+        "the snapshot leaves out the writers",
+        "services/commitlog/engine/commit_log.py",
+        "counters, self.writers.batches()",
+        "counters, []",
+    ),
 )

@@ -119,6 +119,49 @@ async def test_kill_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> No
         assert list(result.queue_offsets) == [len(found)]
 
 
+async def test_a_writer_stores_each_batch_once_through_kills(tmp_path: Path) -> None:
+    """A writer that begins again with its first batch after every SIGKILL leaves each of them in the log once."""
+    sent = [
+        append_pb.AppendStreamRequest(
+            messages=[message(b"%d/%d" % (sequence, index)) for index in range(20)],
+            writer=append_pb.Writer(id="job/0", sequence=sequence),
+        )
+        for sequence in range(300)
+    ]
+
+    async def send(client: Client, child: Process, kill_after: int) -> list[append_pb.AppendResult]:
+        call, results = client.append.AppendStream(), []
+
+        async def write() -> None:
+            for one in sent:
+                await call.write(one)
+            await call.done_writing()
+
+        async def read() -> None:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                results.extend(outcome.result for outcome in response.outcomes)
+                if len(results) > kill_after:
+                    child.child.send_signal(signal.SIGKILL)
+
+        await asyncio.gather(write(), read(), return_exceptions=True)
+        return results
+
+    for kill_after in (30, 120, 250):
+        async with process(tmp_path, *LAZY) as child, child.client() as client:
+            await send(client, child, kill_after)
+            assert await child.wait_ended() == -signal.SIGKILL
+    async with process(tmp_path, *LAZY) as child, child.client() as client:
+        results = await send(client, child, len(sent))
+        assert len(results) == len(sent)
+        repeated = [result.is_repeated for result in results]
+        assert repeated == sorted(repeated, reverse=True)
+        assert sum(repeated) > 250
+        assert [len(result.physical_offsets) for result in results] == [0 if one else 20 for one in repeated]
+        starts = [result.start_physical_offset for result in results]
+        assert starts == sorted(set(starts))
+        assert await stored(client) == [one.body for batch in sent for one in batch.messages]
+
+
 async def test_torn_tail(tmp_path: Path) -> None:
     """A record that was cut short by a kill goes, with a copy; the rest stays."""
     async with process(tmp_path, *LAZY) as child, child.client() as client:

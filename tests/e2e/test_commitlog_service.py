@@ -97,6 +97,35 @@ async def test_stream_outcomes_come_in_order(tmp_path: Path) -> None:
         assert service.commit_log.pipeline.message_count == 198
 
 
+async def test_a_writer_in_a_stream(tmp_path: Path) -> None:
+    """Repeated batches are answered at their durability; a wrong number is refused, and so is what follows it."""
+    numbers = [0, 1, 1, 0, 3, 2, 4, 3]
+    requests = [
+        append_pb.AppendStreamRequest(
+            messages=[message(b"%d" % number)],
+            durability=LOCAL_DISK,
+            writer=append_pb.Writer(id="job", sequence=number),
+        )
+        for number in numbers
+    ]
+    async with served(tmp_path) as (service, client):
+        found = await outcomes(client, requests)
+        refusals = {index: Refusal(one.error) for index, one in enumerate(found) if one.HasField("error")}
+        assert {index: refusal.reason for index, refusal in refusals.items()} == {
+            4: "WRITER_SEQUENCE_GAP",
+            6: "WRITER_SEQUENCE_GAP",
+        }
+        assert refusals[4].metadata == {"field": "writer.sequence", "value": "3", "writer_id": "job", "expected": "2"}
+        results = [one.result for one in found if one.HasField("result")]
+        assert [one.is_repeated for one in results] == [False, False, True, True, False, False]
+        assert {one.durability for one in results} == {LOCAL_DISK}
+        assert results[2].start_physical_offset == results[1].start_physical_offset
+        requests[0].messages[0].body = b"other"
+        (refused,) = await outcomes(client, requests[:1])
+        assert Refusal(refused.error).reason == "WRITER_CONTENT_DIFFERS"
+        assert service.commit_log.pipeline.message_count == 4
+
+
 async def test_stream_outcomes_are_collected(tmp_path: Path) -> None:
     """Outcomes that wait for nothing share responses, and a slow caller gets each one soon."""
     async with served(tmp_path, acknowledge_delay_ms=50, acknowledge_count_max=10) as (_, client):

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from libs.formats import protobuf_wire
+from libs.formats import protobuf_wire, writer_stamp
 from libs.formats.host import Host
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.record import encode_blank
@@ -31,6 +31,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.append_refusal import AppendRefusal
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.write_gate import WriteGate
+from services.commitlog.engine.writers import WriterBatch, WriterTable, claim_of
 from services.commitlog.errors import BatchTooLarge, StoreSealed
 
 TOPIC_FIELD, MESSAGES_FIELD = 1, 1
@@ -48,6 +49,25 @@ class AppendedBatch:
     physical_offsets: bytes
     queue_offsets: bytes
     queue_ids: bytes
+    is_repeated: bool = False
+    """The log had the batch of this writer before; nothing was appended, and there are no columns."""
+
+
+class _RepeatedError(Exception):
+    """The log has the batch."""
+
+    def __init__(self, stored: WriterBatch, durability: int) -> None:
+        self.batch = AppendedBatch(
+            start_physical_offset=stored.start_physical_offset,
+            end_physical_offset=stored.end_physical_offset,
+            store_time_ms=stored.store_time_ms,
+            requested_durability=durability,
+            message_count=0,
+            physical_offsets=b"",
+            queue_offsets=b"",
+            queue_ids=b"",
+            is_repeated=True,
+        )
 
 
 class AppendPipeline:
@@ -61,6 +81,7 @@ class AppendPipeline:
         self,
         chain: SegmentChain,
         topics: TopicRegistry,
+        writers: WriterTable,
         gate: WriteGate,
         clock: Clock,
         config: CommitLogConfig,
@@ -76,9 +97,12 @@ class AppendPipeline:
         """Store time of the last record of the log."""
         self.message_count = 0
         self.batch_count = 0
+        self.repeated_batch_count = 0
         self.roll_count = 0
         self._chain = chain
         self._topics = topics
+        self._writers = writers
+        self._writer_batch: WriterBatch | None = None
         self._gate = gate
         self._clock = clock
         self._config = config
@@ -105,8 +129,16 @@ class AppendPipeline:
         """Write one serialized AppendRequest; on return its bytes are in the page cache.
 
         `born_host` (8 or 20 bytes) is for messages that name none. Raises a CommitLogError that names the field at
-        fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended.
+        fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nor was it if the batch of a writer
+        is there already: the answer tells where.
         """
+        try:
+            return await self._append(request, born_host)
+        except _RepeatedError as error:
+            self.repeated_batch_count += 1
+            return error.batch
+
+    async def _append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         self._gate.check()
         if len(request) > self._config.append_request_size_bytes_max:
             raise BatchTooLarge(
@@ -136,6 +168,26 @@ class AppendPipeline:
         """Make the records of a request; their size in bytes, or the kernel's code for what is wrong."""
         failpoint("append.before_write")
         self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
+        self._writer_batch = None
+        code = self._encode(segment, room, request, born_host, table, b"")
+        if code == append_cy.E_WRITER:
+            code = self._encode(segment, room, request, born_host, table, self._stamp(segment, request))
+        return code
+
+    def _stamp(self, segment: Segment, request: bytes) -> bytes:
+        """The stamp for a request that names a writer. Raises _RepeatedError, or a WriterError for a wrong batch."""
+        columns = self._columns
+        claim = claim_of(request, request[columns.writer_start : columns.writer_start + columns.writer_size])
+        stored = self._writers.stored(claim)
+        if stored is not None:
+            raise _RepeatedError(stored, columns.durability)
+        stamp = claim.stamp(start_physical_offset=segment.end_physical_offset, plain_size_bytes=columns.error_value)
+        self._writer_batch = WriterBatch.of(stamp, self._store_time_ms)
+        return writer_stamp.encode_property(stamp)
+
+    def _encode(
+        self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable, stamp: bytes
+    ) -> int:
         return append_cy.append(
             request,
             room,
@@ -147,6 +199,7 @@ class AppendPipeline:
             table,
             self._limits,
             self._columns,
+            stamp,
         )
 
     def _publish(self, segment: Segment, size_bytes: int) -> AppendedBatch:
@@ -159,6 +212,8 @@ class AppendPipeline:
             segment.first_store_time_ms = self._store_time_ms
         segment.last_store_time_ms = self._store_time_ms
         failpoint("append.after_write")
+        if self._writer_batch is not None:
+            self._writers.note(self._writer_batch)
         self.message_count += count
         self.batch_count += 1
         self._on_append()

@@ -46,7 +46,7 @@ MESSAGE_FIELDS = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
-REQUEST_FIELDS = ("", "messages", "durability")
+REQUEST_FIELDS = ("", "messages", "durability", "writer")
 MESSAGES_FIELD = REQUEST_FIELDS.index("messages")
 PROPERTIES_FIELD = MESSAGE_FIELDS.index("properties")
 PROPERTY_STRING_FIELD = MESSAGE_FIELDS.index("property_string")

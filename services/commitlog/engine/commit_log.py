@@ -40,6 +40,7 @@ from services.commitlog.engine.recovery_progress import RecoveryProgress
 from services.commitlog.engine.segments import SegmentKeeper
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.write_gate import WriteGate
+from services.commitlog.engine.writers import WriterTable
 from services.commitlog.errors import BadArgument, RecordDamaged, StaleEpoch, StoreSealed
 
 DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK = 0, 1, 2
@@ -65,6 +66,7 @@ class CommitLogStatistics:
 
     appended_messages_total: int
     appended_batches_total: int
+    repeated_batches_total: int
     syncs_total: int
     rolls_total: int
     deleted_segments_total: int
@@ -90,6 +92,7 @@ class CommitLog:
 
     chain: SegmentChain
     topics: TopicRegistry
+    writers: WriterTable
     segments: SegmentKeeper
     reader: RecordReader
     progress: Progress
@@ -132,9 +135,10 @@ class CommitLog:
         store = await asyncio.to_thread(open_store, self._fs, self.config, self._clock, self.recovery_progress)
         self._store = store
         self.store_host = Host.parse(self.config.store_host) if self.config.store_host else listen_host
-        self.chain, self.topics, self.progress, self.recovery = (
+        self.chain, self.topics, self.writers, self.progress, self.recovery = (
             store.chain,
             store.topics,
+            store.writers,
             store.progress,
             store.recovery,
         )
@@ -156,6 +160,7 @@ class CommitLog:
         self.pipeline = AppendPipeline(
             self.chain,
             self.topics,
+            self.writers,
             self.gate,
             self._clock,
             self.config,
@@ -244,7 +249,10 @@ class CommitLog:
         wanted = batch.requested_durability
         if wanted == DURABILITY_STORE:
             wanted = DURABILITY_LOCAL_DISK if self.config.flush_mode == "sync" else DURABILITY_MEMORY
-        return None if wanted == DURABILITY_MEMORY else self.flusher.flushed(batch.end_physical_offset)
+        if wanted == DURABILITY_MEMORY:
+            return None
+        # Those who wait stand in the order of the log, and a repeated batch comes late.
+        return self.flusher.flushed(self.chain.max_physical_offset if batch.is_repeated else batch.end_physical_offset)
 
     async def wait_sync(self, sync: asyncio.Future[None] | None) -> int:
         """Wait for a sync, at most the sync time-out; the durability reached. Without replicas that is the disk's.
@@ -324,6 +332,7 @@ class CommitLog:
         return CommitLogStatistics(
             appended_messages_total=self.pipeline.message_count,
             appended_batches_total=self.pipeline.batch_count,
+            repeated_batches_total=self.pipeline.repeated_batch_count,
             syncs_total=self.flusher.sync_count,
             rolls_total=self.pipeline.roll_count,
             deleted_segments_total=self.segments.deleted_count,
@@ -384,7 +393,9 @@ class CommitLog:
             QueueCounter(topic.decode("latin-1"), queue_id, value)
             for topic, queue_id, value in self.topics.table.counters()
         ]
-        snapshot = QueueSnapshot(end, self.pipeline.last_appended_time_ms, self.segments.times(), counters)
+        snapshot = QueueSnapshot(
+            end, self.pipeline.last_appended_time_ms, self.segments.times(), counters, self.writers.batches()
+        )
         try:
             await self.flusher.flushed(end)
         except StoreSealed:

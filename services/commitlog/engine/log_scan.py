@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogScan: walks the log forward, checks each record, and says how the log ends.
 
-Invariants: a scan changes no byte of the log; it fills the queue counters and the store times of the segments that it
-walks. It reads a window of the file before it looks at its bytes in the mapping, so that a disk that can't is an error
+Invariants: a scan changes no byte of the log; it fills the queue counters, the table of the writers and the store times
+of the segments that it walks, without those of a writer's last batch if that is not whole: the log ends before it then.
+It reads a window of the file before it looks at its bytes in the mapping, so that a disk that can't is an error
 with a position and not the end of the process.
 Blocks for as long as it takes; runs before anybody else knows of the chain, in a worker thread.
 What the end is called, and why, is libs/store/log_end.py's.
@@ -14,15 +15,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from libs.formats import writer_stamp
+from libs.formats.errors import FormatError
 from libs.formats.offsets import segment_base
 from libs.formats.record import INT as SIZE
 from libs.kernel import scan_cy
 from libs.kernel.topic_table import QUEUE_ID_MAX, TopicTable
 from libs.store import log_end
-from libs.store.log_end import STATUS_REASONS, KnownDurable, ScanEnd
+from libs.store.log_end import STATUS_REASONS, KnownDurable, ScanEnd, ScanEndKind
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine.recovery_progress import RecoveryProgress
+from services.commitlog.engine.writers import WriterBatch, WriterTable
 
 SCAN_RECORD_COUNT_MAX = 16_384
 SCAN_KEY_COUNT_MAX = 4 * SCAN_RECORD_COUNT_MAX
@@ -39,6 +43,7 @@ class LogScan:
         self,
         chain: SegmentChain,
         table: TopicTable,
+        writers: WriterTable,
         durable: KnownDurable,
         progress: RecoveryProgress,
         *,
@@ -50,6 +55,8 @@ class LogScan:
         self.last_store_time_ms = last_store_time_ms
         self._chain = chain
         self._table = table
+        self._writers = writers
+        self._time_before_batch_ms = 0
         self._durable = durable
         self._progress = progress
         self._check_crc = check_crc
@@ -58,6 +65,17 @@ class LogScan:
 
     def run(self, start_physical_offset: int) -> ScanEnd:
         """Walk from the first byte of a segment to the end of the log. Raises SegmentUnreadable."""
+        end = self._walk_all(start_physical_offset)
+        batch = self._writers.last
+        if end.kind is ScanEndKind.DAMAGED or batch is None or batch.end_physical_offset <= end.physical_offset:
+            return end
+        if batch.start_physical_offset < self._durable.physical_offset:
+            reason = f"the batch at {batch.start_physical_offset} is not whole, although it was on disk once"
+            return ScanEnd(ScanEndKind.DAMAGED, end.physical_offset, reason)
+        self._leave_out(batch, end.physical_offset)
+        return ScanEnd(ScanEndKind.TORN_TAIL, batch.start_physical_offset, "the last batch of a writer is not whole")
+
+    def _walk_all(self, start_physical_offset: int) -> ScanEnd:
         size = self._chain.segment_size_bytes
         assert start_physical_offset == segment_base(start_physical_offset, size)
         segments = [s for s in self._chain.segments if s.base_physical_offset >= start_physical_offset]
@@ -116,6 +134,8 @@ class LogScan:
             return
         columns = self._columns
         times = np.frombuffer(columns.store_times_ms, dtype=np.int64, count=count)
+        if not self._durable.is_foreign:  # another program may have cut a batch and gone on
+            self._note_writers(times)
         if columns.positions[0] == 0:
             segment.first_store_time_ms = int(times[0])
         self.last_store_time_ms = max(self.last_store_time_ms, int(times.max()))
@@ -129,6 +149,41 @@ class LogScan:
         for (topic, queue_id), next_offset in zip(columns.queues(), next_offsets.tolist(), strict=True):
             if 0 <= queue_id <= QUEUE_ID_MAX and next_offset > self._table.next_queue_offset(topic, queue_id):
                 self._table.set_next_queue_offset(topic, queue_id, next_offset)
+
+    def _note_writers(self, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        """Take over the stamps of the first records of the columns; `times` are their store times."""
+        for index, value in self._columns.stamps:
+            if index >= len(times):
+                return
+            try:
+                stamp = writer_stamp.decode(value)
+            except FormatError:
+                continue
+            if stamp.start_physical_offset == self._columns.physical_offsets[index]:
+                self._time_before_batch_ms = max(self.last_store_time_ms, int(times[:index].max(initial=0)))
+                self._writers.note(WriterBatch.of(stamp, int(times[index])))
+
+    def _leave_out(self, batch: WriterBatch, end_physical_offset: int) -> None:
+        """Take back what the scan learned from the records of a batch up to here, the end of the log."""
+        self._writers.remove_last()
+        self.last_store_time_ms = self._time_before_batch_ms
+        base = segment_base(batch.start_physical_offset, self._chain.segment_size_bytes)
+        segment = next(segment for segment in self._chain.segments if segment.base_physical_offset == base)
+        position, columns = batch.start_physical_offset - base, self._columns
+        segment.last_store_time_ms = self.last_store_time_ms if position else 0
+        segment.first_store_time_ms = segment.first_store_time_ms if position else 0
+        while position < end_physical_offset - base:
+            scan_cy.scan(segment.buffer, position, end_physical_offset - base, base, False, columns)
+            assert columns.count, "these records were scanned before"
+            position = columns.end_position
+            self.record_count -= columns.count
+            indexes, offsets, queues = columns.queue_indexes, columns.queue_offsets, columns.queues()
+            for index in range(columns.count):
+                if indexes[index] < 0:
+                    continue
+                topic, queue_id = queues[indexes[index]]
+                if offsets[index] < self._table.next_queue_offset(topic, queue_id):
+                    self._table.set_next_queue_offset(topic, queue_id, offsets[index])
 
 
 def _with_data(segments: Sequence[Segment]) -> tuple[int, int]:

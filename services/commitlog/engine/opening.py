@@ -26,6 +26,7 @@ from services.commitlog.engine.recovery import RecoveryReport
 from services.commitlog.engine.recovery_progress import RecoveryProgress
 from services.commitlog.engine.store_files import StoreFiles
 from services.commitlog.engine.topics import TopicRegistry
+from services.commitlog.engine.writers import WriterTable
 
 COMMIT_LOG_DIRECTORY = "commitlog"
 
@@ -39,6 +40,7 @@ class OpenStore:
     files: StoreFiles
     chain: SegmentChain
     topics: TopicRegistry
+    writers: WriterTable
     epochs: EpochHistory
     progress: Progress
     recovery: RecoveryReport
@@ -94,12 +96,14 @@ def _open_claimed(
             topic_count_max=config.topic_count_max,
             delay_level_count=len(config.delay_levels_ms()),
         )
+        writers = WriterTable(config.writer_batch_count_max)
         checkpoint = _load_checkpoint(fs, config)
         if files.is_of_rocketmq:
             checkpoint = checkpoint.of_rocketmq()
         finding = recovery.examine(
             chain,
             topics.table,
+            writers,
             config,
             clock,
             progress,
@@ -116,7 +120,7 @@ def _open_claimed(
         undo.pop_all()
     store_progress = Progress(fs, config.data_dir, clock, checkpoint)
     store_progress.note_flushed(report.last_store_time_ms, report.end_physical_offset)
-    return OpenStore(files, chain, topics, epochs, store_progress, report)
+    return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
 
 
 def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:

@@ -2,7 +2,8 @@
 """QueueSnapshot: what a start would otherwise have to scan the whole log for. Kept in `reput/queue_offsets`.
 
 Invariants: all bytes of the log below `end_physical_offset` were synced before the snapshot was written; `counters`
-count exactly the records below it; `segment_times` has every segment that begins below it.
+count exactly the records below it; `segment_times` has every segment that begins below it; `writers` is the table of
+the writers' batches below it.
 A snapshot that is missing or damaged is no loss: the start then scans the log from its beginning.
 Layout: docs/formats/reput_files.md (a checksummed file whose payload is JSON). RocketMQ has no such file: it derives
 the counters from the consume queues, which here belong to another service.
@@ -15,6 +16,7 @@ import msgspec
 from libs.formats import checksummed
 from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
+from services.commitlog.engine.writers import WriterBatch
 
 SNAPSHOT_KIND = "queue_offsets"
 SNAPSHOT_FILE = Path("reput") / SNAPSHOT_KIND
@@ -37,12 +39,13 @@ class QueueCounter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True):
-    """Counters and times of the log below one physical offset."""
+    """Counters, times and writers of the log below one physical offset."""
 
     end_physical_offset: int
     last_store_time_ms: int
     segment_times: list[SegmentTimes]
     counters: list[QueueCounter]
+    writers: list[WriterBatch] = []
 
 
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:

@@ -31,6 +31,7 @@ from services.commitlog.engine.epochs import EpochHistory
 from services.commitlog.engine.log_scan import LogScan
 from services.commitlog.engine.queue_snapshot import QueueSnapshot
 from services.commitlog.engine.recovery_progress import RecoveryProgress
+from services.commitlog.engine.writers import WriterTable
 from services.commitlog.errors import LogDamaged
 
 CUT_DIRECTORY = Path("reput") / "cut"
@@ -79,6 +80,7 @@ class Finding:
 def examine(
     chain: SegmentChain,
     table: TopicTable,
+    writers: WriterTable,
     config: CommitLogConfig,
     clock: Clock,
     progress: RecoveryProgress,
@@ -88,7 +90,7 @@ def examine(
     snapshot: QueueSnapshot | None,
     epochs: Sequence[Epoch],
 ) -> Finding:
-    """Find the end of the log; fill the table and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
+    """Find the end of the log; fill the tables and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
     started_s = clock.monotonic_s()
     known_end = max(
         snapshot.end_physical_offset if snapshot else 0,
@@ -101,6 +103,7 @@ def examine(
     snapshot = snapshot if _fits(snapshot, chain) else None
     if snapshot is not None:
         _restore(snapshot, chain, table)
+        writers.restore(snapshot.writers, snapshot.end_physical_offset)
     start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
     durable = log_end.known_durable(checkpoint, has_epochs=bool(epochs))
     if snapshot is not None:
@@ -112,6 +115,7 @@ def examine(
     scan = LogScan(
         chain,
         table,
+        writers,
         durable,
         progress,
         check_crc=config.check_crc_on_recover,

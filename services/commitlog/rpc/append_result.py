@@ -15,7 +15,7 @@ from services.commitlog.engine.append import AppendedBatch
 assert sys.byteorder == "little", "packed columns are little-endian, as protobuf wants them"
 
 RESULT, ERROR, OUTCOMES = 1, 2, 1
-START, END, STORE_TIME, DURABILITY, PHYSICAL_OFFSETS, QUEUE_OFFSETS, QUEUE_IDS, STORE_HOST = range(1, 9)
+START, END, STORE_TIME, DURABILITY, PHYSICAL_OFFSETS, QUEUE_OFFSETS, QUEUE_IDS, STORE_HOST, IS_REPEATED = range(1, 10)
 HOST_ADDRESS, HOST_PORT = 1, 2
 
 
@@ -38,6 +38,7 @@ class AppendResultEncoder:
                 length_delimited(QUEUE_OFFSETS, batch.queue_offsets),
                 length_delimited(QUEUE_IDS, batch.queue_ids),
                 self._store_host,
+                int_field(IS_REPEATED, batch.is_repeated),
             )
         )
         return length_delimited(RESULT, result)

@@ -23,6 +23,13 @@ ERROR_TABLE: ErrorTable = {
     errors.BadProperties: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PROPERTIES", ("field",)),
     errors.PropertiesTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "PROPERTIES_TOO_LARGE", _ARGUMENT),
     errors.DelayNotSupported: ErrorRow(_CODES.INVALID_ARGUMENT, "DELAY_NOT_SUPPORTED", ("field", "value")),
+    errors.WriterSequenceGap: ErrorRow(
+        _CODES.FAILED_PRECONDITION, "WRITER_SEQUENCE_GAP", ("field", "value", "writer_id", "expected")
+    ),
+    errors.WriterContentDiffers: ErrorRow(
+        _CODES.ALREADY_EXISTS, "WRITER_CONTENT_DIFFERS", ("field", "value", "writer_id")
+    ),
+    errors.WriterForgotten: ErrorRow(_CODES.FAILED_PRECONDITION, "WRITER_FORGOTTEN", ("field", "value", "writer_id")),
     errors.TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic", "field")),
     errors.TopicExists: ErrorRow(_CODES.ALREADY_EXISTS, "TOPIC_EXISTS", ("topic", "field")),
     errors.TopicForbidden: ErrorRow(_CODES.PERMISSION_DENIED, "TOPIC_FORBIDDEN", ("topic", "permission", "field")),

@@ -24,6 +24,7 @@ from tests.crash.sim.model import NUMBER_DIGIT_COUNT, Message, expect
 from tests.crash.sim.process import Killed, Process, current_process
 from tests.crash.sim.workers import pause
 from tests.crash.sim.world import World
+from tests.crash.sim.writers import SentBatch, WriterClient
 from tests.unit.services.commitlog import support
 
 Action = Callable[[World, random.Random], Awaitable[str]]
@@ -126,6 +127,66 @@ async def append(world: World, chance: random.Random) -> str:
     )
     sizes = [len(messages) for messages, _ in batches]
     return f"append {sizes}: {', '.join(outcomes)}"
+
+
+async def send_as_writer(world: World, client: WriterClient, sequence: int, pause_s: float, *, is_alone: bool) -> str:
+    """Send a batch of a writer, after a while, and take note of what comes of it."""
+    await asyncio.sleep(pause_s)
+    if world.log is None or sequence >= len(client.batches):
+        return "nobody listens"
+    log, process, batch = world.log.log, world.log.process, client.batches[sequence]
+    is_first, batch.was_sent = is_alone and not batch.was_sent, True
+    parts = [
+        support.message(
+            one.body, one.topic, queue_id=None if one.queue_id < 0 else one.queue_id, properties=one.properties
+        )
+        for one in batch.messages
+    ]
+    request = support.request(*parts, durability=batch.durability, writer=client.writer(sequence))
+
+    async def appended() -> tuple[int, int, bool]:
+        stored = await log.append(request, BORN_HOST)
+        world.writers.stored(client, sequence, stored)
+        return stored.end_physical_offset, await log.wait_sync(log.sync_of(stored)), stored.is_repeated
+
+    try:
+        end, reached, is_repeated = await world.call(process, appended())
+    except Killed:
+        return "killed"
+    except (CommitLogError, StoreFull) as error:
+        world.writers.refused(client, sequence, error, is_first=is_first)
+        return type(error).__name__
+    except OSError as error:
+        return f"unknown ({type(error).__name__})"
+    world.acknowledged(end, reached == 2)
+    world.count("repeated batches" if is_repeated else "batches of writers")
+    return ("there already, " if is_repeated else "") + ("durable" if reached == 2 else "in memory")
+
+
+async def append_as_writer(world: World, chance: random.Random) -> str:
+    """The next batch of a writer, or one that it has sent before; sometimes twice at once."""
+    client = world.writers.client(chance.choice(("w0", "w1", "w2")))
+    is_old = chance.random() < 0.4
+    sequence = chance.randrange(len(client.batches)) if client.batches and is_old else len(client.batches)
+    if client.batches and not client.batches[-1].is_alive(world.model):
+        sequence = min(sequence, len(client.batches) - 1)
+    if sequence == len(client.batches):
+        client.batches.append(SentBatch(_stamped(make_messages(world, chance)), chance.choice((0, 0, 1, 2))))
+    elif client.batches[sequence].is_lost(world.model):
+        client.batches[sequence] = SentBatch(_stamped(make_messages(world, chance)), chance.choice((0, 0, 1, 2)))
+    if sequence == 0 and client.batches[0].is_alive(world.model) and world.writers.may_be_forgotten(client, 0):
+        return f"batch 0 of {client.name} would count as new"
+    pauses_s = [chance.choice(PAUSES_S) for _ in range(chance.choice((1, 1, 2)))]
+    is_alone = len(pauses_s) == 1
+    outcomes = await asyncio.gather(
+        *(send_as_writer(world, client, sequence, pause_s, is_alone=is_alone) for pause_s in pauses_s)
+    )
+    return f"append batch {sequence} of {client.name}: {', '.join(outcomes)}"
+
+
+def _stamped(messages: list[Message]) -> list[Message]:
+    messages[0].is_stamped = True
+    return messages
 
 
 async def pass_time(world: World, chance: random.Random) -> str:
@@ -317,7 +378,8 @@ async def catch_up(world: World, chance: random.Random) -> str:
 
 
 ACTIONS: dict[str, tuple[int, Action]] = {
-    "append": (40, append),
+    "append": (30, append),
+    "append_as_writer": (18, append_as_writer),
     "pass_time": (20, pass_time),
     "step_clock": (2, step_clock),
     "start": (6, start),

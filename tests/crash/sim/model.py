@@ -48,6 +48,8 @@ class Message:
     """In simulated time, which no clock steps."""
     is_first: bool
     """Of its batch, whose messages have consecutive numbers."""
+    is_stamped: bool = False
+    """The first of a writer's batch."""
     physical_offset: int = -1
 
     @property
@@ -264,6 +266,8 @@ def _check_fields(found: Record, message: Message, where: str, *, is_delivery: b
     """What is stored is what was sent; a delayed message names its real place until it is delivered."""
     stored = properties.decode(found.properties)
     stored.pop("__CRC32#", None)
+    has_stamp = stored.pop("REPUT_WRITER", "") != ""
+    expect(has_stamp == (message.is_stamped and not is_delivery), f"{where} has a stamp: {has_stamp}")
     expected = message.properties
     topic, queue_id = message.topic, message.queue_id
     if is_delivery:

@@ -36,6 +36,7 @@ from tests.crash.sim.loop import SimulatedLoop
 from tests.crash.sim.model import Broken, Model, expect
 from tests.crash.sim.process import Killed, Process, check_alive, task_factory
 from tests.crash.sim.workers import SimulatedLock, Workers
+from tests.crash.sim.writers import Writers
 
 T = TypeVar("T")
 LISTEN_HOST = Host.parse("127.0.0.1:7101")
@@ -103,6 +104,7 @@ class World:
         self.loop.set_task_factory(task_factory)
         self.clock = SimulatedClock(self.loop)
         self.model = Model(setup.log.delay_levels_ms(), self.loop.time)
+        self.writers = Writers(self.model, setup.log.writer_batch_count_max)
         self.broken: list[str] = []
         """What went wrong where nobody could raise it."""
         self.log_disk = MemoryFs()
@@ -186,6 +188,7 @@ class World:
         self.look()
         expect(model.seen_physical_offset == end, f"only {model.seen_physical_offset} of {end} is shown after a start")
         model.give_up()
+        self.writers.check_wholes()
         self.was_power_cut = self.was_stopped_cleanly = False
 
     def look(self) -> None:

@@ -25,6 +25,7 @@ from libs.formats import (
     replication,
     store_checkpoint,
     topics_json,
+    writer_stamp,
 )
 from libs.formats.errors import BadField, FormatError
 from libs.formats.host import Host
@@ -49,6 +50,10 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "keys": (properties.keys_of, b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02"),
     "removal": (lambda data: properties.remove(data, b"TAGS"), b"TAGS\x01TagA\x02KEYS\x01a b\x02"),
     "CRC property": (crc.crc_property_value, crc.crc_property(42)),
+    "writer stamp": (
+        writer_stamp.decode,
+        writer_stamp.encode_property(writer_stamp.WriterStamp("q/0", 7, 9, 1 << 40, 500))[13:-1],
+    ),
     "host": (Host.from_bytes, bytes(8)),
     "host text": (_text(Host.parse), b"10.0.0.5:10911"),
     "IPv6 host text": (_text(Host.parse), b"[2001:db8::5]:10911"),

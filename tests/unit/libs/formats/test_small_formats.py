@@ -26,6 +26,7 @@ from libs.formats import (
     replication,
     store_checkpoint,
     topics_json,
+    writer_stamp,
 )
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
 from libs.formats.host import Host
@@ -44,9 +45,17 @@ def queues(table: str) -> object:
     return consumer_offsets_json.loads(f'{{"offsetTable":{{"t@g":{table}}}}}')
 
 
+STAMP = b"00000000000000ff000001f4deadbeef0000000000000007"
 ENVELOPE = checksummed.wrap("kind", b"payload")
 
 REFUSED: list[tuple[str, Callable[[], object], type[FormatError]]] = [
+    ("stamp without an id", lambda: writer_stamp.decode(b"0" * 48), BadLength),
+    ("stamp with a long id", lambda: writer_stamp.decode(b"0" * 48 + b"i" * 201), BadLength),
+    ("stamp with other digits", lambda: writer_stamp.decode(b"0" * 47 + b"x" + b"id"), BadField),
+    ("stamp with capital digits", lambda: writer_stamp.decode(b"A" * 48 + b"id"), BadField),
+    ("stamp with a space in its id", lambda: writer_stamp.decode(STAMP + b"a b"), BadField),
+    ("stamp of no bytes", lambda: writer_stamp.decode(b"0" * 48 + b"id"), BadField),
+    ("stamp past 2**63", lambda: writer_stamp.decode(b"f" + STAMP[1:] + b"id"), BadField),
     ("file name too short", lambda: offsets.parse_file_name("0" * 19), BadField),
     ("file name with sign", lambda: offsets.parse_file_name("-" + "0" * 19), BadField),
     ("file name past 2**63", lambda: offsets.parse_file_name("9" * 20), BadField),
@@ -325,3 +334,21 @@ def test_protobuf_writers_agree_with_the_reader() -> None:
     ]
     assert found == [(1, 0, -1), (3, 0, 300), (536870911, 2, b"abc")]
     assert len(protobuf_wire.int_field(1, -1)) == 11
+
+
+def test_a_writer_stamp_is_its_documented_bytes() -> None:
+    """Name, four hexadecimal numbers of fixed width, the id; and back."""
+    stamp = writer_stamp.WriterStamp("etl/0", 7, 0xDEADBEEF, 255, 500)
+    raw = writer_stamp.encode_property(stamp)
+    assert raw == b"REPUT_WRITER\x01" + STAMP + b"etl/0\x02"
+    assert len(raw) == writer_stamp.property_size_bytes("etl/0")
+    assert writer_stamp.decode(raw[13:-1]) == stamp
+    assert stamp.end_physical_offset == 755
+    assert properties.decode(raw)["REPUT_WRITER"].endswith("etl/0")
+
+
+@pytest.mark.parametrize("text", ["", "a b", "ü", "a\x01", "a\x7f", "x" * 201])
+def test_writer_ids_that_are_none(text: str) -> None:
+    """A stamp must come back from a property, so its id has printable ASCII without spaces only."""
+    assert not writer_stamp.is_writer_id(text)
+    assert writer_stamp.is_writer_id("query-7/0/3")

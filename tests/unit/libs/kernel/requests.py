@@ -56,7 +56,7 @@ class Appender:
     def __post_init__(self) -> None:
         self.columns = AppendColumns(128)
 
-    def append(self, data: Any) -> int:
+    def append(self, data: Any, stamp: bytes = b"") -> int:
         """The kernel's answer; the position moves on after a success."""
         limits = AppendLimits(**self.limits, crc_property=self.crc_property)
         outcome: int = self.build.append_cy.append(
@@ -70,6 +70,7 @@ class Appender:
             self.table,
             limits,
             self.columns,
+            stamp,
         )
         if outcome > 0:
             self.position = outcome

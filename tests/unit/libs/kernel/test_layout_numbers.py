@@ -61,6 +61,7 @@ ROOMS = {
         "QUEUE_ID": scan_columns.QUEUE_ID,
         "TOPIC_HASH": scan_columns.TOPIC_HASH,
         "SLOT": scan_columns.SLOT,
+        "STAMP_STRIDE": scan_columns.STAMP_STRIDE,
     },
     "index_cy": {
         "UNIT_SIZE": consume_queue.UNIT_SIZE_BYTES,

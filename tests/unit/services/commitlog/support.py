@@ -51,9 +51,9 @@ def message(body: bytes = b"body", topic: str = "orders", **fields: Any) -> pb.A
     return pb.AppendMessage(**{"topic": topic, "queue_id": 0, "body": body, **fields})
 
 
-def request(*messages: pb.AppendMessage, durability: int = 0) -> bytes:
+def request(*messages: pb.AppendMessage, durability: int = 0, writer: pb.Writer | None = None) -> bytes:
     """A serialized AppendRequest; one plain message unless told otherwise."""
-    return pb.AppendRequest(messages=messages or (message(),), durability=durability).SerializeToString()
+    return pb.AppendRequest(messages=messages or (message(),), durability=durability, writer=writer).SerializeToString()
 
 
 class Machine:

@@ -16,6 +16,7 @@ from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine import log_scan
 from services.commitlog.engine.log_scan import LogScan
 from services.commitlog.engine.recovery_progress import RecoveryProgress
+from services.commitlog.engine.writers import WriterTable
 from tests.support.records import STORE_TIME_MS, encoded
 
 SECTOR = 512
@@ -49,6 +50,7 @@ def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
     walk = LogScan(
         chain,
         TopicTable(),
+        WriterTable(1),
         durable,
         RecoveryProgress(ManualClock()),
         check_crc=True,

@@ -9,7 +9,7 @@ from libs.runtime.grpc_errors import status_of
 from services.commitlog import errors
 from services.commitlog.rpc.error_table import ERROR_TABLE
 
-BASES = {errors.CommitLogError, errors.RequestRefused}
+BASES = {errors.CommitLogError, errors.RequestRefused, errors.WriterError}
 ARGUMENTS = {
     "MalformedRequest": ("no field",),
     "BatchEmpty": (),
@@ -27,6 +27,9 @@ ARGUMENTS = {
     "Stopping": (),
     "WindowFull": {"what": "bytes", "limit": 8},
     "StaleEpoch": {"epoch": 4},
+    "WriterSequenceGap": {"writer_id": "w", "sequence": 4, "expected": 2},
+    "WriterContentDiffers": {"writer_id": "w", "sequence": 4},
+    "WriterForgotten": {"writer_id": "w", "sequence": 4},
 }
 RAISED = [
     kind

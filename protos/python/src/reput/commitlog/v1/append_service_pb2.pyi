@@ -118,6 +118,37 @@ class AppendMessage(_message.Message):
 Global___AppendMessage: _TypeAlias = AppendMessage  # noqa: Y015
 
 @_typing.final
+class Writer(_message.Message):
+    """Who sends a batch, and which of its batches it is: then the log stores the batch once, however often it is sent.
+    Holds over crashes and restarts for the last 16,384 batches with a writer, unless configured otherwise.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """1 to 200 printable ASCII characters without spaces. One sender at a time uses an id."""
+    sequence: _builtins.int
+    """Number of the batch within the writer: 0, 1, 2 and so on. WRITER_SEQUENCE_GAP if one is missing.
+    A number that is stored is answered as the first time if the request is the same byte for byte, and refused with
+    WRITER_CONTENT_DIFFERS if not. WRITER_FORGOTTEN if nobody can tell any more.
+    """
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Writer: _TypeAlias = Writer  # noqa: Y015
+
+@_typing.final
 class AppendRequest(_message.Message):
     """A batch to append."""
 
@@ -125,21 +156,27 @@ class AppendRequest(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
     durability: _message_pb2.Durability.ValueType
     """What to wait for. UNSPECIFIED means the store's own level."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
         """1 or more messages, at most 32,768, in all at most 16 MiB."""
 
+    @_builtins.property
+    def writer(self) -> Global___Writer:
+        """Makes it harmless to send the batch again. Absent: a repeated batch is appended again."""
+
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___AppendMessage] | None = ...,
         durability: _message_pb2.Durability.ValueType = ...,
+        writer: Global___Writer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["writer", b"writer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -159,6 +196,7 @@ class AppendResult(_message.Message):
     QUEUE_OFFSETS_FIELD_NUMBER: _builtins.int
     QUEUE_IDS_FIELD_NUMBER: _builtins.int
     STORE_HOST_FIELD_NUMBER: _builtins.int
+    IS_REPEATED_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte of the batch in the whole log."""
     end_physical_offset: _builtins.int
@@ -169,6 +207,8 @@ class AppendResult(_message.Message):
     """What was reached when the answer was sent. Lower than what was asked for if the sync or the replicas took too long:
     the batch is stored all the same, and repeating it would store it twice.
     """
+    is_repeated: _builtins.bool
+    """Whether the batch of a writer was stored before, so that this call stored nothing. Then the columns are empty."""
     @_builtins.property
     def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """First byte of each record in the whole log."""
@@ -196,10 +236,11 @@ class AppendResult(_message.Message):
         queue_offsets: _abc.Iterable[_builtins.int] | None = ...,
         queue_ids: _abc.Iterable[_builtins.int] | None = ...,
         store_host: _message_pb2.Host | None = ...,
+        is_repeated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store_host", b"store_host"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "end_physical_offset", b"end_physical_offset", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "start_physical_offset", b"start_physical_offset", "store_host", b"store_host", "store_time_ms", b"store_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "end_physical_offset", b"end_physical_offset", "is_repeated", b"is_repeated", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "start_physical_offset", b"start_physical_offset", "store_host", b"store_host", "store_time_ms", b"store_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,21 +278,27 @@ class AppendStreamRequest(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
     durability: _message_pb2.Durability.ValueType
     """What to wait for. UNSPECIFIED means the store's own level."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
         """1 or more messages, at most 32,768, in all at most 16 MiB."""
 
+    @_builtins.property
+    def writer(self) -> Global___Writer:
+        """Makes it harmless to send the batch again. Absent: a repeated batch is appended again."""
+
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___AppendMessage] | None = ...,
         durability: _message_pb2.Durability.ValueType = ...,
+        writer: Global___Writer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["writer", b"writer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

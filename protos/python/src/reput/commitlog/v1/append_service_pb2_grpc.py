@@ -53,7 +53,7 @@ class AppendServiceServicer(object):
 
     def Append(self, request, context):
         """Appends one batch, contiguously, in order, all or nothing, and waits for its durability.
-        Not idempotent: a repeated call appends again. A refused batch leaves no trace.
+        Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,7 @@ class AppendServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AppendServiceAsyncStub: ...
     Append: _grpc.UnaryUnaryMultiCallable[_append_service_pb2.AppendRequest, _append_service_pb2.AppendResponse]
     """Appends one batch, contiguously, in order, all or nothing, and waits for its durability.
-    Not idempotent: a repeated call appends again. A refused batch leaves no trace.
+    Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
     """
     AppendStream: _grpc.StreamStreamMultiCallable[_append_service_pb2.AppendStreamRequest, _append_service_pb2.AppendStreamResponse]
     """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
@@ -50,7 +50,7 @@ class AppendServiceAsyncStub(AppendServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Append: _aio.UnaryUnaryMultiCallable[_append_service_pb2.AppendRequest, _append_service_pb2.AppendResponse]  # type: ignore[assignment]
     """Appends one batch, contiguously, in order, all or nothing, and waits for its durability.
-    Not idempotent: a repeated call appends again. A refused batch leaves no trace.
+    Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
     """
     AppendStream: _aio.StreamStreamMultiCallable[_append_service_pb2.AppendStreamRequest, _append_service_pb2.AppendStreamResponse]  # type: ignore[assignment]
     """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
@@ -68,7 +68,7 @@ class AppendServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_append_service_pb2.AppendResponse, _abc.Awaitable[_append_service_pb2.AppendResponse]]:
         """Appends one batch, contiguously, in order, all or nothing, and waits for its durability.
-        Not idempotent: a repeated call appends again. A refused batch leaves no trace.
+        Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
         """
 
     @_abc_1.abstractmethod

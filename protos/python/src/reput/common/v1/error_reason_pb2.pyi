@@ -94,6 +94,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Credentials are missing or wrong."""
     ERROR_REASON_QUEUE_OFFSETS_UNKNOWN: _ErrorReason.ValueType  # 33
     """Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo."""
+    ERROR_REASON_WRITER_SEQUENCE_GAP: _ErrorReason.ValueType  # 34
+    """A batch of the writer before this one is missing. Metadata: writer_id, value, expected."""
+    ERROR_REASON_WRITER_CONTENT_DIFFERS: _ErrorReason.ValueType  # 35
+    """The writer's batch of this number is stored with other content. Metadata: writer_id, value."""
+    ERROR_REASON_WRITER_FORGOTTEN: _ErrorReason.ValueType  # 36
+    """Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -172,4 +178,10 @@ ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 32
 """Credentials are missing or wrong."""
 ERROR_REASON_QUEUE_OFFSETS_UNKNOWN: ErrorReason.ValueType  # 33
 """Appends wait until it is known which queue offsets were given before. Retry after the delay in RetryInfo."""
+ERROR_REASON_WRITER_SEQUENCE_GAP: ErrorReason.ValueType  # 34
+"""A batch of the writer before this one is missing. Metadata: writer_id, value, expected."""
+ERROR_REASON_WRITER_CONTENT_DIFFERS: ErrorReason.ValueType  # 35
+"""The writer's batch of this number is stored with other content. Metadata: writer_id, value."""
+ERROR_REASON_WRITER_FORGOTTEN: ErrorReason.ValueType  # 36
+"""Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A writer's batch is stored once, as a whole, however often it is sent and whatever happens in between."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as pb
+
+from libs.formats.limits import INT64_MAX
+from libs.formats.protobuf_wire import length_delimited
+from libs.machine.memory_fs import nothing_survives
+from libs.store.log_end import ScanEndKind
+from services.commitlog.engine.append import AppendedBatch
+from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
+from services.commitlog.engine.writers import WriterBatch, WriterTable
+from services.commitlog.errors import (
+    BadArgument,
+    BatchTooLarge,
+    LogDamaged,
+    MalformedRequest,
+    TopicForbidden,
+    WriterContentDiffers,
+    WriterForgotten,
+    WriterSequenceGap,
+)
+from tests.unit.services.commitlog.support import (
+    BORN_HOST,
+    DATA_DIR,
+    SEGMENT_SIZE,
+    Machine,
+    append,
+    bodies,
+    message,
+    records,
+    request,
+)
+
+Place = tuple[int, int, int]
+
+
+def batch_of(name: str, sequence: int, *contents: bytes, durability: int = 0, **fields: Any) -> bytes:
+    """A request of a writer; one message with a text of its own unless told otherwise."""
+    messages = [message(content, **fields) for content in contents or (f"{name}:{sequence}".encode(),)]
+    return request(*messages, durability=durability, writer=pb.Writer(id=name, sequence=sequence))
+
+
+async def send(log: CommitLog, *sent: bytes) -> list[AppendedBatch]:
+    """Append requests one after the other."""
+    return [await log.append(one, BORN_HOST) for one in sent]
+
+
+def places(batches: list[AppendedBatch]) -> list[Place]:
+    """Where batches are, and when they were stored."""
+    return [(one.start_physical_offset, one.end_physical_offset, one.store_time_ms) for one in batches]
+
+
+async def test_a_batch_that_is_sent_again_is_stored_once() -> None:
+    """The answer is that of the first time, without columns, and nothing is appended."""
+    machine = Machine()
+    sent = [batch_of("etl/0", sequence, b"a%d" % sequence, b"b%d" % sequence) for sequence in range(3)]
+    async with machine.running() as log:
+        first = await send(log, *sent)
+        again = await send(log, *sent, *sent)
+        assert [one.is_repeated for one in first + again] == [False] * 3 + [True] * 6
+        assert places(again) == places(first) * 2
+        assert all((one.message_count, one.physical_offsets, one.queue_ids) == (0, b"", b"") for one in again)
+        assert bodies(log) == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
+        statistics = log.statistics()
+        assert (statistics.appended_messages_total, statistics.repeated_batches_total) == (6, 6)
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+@pytest.mark.parametrize("end", ["clean stop", "kill", "power cut"])
+async def test_the_log_tells_of_its_writers_after_any_end(end: str, *, has_snapshot: bool) -> None:
+    """A start finds them in the snapshot, or in the records, wherever the snapshot ends."""
+    machine = Machine()
+    sent = [batch_of(name, sequence) for sequence in range(3) for name in ("a", "b")]
+    log = await machine.start()
+    first = await send(log, *sent[:3])
+    if has_snapshot:
+        await log._save_snapshot()
+    first += await send(log, *sent[3:])
+    if end == "clean stop":
+        await log.close()
+        if not has_snapshot:
+            machine.fs.remove(DATA_DIR / "reput" / "queue_offsets")
+    else:
+        await log.flusher.sync_now()
+        await machine.kill(log, *([nothing_survives] if end == "power cut" else []))
+    async with machine.running() as log:
+        again = await send(log, *sent)
+        assert (places(again), {one.is_repeated for one in again}) == (places(first), {True})
+        (new,) = await send(log, batch_of("b", 3))
+        assert not new.is_repeated
+        assert len(bodies(log)) == 7
+
+
+async def test_a_writer_numbers_its_batches_without_a_gap() -> None:
+    """Whatever is neither the next batch nor a stored one is refused, by name, and changes nothing."""
+    async with Machine().running() as log:
+        await send(log, batch_of("w", 0), batch_of("w", 1))
+        with pytest.raises(WriterSequenceGap, match="batch 3 of writer w has come too early, 2 is next") as gap:
+            await send(log, batch_of("w", 3))
+        assert (gap.value.field, gap.value.value, gap.value.expected) == ("writer.sequence", 3, 2)
+        with pytest.raises(WriterContentDiffers, match="batch 1 of writer w is stored with other content"):
+            await send(log, batch_of("w", 1, b"something else"))
+        with pytest.raises(WriterForgotten, match="batch 1 of writer new is not among those that are remembered"):
+            await send(log, batch_of("new", 1))
+        assert bodies(log) == [b"w:0", b"w:1"]
+        await send(log, batch_of("w", 2))
+
+
+async def test_a_refused_batch_does_not_count() -> None:
+    """The writer sends the same number again, and what came behind the refused one is refused as well."""
+    async with Machine().running() as log:
+        with pytest.raises(TopicForbidden):
+            await send(log, batch_of("w", 0, topic="SCHEDULE_TOPIC_XXXX"))
+        with pytest.raises(WriterForgotten):
+            await send(log, batch_of("w", 1))
+        await send(log, batch_of("w", 0), batch_of("w", 1))
+        assert bodies(log) == [b"w:0", b"w:1"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "field"),
+    [
+        (pb.Writer(), "writer.id"),
+        (pb.Writer(id="has a space"), "writer.id"),
+        (pb.Writer(id="ü"), "writer.id"),
+        (pb.Writer(id="x" * 201), "writer.id"),
+        (pb.Writer(id="w", sequence=-1), "writer.sequence"),
+        (pb.Writer(id="w", sequence=INT64_MAX), "writer.sequence"),
+    ],
+)
+async def test_a_bad_writer_is_refused(writer: pb.Writer, field: str) -> None:
+    """With the name of its field, and without a trace."""
+    async with Machine().running() as log:
+        with pytest.raises(BadArgument) as refused:
+            await send(log, request(writer=writer))
+        assert refused.value.field == field
+        assert bodies(log) == []
+
+
+@pytest.mark.parametrize("writer", [b"\x0a\x05ab", b"\x08\x01", b"\x12\x01a", b"\x0b"])
+async def test_a_malformed_writer_is_refused(writer: bytes) -> None:
+    """Bytes that are no Writer."""
+    async with Machine().running() as log:
+        with pytest.raises(MalformedRequest):
+            await send(log, request() + length_delimited(3, writer))
+
+
+async def test_two_calls_of_one_batch_at_once() -> None:
+    """Calls that wait for a topic or a segment while another one stores the same batch find it then."""
+    async with Machine().running() as log:
+        sent = batch_of("w", 0, bytes(3000), topic="made-now")
+        batches = await asyncio.gather(*(log.append(sent, BORN_HOST) for _ in range(4)))
+        assert sorted(one.is_repeated for one in batches) == [False, True, True, True]
+        while SEGMENT_SIZE - log.chain.max_physical_offset % SEGMENT_SIZE > 3000:
+            await append(log, message(bytes(2000)))
+        batches = await asyncio.gather(*(log.append(batch_of("w", 1, bytes(3000)), BORN_HOST) for _ in range(4)))
+        assert sorted(one.is_repeated for one in batches) == [False, True, True, True]
+        assert len({one.start_physical_offset for one in batches}) == 1
+        assert batches[0].start_physical_offset == SEGMENT_SIZE
+
+
+async def test_a_repeated_batch_waits_for_its_durability() -> None:
+    """Sent again for the disk it is on the disk when it is answered, also behind batches that wait."""
+    machine = Machine()
+    log = await machine.start()
+    sent = [batch_of("w", sequence, durability=2) for sequence in range(3)]
+    for one in sent:
+        await log.append(one, BORN_HOST)
+    waiting = [log.sync_of(batch) for batch in await send(log, *reversed(sent))]
+    assert [await log.wait_sync(sync) for sync in waiting] == [DURABILITY_LOCAL_DISK] * 3
+    await machine.kill(log, nothing_survives)
+    async with machine.running() as log:
+        assert bodies(log) == [b"w:0", b"w:1", b"w:2"]
+
+
+async def test_a_torn_batch_is_cut_as_a_whole() -> None:
+    """Wherever a write of a writer's batch stopped, the batch is gone after the start, and storing it works."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(b"before"))
+    await log.flusher.sync_now()
+    sent = batch_of("w", 0, *(b"%d" % number for number in range(4)), queue_id=2)
+    ((start, end, _),) = places(await send(log, sent))
+    bounds = [found.physical_offset for found in records(log, start)]
+    await machine.kill(log)
+    whole = bytes(machine.segment_bytes()[start:end])
+    for cut in sorted({*bounds, *(bound + 50 for bound in bounds), end - 1}):
+        torn = Machine()
+        log = await torn.start()
+        await append(log, message(b"before"))
+        await log.flusher.sync_now()
+        await torn.kill(log)
+        torn.segment_bytes()[start:cut] = whole[: cut - start]
+        log = await torn.start()
+        assert bodies(log) == [b"before"], cut
+        assert log.recovery.scan_end is (ScanEndKind.TORN_TAIL if cut > start else ScanEndKind.CLEAN)
+        assert log.recovery.truncated_bytes == cut - start
+        assert log.topics.table.next_queue_offset(b"orders", 2) == 0
+        assert not any(torn.segment_bytes()[start:])
+        (stored,) = await send(log, sent)
+        assert not stored.is_repeated
+        assert [found.queue_offset for found in records(log, start)] == [0, 1, 2, 3]
+        await log.close()
+        async with torn.running() as log:
+            assert log.recovery.scan_end is ScanEndKind.CLEAN
+            assert (await send(log, sent))[0].is_repeated
+
+
+async def test_a_torn_batch_at_the_beginning_of_a_segment() -> None:
+    """The segment is empty again, and the next start does not look for records as new as those that were cut."""
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(bytes(SEGMENT_SIZE - 500)))
+    machine.clock.advance(60)
+    ((start, _, _),) = places(await send(log, batch_of("w", 0, b"a", bytes(2000))))
+    assert start == SEGMENT_SIZE
+    last = records(log)[-1].physical_offset
+    await machine.kill(log)
+    machine.segment_bytes(SEGMENT_SIZE)[last - SEGMENT_SIZE + 100 :] = bytes(2 * SEGMENT_SIZE - last - 100)
+    for _ in range(2):
+        log = await machine.start()
+        assert (len(bodies(log)), log.chain.max_physical_offset) == (1, SEGMENT_SIZE)
+        assert log.recovery.last_store_time_ms == records(log)[0].store_time_ms
+        assert log.segments.list_from(start, 9) == []
+        await log._save_checkpoint()
+        await machine.kill(log)
+    async with machine.running() as log:
+        assert places(await send(log, batch_of("w", 0, b"a", bytes(2000))))[0][0] == SEGMENT_SIZE
+
+
+async def test_a_batch_that_was_on_disk_and_is_not_whole_is_damage() -> None:
+    """Cutting it would lose what was acknowledged, so a person has to look."""
+    machine = Machine()
+    log = await machine.start()
+    await send(log, batch_of("w", 0, b"a", b"b"))
+    bound = records(log)[1].physical_offset
+    await log.flusher.sync_now()
+    await log._save_checkpoint()
+    await machine.kill(log)
+    machine.segment_bytes()[bound:] = bytes(SEGMENT_SIZE - bound)
+    with pytest.raises(LogDamaged):
+        await machine.start()
+
+
+async def test_a_forged_stamp_means_nothing() -> None:
+    """A property of the name is dropped, and a stamp that stands elsewhere than it says is none."""
+    machine = Machine()
+    async with machine.running() as log:
+        await send(log, batch_of("w", 0))
+        (stamped,) = records(log)
+        raw = stamped.properties
+        await append(log, message(b"copy", property_string=raw))
+        assert b"REPUT_WRITER" not in records(log)[1].properties
+        at = stamped.properties.index(b"\x01") + 1
+        moved = raw[:at] + b"%016x" % 1 + raw[at + 16 :]
+    content = machine.segment_bytes()
+    place = content.index(raw)
+    content[place : place + len(moved)] = moved
+    machine.fs.remove(DATA_DIR / "reput" / "queue_offsets")
+    async with machine.running(check_crc_on_recover=False) as log:
+        assert len(log.writers) == 0
+
+
+async def test_only_the_last_batches_are_remembered() -> None:
+    """Memory is bounded, the bound is the same after a restart, and forgetting is told instead of guessing."""
+    machine = Machine(writer_batch_count_max=4)
+    async with machine.running() as log:
+        await send(log, *(batch_of("old", sequence) for sequence in range(3)))
+        await send(log, *(batch_of("new", sequence) for sequence in range(3)))
+        assert len(log.writers) == 4
+        with pytest.raises(WriterForgotten):
+            await send(log, batch_of("old", 1))
+        assert (await send(log, batch_of("old", 2)))[0].is_repeated
+        remembered = log.writers.batches()
+    for name in ("reput/queue_offsets", ""):
+        if name:
+            machine.fs.remove(DATA_DIR / name)
+        async with machine.running() as log:
+            assert log.writers.batches() == remembered
+            assert log.writers.end_physical_offset <= log.chain.max_physical_offset
+
+
+async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
+    """A batch that fits without its stamp only is refused, and no segment is closed for it."""
+    async with Machine(crc_property=False).running() as log:
+        half = (SEGMENT_SIZE - 8) // 2 - 91 - len("orders")
+        await append(log)
+        end = log.chain.max_physical_offset
+        with pytest.raises(BatchTooLarge):
+            await send(log, batch_of("w", 0, bytes(half), bytes(half)))
+        assert (log.chain.max_physical_offset, len(log.writers)) == (end, 0)
+        batch = await append(log, message(bytes(half)), message(bytes(half)))
+        assert batch.end_physical_offset == 2 * SEGMENT_SIZE - 8
+
+
+def test_the_table_forgets_the_last_batch_alone() -> None:
+    """What recovery cuts off is as if it had never come."""
+    table = WriterTable(10)
+    batches = [WriterBatch("w", number, 5, 100 * number, 100, 1) for number in range(3)]
+    for one in batches:
+        table.note(one)
+        table.note(one)
+    table.remove_last()
+    assert (table.batches(), table.end_physical_offset, table.last) == (batches[:2], 200, batches[1])
+    table.note(batches[2])
+    assert table.batches() == batches
+    for _ in range(3):
+        table.remove_last()
+    assert (len(table), table.last) == (0, None)

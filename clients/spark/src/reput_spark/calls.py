@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import grpc
     from google.rpc.error_details_pb2 import ErrorInfo
 
-    from reput_spark.options import ReadOptions
+    from reput_spark.values import CallOptions
 
 SCAN_SERVICE = "/reput.indexer.v1.ScanService/"
 QUEUE_SERVICE = "/reput.indexer.v1.QueueService/"
@@ -38,7 +38,7 @@ channels: dict[tuple[object, ...], grpc.Channel] = {}
 """Open channels of this process."""
 
 
-def unary(options: ReadOptions, method: str, request: Any, response_type: type[T]) -> T:
+def unary(options: CallOptions, method: str, request: Any, response_type: type[T]) -> T:
     """Calls a unary method, with retries while the Indexer can't be reached. Raises CallFailed."""
     attempts = Attempts(options, method)
     while True:
@@ -53,7 +53,7 @@ def unary(options: ReadOptions, method: str, request: Any, response_type: type[T
             return response
 
 
-def stream(options: ReadOptions, endpoint: str, method: str, request: Any, response_type: type[T]) -> Iterator[T]:
+def stream(options: CallOptions, endpoint: str, method: str, request: Any, response_type: type[T]) -> Iterator[T]:
     """Calls a method that answers with a stream.
 
     Raises grpc.RpcError, also when one answer takes longer than the option rpcTimeoutMs (with code CANCELLED): the
@@ -89,7 +89,7 @@ def next_in_time(call: Any, timeout_s: float) -> Any:
 class Attempts:
     """One call with its retries: which endpoint is next, how long to wait, when to give up."""
 
-    def __init__(self, options: ReadOptions, method: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, options: CallOptions, method: str, sleep: Callable[[float], None] = time.sleep) -> None:
         import grpc
 
         self.errors: type[Exception] = grpc.RpcError
@@ -135,7 +135,7 @@ def error_info(error: Any) -> ErrorInfo:
     return info
 
 
-def channel_to(options: ReadOptions, endpoint: str) -> grpc.Channel:
+def channel_to(options: CallOptions, endpoint: str) -> grpc.Channel:
     """The channel of this process to an endpoint."""
     import grpc
 
@@ -158,7 +158,7 @@ def channel_to(options: ReadOptions, endpoint: str) -> grpc.Channel:
     return channels[key]
 
 
-def tls_files(options: ReadOptions) -> tuple[str, str, str]:
+def tls_files(options: CallOptions) -> tuple[str, str, str]:
     """Paths of the CA's certificates, our certificate and its key; empty where not used."""
     environment = os.environ
     return (
@@ -168,7 +168,7 @@ def tls_files(options: ReadOptions) -> tuple[str, str, str]:
     )
 
 
-def metadata(options: ReadOptions) -> tuple[tuple[str, str], ...]:
+def metadata(options: CallOptions) -> tuple[tuple[str, str], ...]:
     """The credentials of a call: a bearer token from a file or the environment, read anew for each call."""
     file = options.auth_token_file or os.environ.get("REPUT_CLIENT_TOKEN_FILE", "")
     try:

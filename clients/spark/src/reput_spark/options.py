@@ -7,15 +7,26 @@ An unknown option is an error, because a misspelt filter would read everything. 
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
 
 from reput_spark.errors import BadOption
+from reput_spark.values import (
+    CALL_NAMES,
+    CallOptions,
+    boolean,
+    call_values,
+    canonical,
+    endpoints,
+    json_value,
+    number,
+    required,
+    size_bytes,
+    topics,
+    value,
+)
 
 EARLIEST, LATEST = -2, -1
 """In offset JSON, as in Spark's Kafka source: the first entry of a queue, and its end."""
@@ -24,8 +35,7 @@ ALIASES = {"bootstrap.servers": "endpoint", "topic": "subscribe"}
 NAMES = (
     "endpoint", "subscribe", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "key", "keys",
     "tag", "queues", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "fetchBytes",
-    "compression", "includeProperties", "rpcTimeoutMs", "numRetries", "retryIntervalMs", "auth.token.file",
-    "tls.ca.file", "tls.cert.file", "tls.key.file",
+    "compression", "includeProperties", *CALL_NAMES,
 )  # fmt: skip
 
 KEYS_COUNT_MAX = 10_000
@@ -33,21 +43,16 @@ KEYS_COUNT_MAX = 10_000
 FRAME_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """Largest frame that the Indexer aims at."""
 
-TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
-ENDPOINT_PATTERN = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):([0-9]{1,5})")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Offsets = dict[str, dict[int, int]]
 """By topic and queue id: a queue offset, or EARLIEST, or LATEST."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What to read, how to cut it, and how to call."""
+class ReadOptions(CallOptions):
+    """What to read, how to cut it, and how to call the Indexer."""
 
-    endpoints: tuple[str, ...]
-    """Addresses of Indexers of the same store, `host:port`; tried in turn."""
     topics: tuple[str, ...]
     starting_offsets: Offsets
     """Inclusive. A queue that is not named is read from its first entry."""
@@ -71,78 +76,33 @@ class ReadOptions:
     compression: str
     """Of the frames: empty, `lz4` or `zstd`."""
     include_properties: bool
-    rpc_timeout_ms: int
-    """Longest wait for one answer or one frame."""
-    retry_count_max: int
-    """Retries in a row without progress before the read fails."""
-    retry_interval_ms: int
-    """Wait before the first retry; doubles with each."""
-    auth_token_file: str
-    tls_ca_file: str
-    tls_cert_file: str
-    tls_key_file: str
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
     """Checks the options of a read; their names in any case. Raises BadOption."""
-    given = canonical(options)
-
-    def value(name: str, convert: Callable[[str, str], T], default: T) -> T:
-        text = given.get(name)
-        return default if text is None else convert(name, text.strip())
+    given = canonical(options, NAMES, ALIASES)
 
     parsed = ReadOptions(
         endpoints=required(given, "endpoint", endpoints),
         topics=required(given, "subscribe", topics),
-        starting_offsets=value("startingOffsets", offsets, {}),
-        ending_offsets=value("endingOffsets", offsets, {}),
-        start_time_ms=value("startingTimestamp", time_ms, None),
-        end_time_ms=value("endingTimestamp", time_ms, None),
-        keys=value("keys", keys, ()) or value("key", one_key, ()),
-        tag_expression=value("tag", tag_expression, ""),
-        queue_ids=value("queues", queue_ids, ()),
-        partition_count_min=value("minPartitions", number(1, 10_000), 1),
-        partition_row_count_max=value("maxRecordsPerPartition", number(1, 2**62), 1_000_000),
-        partition_size_bytes_max=value("maxBytesPerPartition", size_bytes(2**62), 128 * 1024 * 1024),
-        fail_on_data_loss=value("failOnDataLoss", boolean, True),
-        frame_size_bytes=value("fetchBytes", size_bytes(FRAME_SIZE_BYTES_MAX), 1024 * 1024),
-        compression=value("compression", compression, ""),
-        include_properties=value("includeProperties", boolean, True),
-        rpc_timeout_ms=value("rpcTimeoutMs", number(1, 3_600_000), 30_000),
-        retry_count_max=value("numRetries", number(0, 1000), 3),
-        retry_interval_ms=value("retryIntervalMs", number(0, 600_000), 1000),
-        auth_token_file=given.get("auth.token.file", ""),
-        tls_ca_file=given.get("tls.ca.file", ""),
-        tls_cert_file=given.get("tls.cert.file", ""),
-        tls_key_file=given.get("tls.key.file", ""),
+        starting_offsets=value(given, "startingOffsets", offsets, {}),
+        ending_offsets=value(given, "endingOffsets", offsets, {}),
+        start_time_ms=value(given, "startingTimestamp", time_ms, None),
+        end_time_ms=value(given, "endingTimestamp", time_ms, None),
+        keys=value(given, "keys", keys, ()) or value(given, "key", one_key, ()),
+        tag_expression=value(given, "tag", tag_expression, ""),
+        queue_ids=value(given, "queues", queue_ids, ()),
+        partition_count_min=value(given, "minPartitions", number(1, 10_000), 1),
+        partition_row_count_max=value(given, "maxRecordsPerPartition", number(1, 2**62), 1_000_000),
+        partition_size_bytes_max=value(given, "maxBytesPerPartition", size_bytes(2**62), 128 * 1024 * 1024),
+        fail_on_data_loss=value(given, "failOnDataLoss", boolean, True),
+        frame_size_bytes=value(given, "fetchBytes", size_bytes(FRAME_SIZE_BYTES_MAX), 1024 * 1024),
+        compression=value(given, "compression", compression, ""),
+        include_properties=value(given, "includeProperties", boolean, True),
+        **call_values(given, retry_count=3),
     )
     refuse_contradictions(given, parsed)
     return parsed
-
-
-def canonical(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their own names. Raises BadOption for one that is unknown or given under two names."""
-    known = {name.lower(): name for name in (*NAMES, *ALIASES)}
-    given: dict[str, str] = {}
-    for key, text in options.items():
-        name = known.get(key.lower())
-        if name is None:
-            raise BadOption(key, unknown_option(key, known))
-        target = ALIASES.get(name, name)
-        if target in given:
-            raise BadOption(key, f"given twice, it is the same as {target!r}")
-        given[target] = text
-    return given
-
-
-def unknown_option(key: str, known: Mapping[str, str]) -> str:
-    """Why an option is refused, with the name that was probably meant."""
-    if key.lower() == "auth.token":
-        return "options appear in query plans; use 'auth.token.file', or REPUT_CLIENT_TOKEN in the environment"
-    if key.lower() == "path":
-        return "load() takes no path; name the topic with 'subscribe'"
-    near = difflib.get_close_matches(key.lower(), known, n=1)
-    return "no such option" + (f"; did you mean {known[near[0]]!r}?" if near else "; docs/spark.md lists them")
 
 
 def refuse_contradictions(given: Mapping[str, str], parsed: ReadOptions) -> None:
@@ -166,34 +126,6 @@ def refuse_contradictions(given: Mapping[str, str], parsed: ReadOptions) -> None
     end_time_ms = parsed.end_time_ms
     if parsed.start_time_ms is not None and end_time_ms is not None and end_time_ms < parsed.start_time_ms:
         raise BadOption("endingTimestamp", "lies before startingTimestamp")
-    if bool(parsed.tls_cert_file) != bool(parsed.tls_key_file):
-        raise BadOption("tls.cert.file", "and 'tls.key.file' need each other")
-
-
-def required(given: Mapping[str, str], name: str, convert: Callable[[str, str], T]) -> T:
-    """The value of an option that has no default."""
-    if not given.get(name, "").strip():
-        raise BadOption(name, "is required")
-    return convert(name, given[name].strip())
-
-
-def endpoints(name: str, text: str) -> tuple[str, ...]:
-    """Parses `host:port[,host:port]`."""
-    parts = tuple(part.strip() for part in text.split(","))
-    for part in parts:
-        match = ENDPOINT_PATTERN.fullmatch(part)
-        if match is None or not 1 <= int(match[2]) <= 65535:
-            raise BadOption(name, f"{part!r} is not host:port")
-    return parts
-
-
-def topics(name: str, text: str) -> tuple[str, ...]:
-    """Parses topic names separated by commas."""
-    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for part in parts:
-        if TOPIC_PATTERN.fullmatch(part) is None:
-            raise BadOption(name, f"{part!r} is not a topic name")
-    return parts
 
 
 def offsets(name: str, text: str) -> Offsets:
@@ -270,42 +202,3 @@ def compression(name: str, text: str) -> str:
     if text.lower() not in ("none", "lz4", "zstd"):
         raise BadOption(name, f"{text!r} is none of none, lz4, zstd")
     return "" if text.lower() == "none" else text.lower()
-
-
-def boolean(name: str, text: str) -> bool:
-    """Parses true or false."""
-    if text.lower() not in ("true", "false"):
-        raise BadOption(name, f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def number(least: int, most: int) -> Callable[[str, str], int]:
-    """A parser of whole numbers from `least` to `most`."""
-
-    def convert(name: str, text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
-            raise BadOption(name, f"{text!r} is not a number from {least} to {most}")
-        return int(text)
-
-    return convert
-
-
-def size_bytes(most: int) -> Callable[[str, str], int]:
-    """A parser of sizes such as `65536`, `512k`, `128m`, `1g`, up to `most` bytes."""
-
-    def convert(name: str, text: str) -> int:
-        match = re.fullmatch(r"([0-9]{1,19})\s*([kmg]?)b?", text.lower())
-        size = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]] if match else 0
-        if not 1 <= size <= most:
-            raise BadOption(name, f"{text!r} is not a size from 1 to {most} bytes, such as 512k or 128m")
-        return size
-
-    return convert
-
-
-def json_value(name: str, text: str) -> Any:
-    """Parses JSON."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadOption(name, f"is not JSON: {error}") from error

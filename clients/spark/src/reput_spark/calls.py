@@ -112,11 +112,15 @@ class Attempts:
         self.failure_count = 0
 
     def failed(self, error: Any) -> None:
+        """Waits before the next attempt after a failed call, or raises CallFailed if there is none."""
+        is_passing = error.code() in self.retry_codes or error_info(error).reason in RETRY_REASONS
+        self.again(error.code().name, error.details() or "", is_passing=is_passing)
+
+    def again(self, code: str, details: str, *, is_passing: bool) -> None:
         """Waits before the next attempt, or raises CallFailed if there is none."""
         self.failure_count += 1
-        is_passing = error.code() in self.retry_codes or error_info(error).reason in RETRY_REASONS
         if not is_passing or self.failure_count > self.options.retry_count_max:
-            raise CallFailed(self.method, self.endpoint, error.code().name, error.details() or "") from None
+            raise CallFailed(self.method, self.endpoint, code, details) from None
         self.endpoint_index += 1
         wait_ms = self.options.retry_interval_ms * 2 ** (self.failure_count - 1)
         self.sleep(min(wait_ms, RETRY_INTERVAL_MS_MAX) / 1000)

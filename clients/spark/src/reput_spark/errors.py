@@ -23,6 +23,17 @@ class BadSchema(ReputSparkError):
     """The schema given by the user has a column that the source lacks, or one of another type."""
 
 
+class BadRow(ReputSparkError):
+    """A row can't be a message."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(column, problem)
+        self.column, self.problem = column, problem
+
+    def __str__(self) -> str:
+        return f"column {self.column!r} {self.problem}"
+
+
 class DataLoss(ReputSparkError):
     """An offset that was asked for is not in the queue: it has expired, or was never written."""
 
@@ -45,7 +56,7 @@ def _data_loss(topic: str, queue_id: int, option: str, value: int, kept: tuple[i
 
 
 class CallFailed(ReputSparkError):
-    """A call to the Indexer failed for good: refused, or still failing after all retries."""
+    """A call failed for good: refused, or still failing after all retries."""
 
     def __init__(self, method: str, endpoint: str, code: str, details: str) -> None:
         super().__init__(method, endpoint, code, details)
@@ -53,6 +64,17 @@ class CallFailed(ReputSparkError):
 
     def __str__(self) -> str:
         return f"{self.method} at {self.endpoint}: {self.code}: {self.details}"
+
+
+class ReplayChanged(ReputSparkError):
+    """A batch was written before under the same writer id and number, with other rows."""
+
+    def __init__(self, writer_id: str, sequence: int, details: str) -> None:
+        super().__init__(writer_id, sequence, details)
+        self.writer_id, self.sequence, self.details = writer_id, sequence, details
+
+    def __str__(self) -> str:
+        return f"batch {self.sequence} of writer {self.writer_id}: {self.details}"
 
 
 class BadAnswer(ReputSparkError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data source itself: what Spark calls. Batch reads only.
+"""The data source itself: what Spark calls.
 
 Spark pickles the source, its reader and its partitions to Python workers of its own, so they hold plain values, and
 whatever needs grpc, protobuf or pyarrow is imported where it is used.
@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from reput_spark.errors import BadOption
 from reput_spark.options import ReadOptions, parse
+from reput_spark.rows import check_columns
 from reput_spark.schema import default_ddl, projection
+from reput_spark.sink import ReputBatchSink, ReputStreamSink
+from reput_spark.write_options import parse_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +41,20 @@ class ReputDataSource(DataSource):
     def reader(self, schema: StructType) -> ReputReader:
         """A reader of the columns of `schema`. Raises BadOption and BadSchema."""
         return ReputReader(parse(self.options), projection(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> ReputBatchSink:
+        """A sink for a DataFrame of this schema. Raises BadOption and BadSchema."""
+        options = parse_write(self.options)
+        check_columns(schema, options)
+        return ReputBatchSink(options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ReputStreamSink:  # noqa: N802
+        """A sink for a streaming DataFrame of this schema. Raises BadOption and BadSchema."""
+        if overwrite:
+            raise BadOption("outputMode", "a log only grows; use outputMode('append')")
+        options = parse_write(self.options)
+        check_columns(schema, options)
+        return ReputStreamSink(options)
 
 
 class ReputReader(DataSourceReader):

@@ -43,6 +43,7 @@ class FakeIndexer:
     break_reason: str = ""
     break_metadata: dict[str, str] = field(default_factory=dict)
     rows_per_frame: int = 3
+    first_kept: dict[str, int] = field(default_factory=dict)
     endpoint: str = ""
 
     def fill(self, topic: str, queue_count: int, row_count: int) -> None:
@@ -119,16 +120,27 @@ class FakeIndexer:
                 for start in range(0, len(found), self.rows_per_frame):
                     yield frame(found[start : start + self.rows_per_frame], request)
 
-    def queue_range(self, request: Any, context: Any) -> Any:
-        """Bounds of a queue; the first ten entries of topic `trimmed` are gone."""
+    def list_queues(self, request: Any, context: Any) -> Any:
+        """Bounds of all queues, two to a page; `first_kept` entries of each topic are gone."""
         self.note(request, context)
-        rows = self.queues.get((request.topic, request.queue_id))
-        if rows is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, "no such queue")
-        first = 10 if request.topic == "trimmed" else 0
-        return queue_service_pb2.GetQueueRangeResponse(
-            queue=queue_service_pb2.Queue(min_queue_offset=first, max_queue_offset=len(rows))
+        found = sorted(queue for queue in self.queues if request.topic in ("", queue[0]))
+        start = int(request.page_token or 0)
+        response = queue_service_pb2.ListQueuesResponse(
+            next_page_token=str(start + 2) if start + 2 < len(found) else ""
         )
+        for topic, queue_id in found[start : start + 2]:
+            end = len(self.queues[topic, queue_id])
+            first = min(self.first_kept.get(topic, 0), end)
+            response.queues.add(topic=topic, queue_id=queue_id, min_queue_offset=first, max_queue_offset=end)
+        return response
+
+    def offset_by_time(self, request: Any, context: Any) -> Any:
+        """The first entry at or after a time."""
+        self.note(request, context)
+        rows = self.queues[request.topic, request.queue_id]
+        time_us = request.time.ToMilliseconds() * 1000
+        found = next((row["offset"] for row in rows if row["timestamp"] >= time_us), len(rows))
+        return queue_service_pb2.GetOffsetByTimeResponse(queue_offset=found)
 
     def note(self, request: Any, context: Any) -> None:
         """Keeps what was asked."""
@@ -172,7 +184,10 @@ def indexer() -> Iterator[FakeIndexer]:
             fake.scan, scan_types.ScanRequest.FromString, lambda m: m.SerializeToString()
         ),
     }
-    ranges = {"GetQueueRange": unary(fake.queue_range, queue_types.GetQueueRangeRequest)}
+    ranges = {
+        "ListQueues": unary(fake.list_queues, queue_types.ListQueuesRequest),
+        "GetOffsetByTime": unary(fake.offset_by_time, queue_types.GetOffsetByTimeRequest),
+    }
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler("reput.indexer.v1.ScanService", scans),

@@ -26,7 +26,7 @@ FAST = {"retryIntervalMs": "0"}
 def rows_of(indexer: Any, columns: tuple[str, ...] = DEFAULT_COLUMNS, **options: str) -> list[dict[str, Any]]:
     """Plans and reads everything, as Spark would."""
     parsed = parse({"endpoint": indexer.endpoint, "subscribe": "orders", **FAST, **options})
-    batches = [batch for partition in plan(parsed).partitions for batch in read(parsed, columns, partition)]
+    batches = [batch for partition in plan(parsed) for batch in read(parsed, columns, partition)]
     assert all(batch.schema.equals(arrow_schema(columns)) for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -97,7 +97,7 @@ def test_broken_stream_resumes_in_a_later_range(indexer: Any) -> None:
     """A partition of several ranges resumes in the right one."""
     indexer.fill("orders", 3, 7)
     parsed = parse({"endpoint": indexer.endpoint, "subscribe": "orders", **FAST})
-    partitions = plan(parsed).partitions
+    partitions = plan(parsed)
     packed = partitions[0]
     for other in partitions[1:]:
         packed.ranges.extend(other.ranges)
@@ -217,11 +217,12 @@ def test_offsets_cut_queues(indexer: Any) -> None:
 def test_offsets_that_are_gone_are_an_error(indexer: Any, option: str, value: int) -> None:
     """Entries that were asked for and are not kept fail the plan, unless failOnDataLoss says otherwise."""
     indexer.fill("trimmed", 1, 20)
+    indexer.first_kept["trimmed"] = 10
     options = {"endpoint": indexer.endpoint, "subscribe": "trimmed", option: json.dumps({"trimmed": {"0": value}})}
     with pytest.raises(DataLoss, match=r"\[10, 20\]") as caught:
         plan(parse(options))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-    planned = plan(parse(options | {"failOnDataLoss": "false"})).partitions[0].ranges[0]
+    planned = plan(parse(options | {"failOnDataLoss": "false"}))[0].ranges[0]
     assert 10 <= planned.start_queue_offset <= planned.end_queue_offset <= 20
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark data source of Reput: `spark.read.format("reput")`.
+"""Spark data source and sink of Reput: `format("reput")`.
 
 Where this package is installed for Spark's own Python interpreter, the format needs no registration. Otherwise (for
 example with `--py-files`) call `register(spark)` once per session. Options and columns: docs/spark.md.
@@ -14,7 +14,14 @@ from reput_spark.errors import ReputSparkError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ReputSparkError", "register"]
+__all__ = ["ReputSparkError", "lag", "register"]
+
+
+def lag(progress: object) -> int:
+    """Entries that a streaming query has not read yet, by its `lastProgress`, of all its sources of this format."""
+    from reput_spark.stream import lag as entries_behind
+
+    return entries_behind(progress)
 
 
 def register(spark: SparkSession) -> None:

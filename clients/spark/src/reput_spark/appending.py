@@ -189,7 +189,7 @@ class Stream:
     def __init__(self, options: WriteOptions, attempts: calls.Attempts) -> None:
         self._timeout_s = options.rpc_timeout_ms / 1000
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        open_stream = attempts.channel().stream_stream(
+        open_stream: Any = attempts.channel().stream_stream(
             METHOD, response_deserializer=calls.parser(append_service_pb2.AppendStreamResponse)
         )
         self._call: Any = open_stream(iter(self._requests.get, None), metadata=calls.metadata(options))

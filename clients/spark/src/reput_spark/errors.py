@@ -55,6 +55,20 @@ def _data_loss(topic: str, queue_id: int, option: str, value: int, kept: tuple[i
     return DataLoss(topic=topic, queue_id=queue_id, option=option, value=value, kept=kept)
 
 
+class NoMessageAtTime(ReputSparkError):
+    """A queue has no message at or after the time at which it is to be read from."""
+
+    def __init__(self, topic: str, queue_id: int, time_ms: int) -> None:
+        super().__init__(topic, queue_id, time_ms)
+        self.topic, self.queue_id, self.time_ms = topic, queue_id, time_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic} queue {self.queue_id} has no message at or after {self.time_ms} ms; "
+            "startingOffsetsByTimestampStrategy=latest begins at its end"
+        )
+
+
 class CallFailed(ReputSparkError):
     """A call failed for good: refused, or still failing after all retries."""
 

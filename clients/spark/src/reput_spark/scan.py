@@ -18,7 +18,7 @@ from reput.indexer.v1 import scan_service_pb2
 from reput_spark import calls
 from reput_spark.errors import BadAnswer
 from reput_spark.plan import scan_filter
-from reput_spark.schema import LOG_APPEND_TIME, arrow_schema
+from reput_spark.schema import HEADERS, LOG_APPEND_TIME, PROPERTIES, arrow_schema, headers_of, sent_columns
 
 if TYPE_CHECKING:
     from google.rpc.error_details_pb2 import ErrorInfo
@@ -89,7 +89,7 @@ class RangeProgress(Progress):
         self.ranges = list(partition.ranges)
         self.schema = arrow_schema(columns)
         # An empty list would mean the default columns: a projection of nothing but constants still has rows to count.
-        self.sent_columns = [name for name in columns if name not in ADDED] or ["offset"]
+        self.sent_columns = [name for name in sent_columns(columns) if name not in ADDED] or ["offset"]
 
     def is_done(self) -> bool:
         """True if no range is left."""
@@ -157,7 +157,7 @@ class KeyProgress(Progress):
     def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
         self.partition = partition
         self.schema = arrow_schema(columns)
-        self.sent_columns = [name for name in dict.fromkeys((*columns, *ROW_IDENTITY)) if name != "timestampType"]
+        self.sent_columns = [name for name in sent_columns((*columns, *ROW_IDENTITY)) if name != "timestampType"]
         self.yielded: list[pa.Table] = []
         self.seen: pa.Table | None = None
 
@@ -210,6 +210,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, ob
         position = batch.schema.get_field_index(field.name)
         if position >= 0:
             column = batch.column(position)
+        elif field.name == HEADERS and batch.schema.get_field_index(PROPERTIES) >= 0:
+            column = headers_of(batch[PROPERTIES])
         elif field.name in constants:
             column = pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
         else:

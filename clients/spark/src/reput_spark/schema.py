@@ -7,7 +7,7 @@ anything else. A schema given by the user is a projection: only its columns are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput_spark.errors import BadSchema
 
@@ -30,8 +30,12 @@ SPARK_TYPES = {
     "message_id": "string",
     "flag": "int",
     "sys_flag": "int",
+    "headers": "array<struct<key:string,value:binary>>",
 }
 """Every column with its type. Those after born_timestamp come only when the user's schema names them."""
+
+HEADERS, PROPERTIES = "headers", "properties"
+"""Properties in the form of Spark's Kafka source: the Indexer sends properties, the reader makes headers of them."""
 
 DEFAULT_COLUMNS = tuple(SPARK_TYPES)[: tuple(SPARK_TYPES).index("born_timestamp") + 1]
 """Columns of a read without a schema of the user."""
@@ -40,9 +44,10 @@ LOG_APPEND_TIME = 1
 """Value of timestampType, as in Spark's Kafka source: the timestamp is the store's."""
 
 
-def default_ddl(*, include_properties: bool) -> str:
+def default_ddl(*, include_properties: bool, include_headers: bool = False) -> str:
     """The schema of a read without a schema of the user, as DDL."""
-    names = [name for name in DEFAULT_COLUMNS if include_properties or name != "properties"]
+    names = [name for name in DEFAULT_COLUMNS if include_properties or name != PROPERTIES]
+    names += [HEADERS] if include_headers else []
     return ", ".join(f"{name} {SPARK_TYPES[name]}" for name in names)
 
 
@@ -72,5 +77,23 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
         "bigint": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     }
     return pa.schema([pa.field(name, types[SPARK_TYPES[name]], nullable=True) for name in names])
+
+
+def sent_columns(names: tuple[str, ...]) -> list[str]:
+    """The columns to ask the Indexer for."""
+    return list(dict.fromkeys(PROPERTIES if name == HEADERS else name for name in names))
+
+
+def headers_of(properties: pa.Array[Any]) -> pa.Array[Any]:
+    """The column of headers that is made of a column of properties, row by row."""
+    import pyarrow as pa
+
+    assert isinstance(properties, pa.MapArray)
+    kind = arrow_schema((HEADERS,)).field(0).type
+    entries = pa.StructArray.from_arrays(
+        [properties.keys, properties.items.cast(pa.binary())], fields=list(kind.value_type)
+    )
+    return pa.ListArray.from_arrays(properties.offsets, entries, type=kind)

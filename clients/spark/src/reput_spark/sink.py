@@ -48,7 +48,7 @@ class ReputBatchSink(DataSourceArrowWriter):
         self.options = options
         self.job_id = f"spark-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """Writes one partition. Runs in a task."""
         from pyspark import TaskContext
 
@@ -72,7 +72,7 @@ class ReputStreamSink(DataSourceStreamArrowWriter):
         self.options = options
         self.run_id = f"spark-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """Writes one partition of a micro-batch. Runs in a task."""
         from pyspark import TaskContext
 

@@ -19,6 +19,7 @@ from reput_spark.options import ReadOptions, parse
 from reput_spark.rows import check_columns
 from reput_spark.schema import default_ddl, projection
 from reput_spark.sink import ReputBatchSink, ReputStreamSink
+from reput_spark.stream import ReputStreamReader
 from reput_spark.write_options import parse_write
 
 if TYPE_CHECKING:
@@ -35,12 +36,23 @@ class ReputDataSource(DataSource):
         return "reput"
 
     def schema(self) -> str:
-        """All default columns. Raises BadOption."""
-        return default_ddl(include_properties=parse(self.options).include_properties)
+        """All default columns. Raises BadOption for options that neither a batch read nor a stream can have."""
+        try:
+            options = parse(self.options)
+        except BadOption as error:
+            try:
+                options = parse(self.options, is_stream=True)
+            except BadOption:
+                raise error from None
+        return default_ddl(include_properties=options.include_properties, include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> ReputReader:
         """A reader of the columns of `schema`. Raises BadOption and BadSchema."""
         return ReputReader(parse(self.options), projection(schema))
+
+    def streamReader(self, schema: StructType) -> ReputStreamReader:  # noqa: N802
+        """A reader of the columns of `schema` that follows the queues. Raises BadOption and BadSchema."""
+        return ReputStreamReader(parse(self.options, is_stream=True), projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> ReputBatchSink:
         """A sink for a DataFrame of this schema. Raises BadOption and BadSchema."""
@@ -67,14 +79,21 @@ class ReputReader(DataSourceReader):
         """Plans. Runs once per DataFrame, at its first action: later messages need a new `load()`."""
         from reput_spark.plan import plan
 
-        return [InputPartition(partition.SerializeToString()) for partition in plan(self.options).partitions]
+        return [InputPartition(partition.SerializeToString()) for partition in plan(self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one partition. Spark makes up a partition without a value when there are none."""
-        if partition.value is None:
-            return iter(())
-        from reput.indexer.v1.scan_service_pb2 import ScanPartition
+        return read_partition(self.options, self.columns, partition)
 
-        from reput_spark.scan import read
 
-        return read(self.options, self.columns, ScanPartition.FromString(partition.value))
+def read_partition(
+    options: ReadOptions, columns: tuple[str, ...], partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition of a plan; none for one without a value. Raises CallFailed, BadAnswer."""
+    if partition.value is None:
+        return iter(())
+    from reput.indexer.v1.scan_service_pb2 import ScanPartition
+
+    from reput_spark.scan import read
+
+    return read(options, columns, ScanPartition.FromString(partition.value))

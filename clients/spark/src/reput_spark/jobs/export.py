@@ -133,7 +133,7 @@ def dry_run(chosen: argparse.Namespace, options: dict[str, str]) -> str:
     """What would be read: partitions, and rows and bytes before the filter. Raises CallFailed."""
     from reput_spark.plan import plan
 
-    partitions = plan(parse(options)).partitions
+    partitions = plan(parse(options))
     totals = {
         "partitions": len(partitions),
         "rows": sum(partition.row_count for partition in partitions),

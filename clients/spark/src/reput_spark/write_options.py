@@ -23,8 +23,9 @@ from reput_spark.values import (
 
 NAMES = (
     "commitlog.endpoint", "endpoint", "topic", "partitionBy", "durability", "idempotent", "changedReplay",
-    "batchBytes", "windowBytes", *CALL_NAMES,
+    "batchBytes", "windowBytes", "checkpointLocation", *CALL_NAMES,
 )  # fmt: skip
+"""`endpoint` is for reading and `checkpointLocation` is Spark's own; both may be given and mean nothing here."""
 ALIASES = {"bootstrap.servers": "endpoint"}
 
 BATCH_SIZE_BYTES_MAX = 8 * 1024 * 1024

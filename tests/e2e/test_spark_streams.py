@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams into and out of a real store through SIGKILLs of whoever takes part: nothing lost, nothing twice.
+
+REPUT_SPARK_KILLS sets how many kills a test does, of whom chance chooses; otherwise each is killed once.
+REPUT_SPARK_SEED repeats their moments.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
+
+from tests.support.fixed_service import REPOSITORY, FixedService
+
+pytest.importorskip("pyspark")
+
+KILL_COUNT = int(os.environ.get("REPUT_SPARK_KILLS", "0"))
+SEED = int(os.environ.get("REPUT_SPARK_SEED", "0"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 60 * KILL_COUNT)]
+FILE_COUNT, FILE_ROW_COUNT = 30, 400
+QUIET = ("--segment-size-bytes", "1048576")
+JOB_END_TIMEOUT_S = 120
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[FixedService]:
+    """A CommitLog."""
+    service = FixedService("commitlog", tmp_path / "log", *QUIET).start()
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def indexer(tmp_path: Path, log: FixedService) -> Iterator[FixedService]:
+    """An Indexer of that log."""
+    service = FixedService("indexer", tmp_path / "indexes", "--commitlog-target", log.target).start()
+    yield service
+    service.stop()
+
+
+class Job:
+    """The streaming query as a process; its JVM and Python workers are in its group."""
+
+    def __init__(self, errors: Path, *arguments: str) -> None:
+        self.arguments = arguments
+        self._errors = errors
+        self.batch_count = 0
+        self._child: subprocess.Popen[str] | None = None
+
+    def start(self, *extra: str) -> None:
+        """Start it; micro-batches are counted over all starts."""
+        command = [sys.executable, "-m", "tests.support.spark_job", *self.arguments, *extra]
+        with self._errors.open("ab") as errors:
+            self._child = child = subprocess.Popen(
+                command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+        threading.Thread(target=self._count, args=(child,), daemon=True).start()
+
+    def kill(self) -> None:
+        """SIGKILL for all of its processes."""
+        assert self._child is not None
+        os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    def run_to_end(self) -> None:
+        """Let a new one write all that is there."""
+        self.start("--once")
+        assert self._child is not None
+        assert self._child.wait(JOB_END_TIMEOUT_S) == 0, self._errors.read_text()[-4000:]
+
+    def wait_batches(self, count: int) -> None:
+        """Wait until so many more micro-batches are done, or nothing more is to come."""
+        end_s, wanted = time.monotonic() + 60, self.batch_count + count
+        while self.batch_count < wanted and time.monotonic() < end_s:
+            assert self._child is not None
+            assert self._child.poll() is None, self._errors.read_text()[-4000:]
+            time.sleep(0.02)
+
+    def _count(self, child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        with child.stdout:
+            for line in child.stdout:
+                self.batch_count += line.startswith("micro-batch")
+
+
+def kill_some(
+    chance: random.Random, job: Job, services: list[FixedService], then: Callable[[], object] = lambda: None
+) -> None:
+    """Run the job, kill the services and the job themselves, and at last let a new one write all that is there."""
+    victims: list[FixedService | Job] = [*services, job]
+    if KILL_COUNT:
+        victims = [*chance.choices(victims, k=KILL_COUNT - 1), job]
+    is_running = False
+    for victim in victims:
+        if not is_running:
+            job.start()
+        job.wait_batches(chance.randint(1, 3))
+        time.sleep(chance.random() * 0.6)
+        victim.kill()
+        is_running = victim is not job
+    then()
+    job.run_to_end()
+
+
+def bodies(log: FixedService, topic: str) -> list[bytes]:
+    """The bodies of a topic's records, in the order of the log."""
+    with grpc.insecure_channel(log.target) as channel:
+        records = log_service_pb2_grpc.LogServiceStub(channel).StreamRecords(log_service_pb2.StreamRecordsRequest())
+        return [one.body for step in records for one in step.messages if one.topic == topic]
+
+
+def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService) -> None:
+    """Every row of the files is in the log once, whatever was killed between and in the middle of micro-batches."""
+    chance = random.Random(SEED)
+    source = tmp_path / "files"
+    source.mkdir()
+    rows = [f"{number:06d}:{'x' * (number % 300)}" for number in range(FILE_COUNT * FILE_ROW_COUNT)]
+    for index in range(FILE_COUNT):
+        values = rows[index * FILE_ROW_COUNT : (index + 1) * FILE_ROW_COUNT]
+        table = pa.table({"key": [value[:6] for value in values], "value": values})
+        pq.write_table(table, source / f"{index:03d}.parquet")
+        os.utime(source / f"{index:03d}.parquet", (1_700_000_000 + index, 1_700_000_000 + index))
+    job = Job(
+        tmp_path / "job.log",
+        *("into", "--commitlog", log.target, "--topic", "orders"),
+        *("--path", str(source), "--checkpoint", str(tmp_path / "checkpoint")),
+    )
+    kill_some(chance, job, [log])
+    found = [body.decode() for body in bodies(log, "orders")]
+    assert sorted(found) == rows
+
+
+def test_out_of_a_topic_through_kills(tmp_path: Path, log: FixedService, indexer: FixedService) -> None:
+    """The files hold exactly the log: no row missing, none twice, though it grows while everybody is killed."""
+    chance = random.Random(SEED + 1)
+    stop = threading.Event()
+    sent: list[bytes] = []
+    producer = threading.Thread(target=produce, args=(log, stop, sent))
+    producer.start()
+    output = tmp_path / "lake"
+    job = Job(
+        tmp_path / "job.log",
+        *("from", "--endpoint", indexer.target, "--topic", "orders", "--rate", "3000"),
+        *("--path", str(output), "--checkpoint", str(tmp_path / "checkpoint")),
+    )
+    try:
+        kill_some(chance, job, [indexer, log], then=lambda: (stop.set(), producer.join()))
+    finally:
+        stop.set()
+    table = pq.read_table(committed_files(output)).to_pydict()
+    rows = sorted(zip(table["partition"], table["offset"], table["value"], strict=True))
+    assert len(rows) == len({row[:2] for row in rows})
+    assert sorted(value.encode() for _, _, value in rows) == sorted(bodies(log, "orders")) == sorted(sent)
+    for queue_id in range(4):
+        offsets = [offset for queue, offset, _ in rows if queue == queue_id]
+        assert offsets == list(range(len(offsets)))
+
+
+def committed_files(directory: Path) -> list[str]:
+    """The files that Spark's file sink has committed; what it left of micro-batches that were killed does not count."""
+    logs = (directory / "_spark_metadata").glob("[0-9]*")
+    lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
+    return sorted({json.loads(line)["path"].removeprefix("file://") for line in lines})
+
+
+def produce(log: FixedService, stop: threading.Event, sent: list[bytes]) -> None:
+    """Append small batches as a writer, each again until it is stored."""
+    with grpc.insecure_channel(log.target, [("grpc.max_reconnect_backoff_ms", 200)]) as channel:
+        stub = append_service_pb2_grpc.AppendServiceStub(channel)
+        sequence = 0
+        while not stop.is_set():
+            batch = [b"%08d" % (20 * sequence + index) for index in range(20)]
+            request = append_pb.AppendRequest(
+                messages=[append_pb.AppendMessage(topic="orders", body=body) for body in batch],
+                writer=append_pb.Writer(id="producer", sequence=sequence),
+            )
+            try:
+                stub.Append(request, timeout=10)
+            except grpc.RpcError:
+                time.sleep(0.05)
+                continue
+            sent += batch
+            sequence += 1
+            time.sleep(0.01)

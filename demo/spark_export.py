@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput_spark.jobs import export as job
+from reput_spark.jobs.command import failures, first_cause
 
 from demo.checks import Asked, window_of
 from demo.load import QUEUE_COUNT
@@ -66,8 +67,8 @@ def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
             compare_bodies(asked, spark, asked.source.busiest_aircraft(), directory / "by_key")
             export_window(asked, spark, options, directory / "by_time")
             return export_everything(asked, spark, options, directory / "everything", report)
-    except job.failures() as error:
-        raise SparkFailed(f"{job.first_cause(error)}\n{log.read_text(errors='replace')[-LOG_SIZE_SHOWN:]}") from error
+    except failures() as error:
+        raise SparkFailed(f"{first_cause(error)}\n{log.read_text(errors='replace')[-LOG_SIZE_SHOWN:]}") from error
 
 
 def prepare(directory: Path) -> None:

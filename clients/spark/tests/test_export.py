@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from reput_spark.jobs.export import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, first_cause, main
+from reput_spark.jobs.command import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, first_cause
+from reput_spark.jobs.export import main
 
 if TYPE_CHECKING:
     from pathlib import Path

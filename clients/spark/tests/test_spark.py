@@ -102,7 +102,8 @@ def test_sql_view_and_keys(spark: SparkSession, indexer: Any) -> None:
 def test_export_writes_parquet_by_topic_and_date(spark: SparkSession, indexer: Any, tmp_path: Path) -> None:
     """The export holds what was named, in directories by topic and date, and tells how many rows it wrote."""
     from pyspark.errors import PySparkException
-    from reput_spark.jobs.export import export, failures, first_cause
+    from reput_spark.jobs.command import failures, first_cause
+    from reput_spark.jobs.export import export
 
     indexer.fill("orders", 2, 20)
     options = {"endpoint": indexer.endpoint, "subscribe": "orders", "tag": "even"}

@@ -46,7 +46,7 @@ class ReputBatchSink(DataSourceArrowWriter):
         if overwrite:
             raise BadOption("mode", "a log can't be overwritten; use mode('append')")
         self.options = options
-        self.job_id = f"spark-{uuid.uuid4().hex}"
+        self.job_id = options.writer_id or f"spark-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """Writes one partition. Runs in a task."""

@@ -65,6 +65,8 @@ class ReputDataSource(DataSource):
         if overwrite:
             raise BadOption("outputMode", "a log only grows; use outputMode('append')")
         options = parse_write(self.options)
+        if options.writer_id:
+            raise BadOption("writerId", "is for batch writes; a stream is named by its checkpoint")
         check_columns(schema, options)
         return ReputStreamSink(options)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +23,7 @@ from reput_spark.values import (
 )
 
 NAMES = (
-    "commitlog.endpoint", "endpoint", "topic", "partitionBy", "durability", "idempotent", "changedReplay",
+    "commitlog.endpoint", "endpoint", "topic", "partitionBy", "durability", "idempotent", "changedReplay", "writerId",
     "batchBytes", "windowBytes", "checkpointLocation", *CALL_NAMES,
 )  # fmt: skip
 """`endpoint` is for reading and `checkpointLocation` is Spark's own; both may be given and mean nothing here."""
@@ -50,6 +51,8 @@ class WriteOptions(CallOptions):
     """What every row waits for, as in reput/common/v1/message.proto."""
     is_idempotent: bool
     """Batches name their writer, so that the log stores each once."""
+    writer_id: str
+    """Name of a batch write; empty for one that is made up."""
     changed_replay: ChangedReplay
     """What to do when a batch that is written again has other rows than the one that is stored."""
     batch_size_bytes: int
@@ -70,6 +73,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         has_sharding_key=value(given, "partitionBy", partition_by, False),
         durability=DURABILITIES[value(given, "durability", durability, "disk")],
         is_idempotent=value(given, "idempotent", boolean, True),
+        writer_id=value(given, "writerId", writer_id, ""),
         changed_replay=value(given, "changedReplay", changed_replay, "append"),
         batch_size_bytes=batch,
         window_size_bytes=window,
@@ -89,6 +93,13 @@ def partition_by(name: str, text: str) -> bool:
     if text.lower() not in ("none", "key"):
         raise BadOption(name, f"{text!r} is neither none nor key")
     return text.lower() == "key"
+
+
+def writer_id(name: str, text: str) -> str:
+    """Checks the name of a write."""
+    if re.fullmatch(r"[!-~]{1,100}", text) is None:
+        raise BadOption(name, f"{text!r} is not 1 to 100 printable ASCII characters without spaces")
+    return text
 
 
 def durability(name: str, text: str) -> str:

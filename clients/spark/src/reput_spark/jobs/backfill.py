@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Appends messages from Parquet to topics: a job for spark-submit, or the command reput-backfill.
+
+    spark-submit .../reput_spark/jobs/backfill.py --commitlog commitlog:7101 --input /lake/orders --topic orders-again
+
+Takes what reput-export wrote, or any Parquet with a column `value`. With --name the job may be repeated after a
+failure: what is stored already under this name is not stored again, as long as the input is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reput_spark.errors import BadOption
+from reput_spark.jobs import command
+from reput_spark.jobs.command import Chosen, Job
+from reput_spark.rows import WRITTEN_TYPES
+from reput_spark.write_options import parse_write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What was appended."""
+
+    row_count: int
+    body_size_bytes: int
+    input: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job and returns its exit code."""
+    return command.execute(JOB, arguments)
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = command.new_parser("reput-backfill", "Append messages from Parquet to Reput topics.")
+    add = parser.add_argument
+    add("--commitlog", required=True, metavar="HOST:PORT", help="the CommitLog; several separated by commas")
+    add("--input", required=True, metavar="URI", help="directory or file with Parquet")
+    add("--topic", help="topic of all messages (default: the column topic)")
+    add("--where", metavar="SQL", help="only rows for which this holds, such as \"date >= '2026-01-01'\"")
+    add("--keep-queues", action="store_true", help="append to the queues that the column partition names")
+    add("--name", help="name of this backfill, so that repeating it stores nothing twice")
+    return parser
+
+
+def sink_options(chosen: Chosen) -> dict[str, str]:
+    """The sink's options. Raises BadOption."""
+    named = {"commitlog.endpoint": chosen.commitlog, "topic": chosen.topic, "writerId": chosen.name}
+    options = {name: text for name, text in named.items() if text is not None} | command.other_options(chosen)
+    parse_write(options)
+    return options
+
+
+def dry_run(chosen: Chosen) -> str:
+    """What the Parquet files hold, before --where: read from their footers. Raises OSError, BadOption."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    try:
+        found = dataset.dataset(chosen.input, format="parquet", partitioning="hive")
+    except pa.ArrowInvalid as error:
+        raise BadOption("--input", str(error)) from error
+    files: Sequence[str] = found.files  # type: ignore[attr-defined]
+    read, ignored = _columns(found.schema.names, chosen)
+    if chosen.json:
+        return command.outcome(chosen, "", Planned(found.count_rows(), len(files), read))
+    lines = [f"{path}" for path in files]
+    lines.append(f"plan: rows={found.count_rows()} files={len(files)} columns={','.join(read)}")
+    if ignored:
+        lines.append(f"not written: {', '.join(ignored)}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What would be appended."""
+
+    rows: int
+    files: int
+    columns: list[str]
+
+
+def run(spark: SparkSession, chosen: Chosen) -> str:
+    """Appends and tells how much it was."""
+    from pyspark.sql import Observation, functions
+
+    frame: DataFrame = spark.read.parquet(chosen.input)
+    if chosen.where:
+        frame = frame.where(chosen.where)
+    frame = frame.select(*_columns(frame.columns, chosen)[0])
+    observation = Observation("appended")
+    counted = frame.observe(
+        observation,
+        functions.count(functions.lit(1)).alias("rows"),
+        functions.coalesce(functions.sum(functions.octet_length("value")), functions.lit(0)).alias("bytes"),
+    )
+    counted.write.format("reput").options(**sink_options(chosen)).mode("append").save()
+    seen: dict[str, Any] = observation.get
+    appended = Appended(row_count=seen["rows"], body_size_bytes=seen["bytes"], input=chosen.input)
+    return command.outcome(chosen, "appended", appended)
+
+
+def _columns(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
+    """The columns that are written, and those that are not. Raises BadOption."""
+    if "value" not in names:
+        raise BadOption("--input", "has no column 'value'")
+    read = [name for name in names if name in WRITTEN_TYPES and (name != "partition" or chosen.keep_queues)]
+    return read, [name for name in names if name not in read]
+
+
+JOB = Job(argument_parser, sink_options, dry_run, run)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports what came since the last run to Parquet: a job for a scheduler, or the command reput-export-incremental.
+
+    spark-submit .../reput_spark/jobs/incremental.py --endpoint indexer:7102 --topic orders --output /lake/orders
+
+Each run reads what is there now and was not exported before, and ends. Where it stopped is in the checkpoint, beside
+the files unless said otherwise; each message is exported once, also when a run is killed and started again.
+Files land in OUTPUT/topic=<topic>/date=<UTC date of the store time>/. Needs Spark 4.2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reput_spark.errors import BadOption
+from reput_spark.jobs import command
+from reput_spark.jobs.command import TIMES, Chosen, Job
+from reput_spark.options import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKPOINT = "_reput_checkpoint"
+"""In the output; readers of Parquet pass over names that begin with an underscore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a run wrote."""
+
+    row_count: int
+    batch_count: int
+    output: str
+    checkpoint: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job and returns its exit code."""
+    return command.execute(JOB, arguments)
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = command.new_parser("reput-export-incremental", "Export what came since the last run to Parquet.")
+    command.add_topics(parser)
+    add = parser.add_argument
+    add("--output", required=True, metavar="URI", help="directory to write")
+    add("--checkpoint", metavar="URI", help=f"where the last run stopped (default: OUTPUT/{CHECKPOINT})")
+    add("--start", metavar="TIME", help="where the first run begins: ISO-8601 with zone, or epoch milliseconds")
+    add("--rows-per-batch", type=int, default=5_000_000, help="most rows of a micro-batch (default: %(default)s)")
+    add("--date-of", choices=tuple(TIMES), default="timestamp", help="which time makes the date (default: %(default)s)")
+    return parser
+
+
+def source_options(chosen: Chosen) -> dict[str, str]:
+    """The data source's options. Raises BadOption."""
+    options = {"maxOffsetsPerTrigger": str(chosen.rows_per_batch)}
+    options |= {"startingOffsets": "earliest"} if chosen.start is None else {"startingTimestamp": chosen.start}
+    options |= command.topic_options(chosen)
+    parse(options, is_stream=True)
+    return options
+
+
+def dry_run(chosen: Chosen) -> str:
+    """What would be read: from where the checkpoint says to the ends of now. Raises CallFailed, OSError."""
+    from reput_spark import positions
+    from reput_spark.plan import plan_ranges
+
+    options = parse(source_options(chosen), is_stream=True)
+    kept = positions.bounds(options)
+    begin = positions.from_json(last_offset(checkpoint_of(chosen)) or {}) or positions.starts(options, kept)
+    cut = {queue: (max(begin.get(queue, first), first), end) for queue, (first, end) in kept.items()}
+    return command.planned(chosen, plan_ranges(options, cut))
+
+
+def run(spark: SparkSession, chosen: Chosen) -> str:
+    """Exports what is new and tells how much it was."""
+    from pyspark.sql import functions
+
+    frame = spark.readStream.format("reput").options(**source_options(chosen)).load()
+    query = (
+        frame.withColumn("date", functions.to_date(chosen.date_of))
+        .writeStream.format("parquet")
+        .partitionBy("topic", "date")
+        .option("path", chosen.output)
+        .option("checkpointLocation", checkpoint_of(chosen))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    done = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    exported = Exported(
+        row_count=sum(progress["numInputRows"] for progress in done),
+        batch_count=len(done),
+        output=chosen.output,
+        checkpoint=checkpoint_of(chosen),
+    )
+    return command.outcome(chosen, "exported", exported)
+
+
+def checkpoint_of(chosen: Chosen) -> str:
+    """Where the query's state is."""
+    return chosen.checkpoint or f"{chosen.output.rstrip('/')}/{CHECKPOINT}"
+
+
+def last_offset(checkpoint: str) -> dict[str, Any] | None:
+    """The end of the last micro-batch that a query has planned; None if there is none. Raises OSError, BadOption."""
+    import pyarrow as pa
+    from pyarrow import fs
+
+    try:
+        system, path = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
+    except pa.ArrowInvalid as error:
+        raise BadOption("--checkpoint", str(error)) from error
+    selector = fs.FileSelector(f"{path}/offsets", allow_not_found=True)
+    numbers = [int(info.base_name) for info in system.get_file_info(selector) if info.base_name.isdigit()]
+    if not numbers:
+        return None
+    with system.open_input_stream(f"{path}/offsets/{max(numbers)}") as file:
+        # A version, the state of the query, and one line for each source: here there is one.
+        text = file.read().decode().splitlines()[2]
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+JOB = Job(argument_parser, source_options, dry_run, run)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -69,7 +69,7 @@ def dry_run(chosen: Chosen) -> str:
         found = dataset.dataset(chosen.input, format="parquet", partitioning="hive")
     except pa.ArrowInvalid as error:
         raise BadOption("--input", str(error)) from error
-    files: Sequence[str] = found.files  # type: ignore[attr-defined]
+    files: Sequence[str] = found.files
     read, ignored = _columns(found.schema.names, chosen)
     if chosen.json:
         return command.outcome(chosen, "", Planned(found.count_rows(), len(files), read))

@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput_spark.jobs import command
 from reput_spark.jobs.command import Chosen, Job
@@ -81,8 +81,8 @@ def run(spark: SparkSession, chosen: Chosen) -> str:
     return "\n".join([*lines, command.outcome(chosen, "traced", traced)])
 
 
-def _line(row: object, chosen: Chosen) -> str:
-    timestamp, topic, partition, offset, key, tag, value = row  # type: ignore[misc]
+def _line(row: Any, chosen: Chosen) -> str:
+    timestamp, topic, partition, offset, key, tag, value = row
     text = bytes(value).decode("utf-8", "replace")
     if chosen.json:
         document = [timestamp.isoformat(), topic, partition, offset, key, tag, text]

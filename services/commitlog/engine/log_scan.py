@@ -135,7 +135,7 @@ class LogScan:
         columns = self._columns
         times = np.frombuffer(columns.store_times_ms, dtype=np.int64, count=count)
         if not self._durable.is_foreign:  # another program may have cut a batch and gone on
-            self._note_writers(times)
+            self._note_writers(times, segment.base_physical_offset + segment.size_bytes)
         if columns.positions[0] == 0:
             segment.first_store_time_ms = int(times[0])
         self.last_store_time_ms = max(self.last_store_time_ms, int(times.max()))
@@ -150,8 +150,11 @@ class LogScan:
             if 0 <= queue_id <= QUEUE_ID_MAX and next_offset > self._table.next_queue_offset(topic, queue_id):
                 self._table.set_next_queue_offset(topic, queue_id, next_offset)
 
-    def _note_writers(self, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        """Take over the stamps of the first records of the columns; `times` are their store times."""
+    def _note_writers(self, times: np.ndarray[tuple[int], np.dtype[np.int64]], segment_end: int) -> None:
+        """Take over the stamps of the first records of the columns; `times` are their store times.
+
+        A stamp that is not of this place, or of more than its segment holds, is none.
+        """
         for index, value in self._columns.stamps:
             if index >= len(times):
                 return
@@ -159,7 +162,8 @@ class LogScan:
                 stamp = writer_stamp.decode(value)
             except FormatError:
                 continue
-            if stamp.start_physical_offset == self._columns.physical_offsets[index]:
+            is_here = stamp.start_physical_offset == self._columns.physical_offsets[index]
+            if is_here and stamp.end_physical_offset < segment_end:
                 self._time_before_batch_ms = max(self.last_store_time_ms, int(times[:index].max(initial=0)))
                 self._writers.note(WriterBatch.of(stamp, int(times[index])))
 

@@ -257,13 +257,16 @@ async def test_a_forged_stamp_means_nothing() -> None:
         await append(log, message(b"copy", property_string=raw))
         assert b"REPUT_WRITER" not in records(log)[1].properties
         at = stamped.properties.index(b"\x01") + 1
-        moved = raw[:at] + b"%016x" % 1 + raw[at + 16 :]
-    content = machine.segment_bytes()
-    place = content.index(raw)
-    content[place : place + len(moved)] = moved
-    machine.fs.remove(DATA_DIR / "reput" / "queue_offsets")
-    async with machine.running(check_crc_on_recover=False) as log:
-        assert len(log.writers) == 0
+    place = machine.segment_bytes().index(raw)
+    for forged in (
+        raw[:at] + b"%016x" % 1 + raw[at + 16 :],
+        raw[: at + 16] + b"%08x" % SEGMENT_SIZE + raw[at + 24 :],
+        raw[:at] + b"x" + raw[at + 1 :],
+    ):
+        machine.segment_bytes()[place : place + len(raw)] = forged
+        machine.fs.remove(DATA_DIR / "reput" / "queue_offsets")
+        async with machine.running(check_crc_on_recover=False) as log:
+            assert (len(log.writers), len(bodies(log))) == (0, 2)
 
 
 async def test_only_the_last_batches_are_remembered() -> None:

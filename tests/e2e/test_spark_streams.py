@@ -2,6 +2,7 @@
 """Streams into and out of a real store through SIGKILLs of whoever takes part: nothing lost, nothing twice.
 
 REPUT_SPARK_KILLS sets how many kills a test does, of whom chance chooses; otherwise each is killed once.
+REPUT_SPARK_CLUSTER=1 runs the queries on a cluster of its own, whose workers are killed too.
 REPUT_SPARK_SEED repeats their moments.
 """
 
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 import pyarrow as pa
@@ -24,11 +26,13 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
 
 from tests.support.fixed_service import REPOSITORY, FixedService
+from tests.support.spark_cluster import SparkCluster
 
 pytest.importorskip("pyspark")
 
 KILL_COUNT = int(os.environ.get("REPUT_SPARK_KILLS", "0"))
 SEED = int(os.environ.get("REPUT_SPARK_SEED", "0"))
+HAS_CLUSTER = os.environ.get("REPUT_SPARK_CLUSTER", "") == "1"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 60 * KILL_COUNT)]
 FILE_COUNT, FILE_ROW_COUNT = 30, 400
@@ -50,6 +54,23 @@ def indexer(tmp_path: Path, log: FixedService) -> Iterator[FixedService]:
     service = FixedService("indexer", tmp_path / "indexes", "--commitlog-target", log.target).start()
     yield service
     service.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster | None]:
+    """A cluster, if one is wanted."""
+    if not HAS_CLUSTER:
+        yield None
+        return
+    with SparkCluster(tmp_path) as running:
+        yield running
+
+
+class Victim(Protocol):
+    """What is killed, and comes back by itself or is started again."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
 
 
 class Job:
@@ -98,10 +119,10 @@ class Job:
 
 
 def kill_some(
-    chance: random.Random, job: Job, services: list[FixedService], then: Callable[[], object] = lambda: None
+    chance: random.Random, job: Job, others: Sequence[Victim | None], then: Callable[[], object] = lambda: None
 ) -> None:
-    """Run the job, kill the services and the job themselves, and at last let a new one write all that is there."""
-    victims: list[FixedService | Job] = [*services, job]
+    """Run the job, kill the others and the job itself, and at last let a new one write all that is there."""
+    victims = [*(other for other in others if other is not None), job]
     if KILL_COUNT:
         victims = [*chance.choices(victims, k=KILL_COUNT - 1), job]
     is_running = False
@@ -116,6 +137,11 @@ def kill_some(
     job.run_to_end()
 
 
+def master(cluster: SparkCluster | None) -> tuple[str, ...]:
+    """Where the job runs."""
+    return () if cluster is None else ("--master", cluster.url)
+
+
 def bodies(log: FixedService, topic: str) -> list[bytes]:
     """The bodies of a topic's records, in the order of the log."""
     with grpc.insecure_channel(log.target) as channel:
@@ -123,7 +149,7 @@ def bodies(log: FixedService, topic: str) -> list[bytes]:
         return [one.body for step in records for one in step.messages if one.topic == topic]
 
 
-def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService) -> None:
+def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService, cluster: SparkCluster | None) -> None:
     """Every row of the files is in the log once, whatever was killed between and in the middle of micro-batches."""
     chance = random.Random(SEED)
     source = tmp_path / "files"
@@ -136,15 +162,17 @@ def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService) -> None:
         os.utime(source / f"{index:03d}.parquet", (1_700_000_000 + index, 1_700_000_000 + index))
     job = Job(
         tmp_path / "job.log",
-        *("into", "--commitlog", log.target, "--topic", "orders"),
+        *("into", "--commitlog", log.target, "--topic", "orders", *master(cluster)),
         *("--path", str(source), "--checkpoint", str(tmp_path / "checkpoint")),
     )
-    kill_some(chance, job, [log])
+    kill_some(chance, job, [log, cluster])
     found = [body.decode() for body in bodies(log, "orders")]
     assert sorted(found) == rows
 
 
-def test_out_of_a_topic_through_kills(tmp_path: Path, log: FixedService, indexer: FixedService) -> None:
+def test_out_of_a_topic_through_kills(
+    tmp_path: Path, log: FixedService, indexer: FixedService, cluster: SparkCluster | None
+) -> None:
     """The files hold exactly the log: no row missing, none twice, though it grows while everybody is killed."""
     chance = random.Random(SEED + 1)
     stop = threading.Event()
@@ -154,11 +182,11 @@ def test_out_of_a_topic_through_kills(tmp_path: Path, log: FixedService, indexer
     output = tmp_path / "lake"
     job = Job(
         tmp_path / "job.log",
-        *("from", "--endpoint", indexer.target, "--topic", "orders", "--rate", "3000"),
+        *("from", "--endpoint", indexer.target, "--topic", "orders", "--rate", "3000", *master(cluster)),
         *("--path", str(output), "--checkpoint", str(tmp_path / "checkpoint")),
     )
     try:
-        kill_some(chance, job, [indexer, log], then=lambda: (stop.set(), producer.join()))
+        kill_some(chance, job, [indexer, log, cluster], then=lambda: (stop.set(), producer.join()))
     finally:
         stop.set()
     table = pq.read_table(committed_files(output)).to_pydict()

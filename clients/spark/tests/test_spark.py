@@ -76,7 +76,19 @@ def test_filters_of_spark_stay_in_spark(spark: SparkSession, indexer: Any) -> No
     frame = load(spark, indexer)
     assert frame.where("partition = 1 and key = 'k1'").count() == 20
     assert frame.count() == 400
-    assert frame.where("partition = 1").union(frame.where("partition = 2")).groupBy("partition").count().count() == 2
+    first, second = (frame.where(f"partition = {queue_id}").select("offset", "partition") for queue_id in (1, 2))
+    assert sorted(first.union(second).groupBy("partition").count().collect()) == [(1, 100), (2, 100)]
+    assert sorted(first.union(frame.select("offset", "partition")).groupBy("partition").count().collect()) == [
+        (0, 100),
+        (1, 200),
+        (2, 100),
+        (3, 100),
+    ]
+    joined = first.join(second.withColumnRenamed("partition", "other"), "offset")
+    assert joined.groupBy("partition", "other").count().collect() == [(1, 2, 100)]
+    frame.createOrReplaceTempView("pinned")
+    assert spark.sql("SELECT count(*) FROM pinned WHERE partition = 1 OR partition = 3").first()[0] == 200
+    assert spark.sql("SELECT count(*) FROM pinned").first()[0] == 400
 
 
 def test_schema_of_the_user_and_empty_topics(spark: SparkSession, indexer: Any) -> None:
@@ -97,6 +109,21 @@ def test_sql_view_and_keys(spark: SparkSession, indexer: Any) -> None:
     options = f"endpoint '{indexer.endpoint}', subscribe 'orders', key 'k2'"
     spark.sql(f"CREATE TEMPORARY VIEW orders USING reput OPTIONS ({options})")
     assert spark.sql("SELECT count(*), min(key), max(key) FROM orders").first() == (8, "k2", "k2")
+
+
+def test_a_frame_without_the_data_source_api(spark: SparkSession, indexer: Any) -> None:
+    """What clusters of Spark 3 use gives the same rows, one task for each partition."""
+    from reput_spark import read_frame
+
+    indexer.fill("orders", 3, 20)
+    options = {"endpoint": indexer.endpoint, "subscribe": "orders"}
+    frame = read_frame(spark, **options)
+    assert frame.schema == load(spark, indexer).schema
+    assert frame.rdd.getNumPartitions() == 3
+    assert sorted(frame.collect()) == sorted(load(spark, indexer).collect())
+    slim = read_frame(spark, "offset bigint, tag string", tag="even", **options)
+    assert slim.groupBy("tag").count().collect() == [("even", 30)]
+    assert read_frame(spark, **options | {"subscribe": "nothing"}).count() == 0
 
 
 def test_export_writes_parquet_by_topic_and_date(spark: SparkSession, indexer: Any, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from reput_spark.errors import ReputSparkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ReputSparkError", "lag", "register"]
+__all__ = ["ReputSparkError", "lag", "read_frame", "register"]
 
 
 def lag(progress: object) -> int:
@@ -22,6 +22,13 @@ def lag(progress: object) -> int:
     from reput_spark.stream import lag as entries_behind
 
     return entries_behind(progress)
+
+
+def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -> DataFrame:
+    """A batch read for Spark 3.3 to 3.5, which have no `format("reput")`; see `reput_spark.frames`."""
+    from reput_spark.frames import read_frame as read_through_arrow
+
+    return read_through_arrow(spark, schema, **options)
 
 
 def register(spark: SparkSession) -> None:

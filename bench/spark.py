@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,11 +81,8 @@ def rows(spark: "SparkSession", row_count: int, body_size_bytes: int) -> "DataFr
     """Rows with a key, a body of random letters that no format can squeeze, and a queue."""
     from pyspark.sql import functions
 
-    letters = (
-        "concat("
-        + ", ".join([f"sha2(cast(id * 31 + {n} as string), 256)" for n in range(body_size_bytes // 64 + 1)])
-        + ")"
-    )
+    pieces = [f"sha2(cast(id * 31 + {number} as string), 256)" for number in range(body_size_bytes // 64 + 1)]
+    letters = f"concat({', '.join(pieces)})"
     return spark.range(0, row_count, numPartitions=QUEUE_COUNT).select(
         functions.expr("concat('order-', id)").alias("key"),
         functions.expr(f"substring({letters}, 1, {body_size_bytes})").alias("value"),
@@ -113,7 +110,7 @@ def filled(
         "kafka": Source(
             "kafka",
             {"kafka.bootstrap.servers": broker.target, "subscribe": "bench", "startingOffsets": "earliest"},
-            broker.pids,
+            tuple(broker.pids),
         ),
     }
     wait_for(spark, found["reput"], row_count)
@@ -219,9 +216,7 @@ def main() -> int:
     chosen.out.mkdir(parents=True, exist_ok=True)
     text = report(results, facts)
     (chosen.out / "spark.md").write_text(text)
-    runs = [
-        {"scenario": r.scenario, "peer": r.peer, "round": r.round_number, "figures": r.figures} for r in results.runs
-    ]
+    runs = [asdict(run) for run in results.runs]
     (chosen.out / "spark.json").write_text(json.dumps({"machine": facts, "runs": runs}, indent=1, default=str) + "\n")
     print(text)
     return 0

@@ -99,7 +99,7 @@ def _broker(durability: Durability) -> Mapping[str, str]:
 def _format(properties: Path) -> None:
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     tool = java_build.command(MODULE, "kafka.tools.StorageTool", LOGGING)
-    words = [*tool, "format", "--standalone", "--cluster-id", cluster, "--config", str(properties)]
+    words = [*tool, "format", "--standalone", f"--cluster-id={cluster}", "--config", str(properties)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"Kafka can't format {properties}:\n{done.stdout}\n{done.stderr}")

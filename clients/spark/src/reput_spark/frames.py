@@ -7,7 +7,7 @@ The same options, columns, plan and reader as `format("reput")`; one task for ea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput_spark.options import parse
 from reput_spark.schema import default_ddl, projection
@@ -30,7 +30,7 @@ def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -
     rows = [(partition.SerializeToString(),) for partition in plan(chosen)]
     tasks = spark.sparkContext.parallelize(rows, max(1, len(rows)))
 
-    def read_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_all(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         from reput.indexer.v1.scan_service_pb2 import ScanPartition
 
         from reput_spark.scan import read

@@ -207,13 +207,13 @@ class AppendPipeline:
         start, is_first = segment.end_physical_offset, segment.wrote_position == 0
         with self._sealing():
             segment.put(size_bytes)
+        if self._writer_batch is not None:  # at once: whatever fails from here on, the log has the batch
+            self._writers.note(self._writer_batch)
         self.last_appended_time_ms = self._store_time_ms
         if is_first:
             segment.first_store_time_ms = self._store_time_ms
         segment.last_store_time_ms = self._store_time_ms
         failpoint("append.after_write")
-        if self._writer_batch is not None:
-            self._writers.note(self._writer_batch)
         self.message_count += count
         self.batch_count += 1
         self._on_append()

@@ -4,10 +4,11 @@
 For each size of message: a store, a broker and Parquet files with the same rows, written through Spark. Then each is
 read whole into Spark's noop sink, several times, in changing order, on local[2]. Rows and bytes per second go into a
 table with their ratios, and the CPU time of the JVM, of its Python workers and of the server; JSON goes to a file.
-Needs Maven Central for Spark's Kafka source.
+Needs Maven Central for Spark's Kafka source, of the newest release that is there.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -24,13 +25,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import machine, store
+from bench.peers import java_build
 from bench.peers.registry import peer_of
 from bench.results import Results, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+KAFKA_MODULE = "spark"
+"""Module of bench/peers/java with Spark's Kafka source."""
 QUEUE_COUNT = 4
 CASES: Mapping[str, tuple[int, int]] = {"read-100B": (1_000_000, 100), "read-1KiB": (200_000, 1_024)}
 """Rows and bytes of a body."""
@@ -57,16 +60,16 @@ class Source:
 @contextmanager
 def session() -> "Iterator[SparkSession]":
     """Two slots, with Spark's Kafka source."""
-    import pyspark
     from pyspark.sql import SparkSession
 
+    java_build.build()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("reput-bench")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "4g")
-        .config("spark.jars.packages", KAFKA_PACKAGE.format(version=pyspark.__version__))
+        .config("spark.jars", ",".join(map(str, sorted((java_build.BUILD / KAFKA_MODULE / "lib").glob("*.jar")))))
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
@@ -146,10 +149,13 @@ def cpu_s(server_pids: tuple[int, ...]) -> dict[str, float]:
     """CPU time so far of the JVM, its Python workers and the server."""
     totals = {"jvm": 0.0, "python": 0.0, "server": 0.0}
     for child in psutil.Process().children(recursive=True):
-        kind = "server" if child.pid in server_pids else "jvm" if "java" in child.name() else "python"
-        if child.pid in server_pids or _is_spark(child):
-            times = child.cpu_times()
-            totals[kind] += times.user + times.system
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if child.pid in server_pids or _is_spark(child):
+                kind = "server" if child.pid in server_pids else "jvm" if "java" in child.name() else "python"
+                times = child.cpu_times()
+                totals[kind] += times.user + times.system
+                if kind == "python":  # workers that have ended since are their daemon's
+                    totals[kind] += times.children_user + times.children_system
     return totals
 
 

@@ -76,6 +76,8 @@ class Writers:
         self, client: WriterClient, sequence: int, error: CommitLogError | StoreFull, *, is_first: bool
     ) -> None:
         """The log did not take a batch. `is_first`: nobody has sent it before, or at the same time."""
+        if sequence >= len(client.batches):
+            return  # the other of two that were sent at once has heard it before
         batch = client.batches[sequence]
         if isinstance(error, WriterContentDiffers):
             raise Broken(f"{error}, and it is the same or was lost")

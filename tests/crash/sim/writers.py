@@ -119,5 +119,6 @@ class Writers:
         """The log has nothing of this writer from this number on."""
         for number, batch in enumerate(client.batches[sequence:], start=sequence):
             expect(not batch.is_alive(self._model), f"batch {number} of {client.name} is in the log, which denies it")
-            self._model.refuse([message for message in batch.messages if message.number in self._model.sent])
+            sent, lost = self._model.sent, self._model.lost
+            self._model.refuse([one for one in batch.messages if one.number in sent and one.number not in lost])
         del client.batches[sequence:]

@@ -8,7 +8,7 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full bench-spark spark-matrix clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full bench-spark test-spark spark-matrix clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minu
 
 bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a report and charts under bench/results
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
+
+test-spark: $(READY) ## Spark on a cluster of its own, and streams whose driver and services are killed
+	@$(VENV)/python -m pytest -m spark tests/e2e $(TESTS)
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results
 	@$(VENV)/python -m bench.spark

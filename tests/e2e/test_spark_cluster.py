@@ -23,7 +23,7 @@ from reput_spark.jobs import export
 
 from tests.support.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 BATCH_COUNT, BATCH_SIZE, KEY_COUNT = 20, 500, 40
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch reads with options by chance, through the connector's plan and read, against the records of the log themselves.
 
-Without Spark, which has no part in what an option means. REPUT_SPARK_SEED repeats a run.
+Without Spark, which has no part in what an option means. REPUT_SPARK_COMBINATIONS sets how many, 60 unless set;
+REPUT_SPARK_SEED repeats a run.
 """
 
 import json
@@ -28,7 +29,7 @@ from tests.support.fixed_service import FixedService
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SEED = int(os.environ.get("REPUT_SPARK_SEED", "1"))
-COMBINATION_COUNT = 200
+COMBINATION_COUNT = int(os.environ.get("REPUT_SPARK_COMBINATIONS", "60"))
 TOPICS = ("orders", "orders-eu", "payments")
 QUEUE_COUNT = 4
 TAGS = ("", "red", "green", "blue")

@@ -107,7 +107,7 @@ def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> N
             f"spark-submit ended with exit code {done.returncode}: {last}\n{done.stderr[-LOG_SIZE_SHOWN:]}"
         )
     report.line(f"    {last}")
-    found = re.match(r"exported rows=(\d+) ", last)
+    found = re.match(r"exported row_count=(\d+) ", last)
     row_count = int(found[1]) if found else None
     asked.comparisons.equal(f"rows exported by key {aircraft}", row_count, len(asked.source.rows_by_key[aircraft]))
 

@@ -113,6 +113,7 @@ def test_sql_view_and_keys(spark: SparkSession, indexer: Any) -> None:
 
 def test_a_frame_without_the_data_source_api(spark: SparkSession, indexer: Any) -> None:
     """What clusters of Spark 3 use gives the same rows, one task for each partition."""
+    pytest.importorskip("pandas", reason="mapInArrow needs pandas")
     from reput_spark import read_frame
 
     indexer.fill("orders", 3, 20)

@@ -89,10 +89,10 @@ class ReputReader(DataSourceReader):
 
 
 def read_partition(
-    options: ReadOptions, columns: tuple[str, ...], partition: InputPartition
+    options: ReadOptions, columns: tuple[str, ...], partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition of a plan; none for one without a value. Raises CallFailed, BadAnswer."""
-    if partition.value is None:
+    """The rows of a partition of a plan; none for one that Spark made up. Raises CallFailed, BadAnswer."""
+    if partition is None or partition.value is None:  # the first is how Spark 4.1 makes one up
         return iter(())
     from reput.indexer.v1.scan_service_pb2 import ScanPartition
 

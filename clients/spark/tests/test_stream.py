@@ -142,7 +142,7 @@ def test_options_of_streams() -> None:
 def test_lag() -> None:
     """Entries between the end of the last micro-batch and the ends of the queues, of our sources only."""
     ours = {
-        "description": "PythonMicroBatchStreamWithTriggerAvailableNow@1(reput)",
+        "description": "PythonMicroBatchStreamWithTriggerAvailableNow@4f2b41d6",
         "endOffset": '{"orders": {"0": 4, "1": 9}}',
         "latestOffset": {"orders": {"0": 10, "1": 9, "2": 5}},
     }

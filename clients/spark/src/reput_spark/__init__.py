@@ -18,7 +18,7 @@ __all__ = ["ReputSparkError", "lag", "read_frame", "register"]
 
 
 def lag(progress: object) -> int:
-    """Entries that a streaming query has not read yet, by its `lastProgress`, of all its sources of this format."""
+    """Entries that a streaming query has not read yet, by its `lastProgress`, of its sources in Python."""
     from reput_spark.stream import lag as entries_behind
 
     return entries_behind(progress)

@@ -31,6 +31,8 @@ except ImportError:  # before 4.2
     HAS_ADMISSION_CONTROL = False
 
 Offset = dict[str, Any]
+PYTHON_STREAM = "PythonMicroBatchStream"
+"""What the descriptions of Python sources in a query's progress have in common."""
 INITIAL, START = "$initial", "$start"
 """Names in offset JSON: where a stream begins, as it says first; and the same inside of the first end."""
 
@@ -153,9 +155,10 @@ def _without_marks(offset: Offset) -> Offset:
 
 
 def lag(progress: Any) -> int:
-    """Entries that a query has not read yet, by its `lastProgress`: those of all sources of this format.
+    """Entries that a query has not read yet, by its `lastProgress`: those of its sources in Python.
 
-    Takes a StreamingQueryProgress or its dictionary. With a tag, entries that do not pass count too.
+    Spark does not tell which format they have, so a query must have no other one in Python beside this. Takes a
+    StreamingQueryProgress or its dictionary. With a tag, entries that do not pass count too.
     """
     import json
 
@@ -164,7 +167,7 @@ def lag(progress: Any) -> int:
     document = progress if isinstance(progress, dict) else json.loads(progress.json)
     behind = 0
     for source in document["sources"]:
-        if "Reput" not in source["description"] and "reput" not in source["description"].lower():
+        if PYTHON_STREAM not in source["description"]:
             continue
         end, latest = (from_json(_offset(source[name])) for name in ("endOffset", "latestOffset"))
         behind += sum(max(0, value - end.get(queue, 0)) for queue, value in latest.items())

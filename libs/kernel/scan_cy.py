@@ -44,6 +44,7 @@ __all__ = [
     "S_TRUNCATED",
     "ScanColumns",
     "check_record",
+    "check_records",
     "scan",
 ]
 
@@ -83,6 +84,28 @@ def check_record(buffer, position, end, base_physical_offset, check_crc):
         return 0
     status = check(source_of(view), position, end, base_physical_offset, check_crc, record)
     return -status if status != 0 else record.size
+
+
+def check_records(buffer, positions, sizes, base_physical_offset):
+    """Check records at these positions, each of exactly its size: how many are good before the first that is not."""
+    view: cython.const[cython.uchar][::1] = buffer
+    places: cython.const[cython.longlong][::1] = positions
+    lengths: cython.const[cython.int][::1] = sizes
+    base: cython.longlong = base_physical_offset
+    record: Record = Record()
+    count: cython.Py_ssize_t = len(places)
+    end: cython.Py_ssize_t = len(view)
+    index: cython.Py_ssize_t = 0
+    if len(lengths) != count:
+        raise ValueError(f"{count} positions, {len(lengths)} sizes")
+    with cython.nogil:
+        while index < count:
+            if not 0 <= places[index] < end or check(source_of(view), places[index], end, base, True, record) != 0:
+                break
+            if record.size != lengths[index]:
+                break
+            index += 1
+    return index
 
 
 def scan(buffer, position, end, base_physical_offset, check_crc, columns):

@@ -35,7 +35,7 @@ SEED = int(os.environ.get("REPUT_SPARK_SEED", "0"))
 HAS_CLUSTER = os.environ.get("REPUT_SPARK_CLUSTER", "") == "1"
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240 + 60 * KILL_COUNT)]
-FILE_COUNT, FILE_ROW_COUNT = 30, 400
+FILE_COUNT, FILE_ROW_COUNT = 30 + 3 * KILL_COUNT, 400
 QUIET = ("--segment-size-bytes", "1048576")
 JOB_END_TIMEOUT_S = 120
 

@@ -262,10 +262,8 @@ def test_token_comes_from_a_file_or_the_environment(
 
 def test_bad_frames_are_refused() -> None:
     """A frame that is not Arrow, lacks a column or has another type is an error, not a guess."""
-    from reput.indexer.v1.scan_service_pb2 import ScanResponse
-
     with pytest.raises(BadAnswer, match="not Arrow"):
-        list(frames(ScanResponse(arrow_ipc=b"garbage" * 10)))
+        list(frames(memoryview(b"garbage" * 10)))
     batch = pa.record_batch({"offset": pa.array([1], pa.int32())})
     with pytest.raises(BadAnswer, match="int32, not int64"):
         conform(batch, arrow_schema(("offset",)), {})

@@ -50,13 +50,13 @@ class FrameEncoder:
         self._schema = pa.schema([pa.field(name, COLUMN_TYPES[name], nullable=True) for name in columns])
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
-    def encode(self, found: FoundRecords) -> bytes:
+    def encode(self, found: FoundRecords) -> memoryview:
         """Make the frame of these records; without records it has the schema only. Raises RecordDamaged."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
             if len(found.sizes):
                 writer.write_batch(self._batch(found))
-        return sink.getvalue().to_pybytes()
+        return memoryview(sink.getvalue())
 
     def _batch(self, found: FoundRecords) -> pa.RecordBatch:
         positions, sizes = np.ascontiguousarray(found.positions), np.ascontiguousarray(found.sizes)

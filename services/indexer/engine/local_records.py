@@ -98,14 +98,14 @@ class LocalRecords:
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
     ) -> RecordBlock:
         """See RecordSource."""
-        offsets = physical_offsets[:READ_COUNT_MAX].tolist()
-        sizes = record_sizes[:READ_COUNT_MAX].tolist() if record_sizes is not None else None
+        offsets = physical_offsets[:READ_COUNT_MAX]
+        sizes = record_sizes[:READ_COUNT_MAX] if record_sizes is not None else None
         found = None
-        if min(offsets) >= self._min_physical_offset() and self._is_readable():
+        if offsets.min() >= self._min_physical_offset() and self._is_readable():
             found = await self._from_files(offsets, sizes)
         return found or await self._remote.read(physical_offsets, record_sizes)
 
-    async def _from_files(self, offsets: list[int], sizes: list[int] | None) -> RecordBlock | None:
+    async def _from_files(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None) -> RecordBlock | None:
         """Read from the files, by a thread if something is not in memory; None if anything is doubtful."""
         try:
             try:
@@ -132,29 +132,29 @@ class LocalRecords:
                 _log.warning("%s is not the log that is indexed (%s): not read", self._data_dir, found or "no history")
         return bool(history_id) and self._is_same_log
 
-    def _block(self, offsets: list[int], sizes: list[int] | None, *, may_wait: bool) -> RecordBlock:
+    def _block(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None, *, may_wait: bool) -> RecordBlock:
         """Read what fits into one answer. Raises OSError, _Doubtful and _WouldWait."""
         self._present = set()
         if sizes is None:
-            return self._block_of_unknown_sizes(offsets, may_wait=may_wait)
+            return self._block_of_unknown_sizes(offsets.tolist(), may_wait=may_wait)
         pieces: list[bytes] = []
-        positions: list[int] = []
-        total = 0
+        positions = np.empty(len(offsets), np.int64)
+        count = total = 0
         with self._lock:
-            self._list(max(offsets))
+            self._list(int(offsets.max()))
             bases = self._bases
         for run in _runs(offsets, sizes, bases):
             if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
                 break
             piece = self._read(run.start_physical_offset, run.size_bytes, may_wait=may_wait)
-            for index in range(run.first, run.last):
-                position = offsets[index] - run.start_physical_offset
-                if _record_size(piece, position, run.start_physical_offset) != sizes[index]:
-                    raise _Doubtful(f"no record of {sizes[index]} bytes at {offsets[index]}")
-                positions.append(total + position)
+            within, expected = offsets[run.first : run.last] - run.start_physical_offset, sizes[run.first : run.last]
+            good_count = scan_cy.check_records(piece, within, expected, run.start_physical_offset)
+            if good_count < len(within):
+                raise _Doubtful(f"no record of {expected[good_count]} bytes at {offsets[run.first + good_count]}")
+            positions[run.first : run.last] = within + total
             pieces.append(piece)
-            total += len(piece)
-        return self._made(pieces, positions, sizes[: len(positions)])
+            count, total = run.last, total + len(piece)
+        return self._made(pieces, positions[:count], sizes[:count])
 
     def _block_of_unknown_sizes(self, offsets: list[int], *, may_wait: bool) -> RecordBlock:
         pieces: list[bytes] = []
@@ -170,19 +170,18 @@ class LocalRecords:
             if claimed_bytes > len(piece):
                 piece = self._read(physical_offset, claimed_bytes, may_wait=may_wait)
             piece = piece[:claimed_bytes]
-            if _record_size(piece, 0, physical_offset) != claimed_bytes:
+            if scan_cy.check_record(piece, 0, len(piece), physical_offset, True) != claimed_bytes:
                 raise _Doubtful(f"no record at {physical_offset}")
             pieces.append(piece)
             positions.append(total)
             total += claimed_bytes
-        return self._made(pieces, positions, [len(piece) for piece in pieces])
+        sizes = np.array([len(piece) for piece in pieces], np.int32)
+        return self._made(pieces, np.array(positions, np.int64), sizes)
 
-    def _made(self, pieces: list[bytes], positions: list[int], sizes: list[int]) -> RecordBlock:
+    def _made(self, pieces: list[bytes], positions: NDArray[np.int64], sizes: NDArray[np.int32]) -> RecordBlock:
         self.read_count += len(positions)
         records = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return RecordBlock(
-            records, np.array(positions, np.int64), np.array(sizes, np.int32), self._min_physical_offset()
-        )
+        return RecordBlock(records, positions, sizes, self._min_physical_offset())
 
     def _read(self, physical_offset: int, size_bytes: int, *, may_wait: bool, is_exact: bool = True) -> bytes:
         """Bytes of one file of the log, fewer at its end unless they must be exact."""
@@ -221,19 +220,17 @@ class LocalRecords:
                 self._end_physical_offset = last + self._fs.size(directory / file_name(last))
 
 
-def _runs(offsets: list[int], sizes: list[int], bases: list[int]) -> Iterator[_Run]:
+def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: list[int]) -> Iterator[_Run]:
     """Group records that ascend and lie near each other in one file."""
-    first, start, end = 0, offsets[0], offsets[0] + sizes[0]
-    for index in range(1, len(offsets)):
-        is_near = end <= offsets[index] <= end + GAP_SIZE_BYTES_MAX
-        is_small = offsets[index] + sizes[index] - start <= RUN_SIZE_BYTES_MAX
-        if not is_near or not is_small or bisect_right(bases, start) != bisect_right(bases, offsets[index]):
-            yield _Run(first, index, start, end - start)
-            first, start = index, offsets[index]
-        end = offsets[index] + sizes[index]
-    yield _Run(first, len(offsets), start, end - start)
-
-
-def _record_size(piece: bytes, position: int, start_physical_offset: int) -> int:
-    """Size of the whole record there, with right checksums; not above 0 if there is none."""
-    return scan_cy.check_record(piece, position, len(piece), start_physical_offset, True)
+    ends = offsets + sizes
+    gaps = offsets[1:] - ends[:-1]
+    files = np.searchsorted(bases, offsets, side="right")
+    is_apart = (gaps < 0) | (gaps > GAP_SIZE_BYTES_MAX) | (files[1:] != files[:-1])
+    first = 0
+    for last in (*(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)):
+        while first < last:
+            start = int(offsets[first])
+            fitting = int(np.searchsorted(ends[first:last], start + RUN_SIZE_BYTES_MAX, side="right"))
+            end = first + max(1, fitting)
+            yield _Run(first, end, start, int(ends[end - 1]) - start)
+            first = end

@@ -53,14 +53,14 @@ def unary(options: CallOptions, method: str, request: Any, response_type: type[T
             return response
 
 
-def stream(options: CallOptions, endpoint: str, method: str, request: Any, response_type: type[T]) -> Iterator[T]:
-    """Calls a method that answers with a stream.
+def stream(options: CallOptions, endpoint: str, method: str, request: Any, parse: Callable[[bytes], T]) -> Iterator[T]:
+    """Calls a method that answers with a stream, and parses each answer.
 
     Raises grpc.RpcError, also when one answer takes longer than the option rpcTimeoutMs (with code CANCELLED): the
     stream as a whole has no deadline, because a slow reader holds it back.
     """
     open_stream = channel_to(options, endpoint).unary_stream(
-        method, request_serializer=type(request).SerializeToString, response_deserializer=parser(response_type)
+        method, request_serializer=type(request).SerializeToString, response_deserializer=parse
     )
     call = open_stream(request, metadata=metadata(options))
     try:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from reput.indexer.v1 import scan_service_pb2
 
-from reput_spark import calls
+from reput_spark import answers, calls
 from reput_spark.errors import BadAnswer
 from reput_spark.plan import scan_filter
 from reput_spark.schema import HEADERS, LOG_APPEND_TIME, PROPERTIES, arrow_schema, headers_of, sent_columns
@@ -47,10 +47,9 @@ def read(
             compression=options.compression,
         )
         try:
-            answers = calls.stream(options, attempts.endpoint, attempts.method, request, scan_service_pb2.ScanResponse)
-            for response in answers:
+            for answer in calls.stream(options, attempts.endpoint, attempts.method, request, answers.parse):
                 attempts.progressed()
-                yield from reader.take(response)
+                yield from reader.take(answer)
         except attempts.errors as error:
             if options.fail_on_data_loss or not reader.skip_lost(calls.error_info(error)):
                 attempts.failed(error)
@@ -72,7 +71,7 @@ class Progress:
         """What is left of the partition."""
         raise NotImplementedError
 
-    def take(self, response: scan_service_pb2.ScanResponse) -> Iterator[pa.RecordBatch]:
+    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer, and counts them as read once they were yielded. Raises BadAnswer."""
         raise NotImplementedError
 
@@ -99,11 +98,11 @@ class RangeProgress(Progress):
         """The ranges that are left."""
         return scan_service_pb2.ScanPartition(ranges=self.ranges)
 
-    def take(self, response: scan_service_pb2.ScanResponse) -> Iterator[pa.RecordBatch]:
+    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer and cuts the ranges that are left."""
-        done = response.range
+        done = answer.range
         constants = {"topic": done.topic, "partition": done.queue_id, "timestampType": LOG_APPEND_TIME}
-        for batch in frames(response):
+        for batch in frames(answer.arrow_ipc):
             yield conform(batch, self.schema, constants)
         self.advance(done)
 
@@ -170,10 +169,10 @@ class KeyProgress(Progress):
         self.seen = pa.concat_tables(self.yielded) if self.yielded else None
         return self.partition
 
-    def take(self, response: scan_service_pb2.ScanResponse) -> Iterator[pa.RecordBatch]:
+    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer that were not yielded before the stream broke."""
         constants = {"topic": self.partition.key_topic, "timestampType": LOG_APPEND_TIME}
-        for batch in frames(response):
+        for batch in frames(answer.arrow_ipc):
             fresh = self.unseen(batch)
             if fresh.num_rows:
                 yield conform(fresh, self.schema, constants)
@@ -192,12 +191,12 @@ class KeyProgress(Progress):
         return batch.filter(pc.invert(is_seen))
 
 
-def frames(response: scan_service_pb2.ScanResponse) -> Iterator[pa.RecordBatch]:
+def frames(arrow_ipc: memoryview) -> Iterator[pa.RecordBatch]:
     """The record batches of one answer, without copying. Raises BadAnswer."""
-    if not response.arrow_ipc:
+    if not arrow_ipc:
         return
     try:
-        with pa.ipc.open_stream(pa.py_buffer(response.arrow_ipc)) as stream:
+        with pa.ipc.open_stream(pa.py_buffer(arrow_ipc)) as stream:
             yield from stream
     except pa.ArrowInvalid as error:
         raise BadAnswer(f"a frame is not Arrow IPC: {error}") from error

@@ -4,6 +4,7 @@
 import struct
 from typing import Any
 
+import numpy as np
 import pytest
 
 from libs.formats import consume_queue, index_file, properties, record
@@ -50,12 +51,29 @@ def test_frames(build: Build, case: FrameCase) -> None:
     expected = getattr(build.scan_cy, OUTCOMES[case.outcome])
     assert (columns.status, columns.count, columns.end_position) == (expected, case.record_count, case.stop_position)
     assert columns.error_position == (-1 if case.outcome in (OK, BLANK) else case.stop_position)
-    position = 0
+    base, positions = case.base_physical_offset, [0]
     for _ in range(case.record_count):
-        base = case.base_physical_offset
-        position += build.scan_cy.check_record(data, position, len(data), base, True)
-    answer = build.scan_cy.check_record(data, position, len(data), case.base_physical_offset, True)
-    assert (position, answer) == (case.stop_position, -expected)
+        positions.append(positions[-1] + build.scan_cy.check_record(data, positions[-1], len(data), base, True))
+    answer = build.scan_cy.check_record(data, positions[-1], len(data), base, True)
+    assert (positions[-1], answer) == (case.stop_position, -expected)
+    sizes = np.array([*np.diff(positions), 91], np.int32)
+    assert build.scan_cy.check_records(data, np.array(positions), sizes, base) == case.record_count
+
+
+@pytest.mark.parametrize("wrong", [-1, 91, 2**62, -(2**62)])
+def test_check_records_of_wrong_places_and_sizes(build: Build, wrong: int) -> None:
+    """The count stops before a position outside of the buffer or inside of a record, and before a size that differs."""
+    data = GUARDED.hold(run_of(3, BASE))
+    columns = scanned(build, data)
+    positions, sizes = np.array(columns.positions[:3]), np.array(columns.record_sizes[:3])
+    assert build.scan_cy.check_records(data, positions, sizes, BASE) == 3
+    assert build.scan_cy.check_records(data, positions[:0], sizes[:0], BASE) == 0
+    assert build.scan_cy.check_records(data, positions, sizes + np.array([0, 0, 1], np.int32), BASE) == 2
+    assert build.scan_cy.check_records(data, positions, sizes, BASE + 1) == 0
+    positions[1] = wrong
+    assert build.scan_cy.check_records(data, positions, sizes, BASE) == 1
+    with pytest.raises(ValueError, match="3 positions, 2 sizes"):
+        build.scan_cy.check_records(data, positions, sizes[:2], BASE)
 
 
 def test_checksums_only_on_request(build: Build) -> None:

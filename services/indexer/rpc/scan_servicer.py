@@ -98,10 +98,11 @@ class ScanServicer:
 
 def _answer(frame: memoryview, chunk: ScanChunk) -> bytes:
     """A ScanResponse, with one copy of the frame. The frame comes first, as clients like it that copy nothing."""
-    parts = [tag(ARROW_IPC, LENGTH_DELIMITED), varint(len(frame)), frame, int_field(ROW_COUNT, len(chunk.found.sizes))]
+    head = tag(ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame))
+    tail = int_field(ROW_COUNT, len(chunk.found.sizes))
     if chunk.range is not None:
-        parts.append(length_delimited(RANGE, _range_message(chunk.range).SerializeToString()))
-    return b"".join(parts)
+        tail += length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
+    return b"".join((head, frame, tail))
 
 
 def _filter(message: messages.ScanFilter) -> ScanFilter:

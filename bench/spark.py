@@ -4,6 +4,7 @@
 For each size of message: a store, a broker and Parquet files with the same rows, written through Spark. Then each is
 read whole into Spark's noop sink, several times, in changing order, on local[2]. Rows and bytes per second go into a
 table with their ratios, and the CPU time of the JVM, of its Python workers and of the server; JSON goes to a file.
+Last, keys are looked up in a topic of five million messages (spark_lookup).
 Needs Maven Central for Spark's Kafka source, of the newest release that is there.
 """
 
@@ -24,7 +25,7 @@ import psutil
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import machine, store
+from bench import machine, spark_lookup, store
 from bench.peers import java_build
 from bench.peers.registry import peer_of
 from bench.results import Results, Run
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 KAFKA_MODULE = "spark"
 """Module of bench/peers/java with Spark's Kafka source."""
 QUEUE_COUNT = 4
+LOOKUP = "lookup-5M"
 CASES: Mapping[str, tuple[int, int]] = {"read-100B": (1_000_000, 100), "read-1KiB": (200_000, 1_024)}
 """Rows and bytes of a body."""
 GOALS = (("kafka", 1.0), ("parquet", 0.3))
@@ -198,7 +200,7 @@ def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="reads of each source (default %(default)s)")
-    parser.add_argument("--only", choices=list(CASES), nargs="+", default=list(CASES), help="these sizes")
+    parser.add_argument("--only", choices=[*CASES, LOOKUP], nargs="+", default=[*CASES, LOOKUP], help="these parts")
     parser.add_argument("--out", type=Path, default=Path("bench/results/local"), metavar="DIR", help="where results go")
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where data are kept"
@@ -206,8 +208,9 @@ def main() -> int:
     chosen = parser.parse_args()
     facts, results = machine.machine(chosen.data), Results()
     with session() as spark, Progress(console=console) as progress:
-        task = progress.add_task("reading", total=len(chosen.only) * chosen.rounds * len(SYSTEMS))
-        for case in chosen.only:
+        cases = [case for case in chosen.only if case in CASES]
+        task = progress.add_task("reading", total=len(cases) * chosen.rounds * len(SYSTEMS) + (LOOKUP in chosen.only))
+        for case in cases:
             with tempfile.TemporaryDirectory(prefix="reput-bench-", dir=chosen.data) as folder, ExitStack() as stack:
                 progress.update(task, description=f"{case}: filling")
                 sources = filled(spark, stack, Path(folder), *CASES[case])
@@ -219,11 +222,20 @@ def main() -> int:
                         figures = measured(spark, sources[system], *CASES[case])
                         results.runs.append(Run(case, system, number, figures))
                         progress.advance(task)
+        found = []
+        if LOOKUP in chosen.only:
+            progress.update(task, description=f"{LOOKUP}: filling {spark_lookup.ROW_COUNT:,} messages")
+            with tempfile.TemporaryDirectory(prefix="reput-bench-", dir=chosen.data) as folder:
+                found = spark_lookup.lookups(spark, Path(folder))
+            progress.advance(task)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    text = report(results, facts)
+    text = report(results, facts) + ("\n" + spark_lookup.report(found) if found else "")
     (chosen.out / "spark.md").write_text(text)
     runs = [asdict(run) for run in results.runs]
-    (chosen.out / "spark.json").write_text(json.dumps({"machine": facts, "runs": runs}, indent=1, default=str) + "\n")
+    (chosen.out / "spark.json").write_text(
+        json.dumps({"machine": facts, "runs": runs, "lookups": [asdict(one) for one in found]}, indent=1, default=str)
+        + "\n"
+    )
     print(text)
     return 0
 

@@ -31,18 +31,23 @@ class Store:
     pids: tuple[int, ...]
     start_to_serving_s: float
     folder: Path
+    indexer_metrics: str
+    """Address of the Indexer's metrics, empty without them."""
 
 
 @contextmanager
-def running(folder: Path, **settings: str) -> Iterator[Store]:
+def running(folder: Path, has_metrics: bool = False, /, **settings: str) -> Iterator[Store]:
     """Serve the store in `folder/store` with settings from the environment; stop it in order at the end."""
     targets = {service: f"127.0.0.1:{port}" for service, port in zip(SERVICES, _free_ports(), strict=True)}
-    flags = [word for name, target in targets.items() for word in (f"--{name}-port", target.partition(":")[2])]
+    metrics = dict(zip(SERVICES, _free_ports(), strict=True)) if has_metrics else {}
+    settings |= {f"REPUT_{name.upper()}_METRICS_PORT": str(port) for name, port in metrics.items()}
+    flags = [] if metrics else ["--no-metrics"]
+    flags += [word for name, target in targets.items() for word in (f"--{name}-port", target.partition(":")[2])]
     log_path = folder / "log"
     with log_path.open("ab") as log:
         start_s = time.perf_counter()
         process = subprocess.Popen(
-            [REPUT, "up", "--no-metrics", "--data-dir", str(folder / "store"), *flags],
+            [REPUT, "up", "--data-dir", str(folder / "store"), *flags],
             env={**os.environ, **settings},
             stdout=subprocess.PIPE,
             stderr=log,
@@ -55,7 +60,8 @@ def running(folder: Path, **settings: str) -> Iterator[Store]:
             raise RuntimeError(f"the store did not start, exit code {process.wait(STOP_TIMEOUT_S)}: {line}{told}")
         start_to_serving_s = time.perf_counter() - start_s
         pids = tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True))
-        yield Store(targets["commitlog"], targets["indexer"], pids, start_to_serving_s, folder)
+        shown = f"127.0.0.1:{metrics['indexer']}" if metrics else ""
+        yield Store(targets["commitlog"], targets["indexer"], pids, start_to_serving_s, folder, shown)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)

@@ -59,6 +59,8 @@ class IndexerStatistics:
     stopped: int
     applied_records_total: int
     locally_read_records_total: int
+    scanned_rows_total: int
+    scanned_frames_bytes_total: int
     sync_rounds_total: int
     gaps_total: int
     history_changes_total: int
@@ -268,6 +270,8 @@ class Indexer:
             stopped=int(reput.state is ReputState.STOPPED),
             applied_records_total=reput.applied_record_count,
             locally_read_records_total=self._local_records.read_count if self._local_records is not None else 0,
+            scanned_rows_total=self.scanner.row_count,
+            scanned_frames_bytes_total=self.scanner.frame_bytes,
             sync_rounds_total=self.flush.sync_round_count,
             gaps_total=reput.gap_count,
             history_changes_total=reput.history_change_count,

@@ -79,6 +79,10 @@ class Scanner:
         self._count_max = count_max
         self.count = 0
         """Scans that run now."""
+        self.row_count = 0
+        """Rows that scans have yielded."""
+        self.frame_bytes = 0
+        """Bytes of the frames that were made of them."""
 
     async def scan(
         self, partition: ScanPartition, scan_filter: ScanFilter, *, chunk_size_bytes: int
@@ -98,6 +102,7 @@ class Scanner:
                 chunks = self._scan_ranges(partition, scan_filter, chunk_size_bytes)
             async with contextlib.aclosing(_read_ahead(chunks)) as ready:
                 async for chunk in ready:
+                    self.row_count += len(chunk.found.sizes)
                     yield chunk
         finally:
             self.count -= 1

@@ -93,7 +93,9 @@ class ScanServicer:
                 async for chunk in chunks:
                     self._indexer.polls.check_open()
                     verify()
-                    yield _answer(encoder.encode(chunk.found), chunk)
+                    frame = encoder.encode(chunk.found)
+                    self._indexer.scanner.frame_bytes += len(frame)
+                    yield _answer(frame, chunk)
 
 
 def _answer(frame: memoryview, chunk: ScanChunk) -> bytes:

@@ -303,6 +303,7 @@ async def test_keys_are_looked_up() -> None:
     ]  # fmt: skip
     chunks = await scan(indexer, partition)
     assert rows(chunks) == sorted(map(place, wanted))
+    assert indexer.statistics().scanned_rows_total == len(wanted)
     assert [len({view.queue_id for view in chunk.found.views()}) for chunk in chunks] == [1] * len(chunks)
     assert all(chunk.range is None for chunk in chunks)
     assert sorted(rows(await scan(indexer, partition, size=1))) == sorted(map(place, wanted))

@@ -8,7 +8,7 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full bench-spark test-spark spark-matrix clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full bench-spark test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ test-spark: $(READY) ## Spark on a cluster of its own, and streams whose driver 
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results
 	@$(VENV)/python -m bench.spark
+
+spark-dist: $(READY) ## the Spark connector for clusters without it: a zip for --py-files, an environment for --archives
+	@$(VENV)/python -m tools.spark_dist
 
 spark-matrix: $(READY) ## the Spark connector's tests with PySpark 4.1, 4.2 and 4.3; downloads them once
 	@$(VENV)/python -m tools.spark_matrix

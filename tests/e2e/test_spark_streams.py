@@ -37,7 +37,7 @@ HAS_CLUSTER = os.environ.get("REPUT_SPARK_CLUSTER", "") == "1"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240 + 60 * KILL_COUNT)]
 FILE_COUNT, FILE_ROW_COUNT = 30 + 3 * KILL_COUNT, 400
 QUIET = ("--segment-size-bytes", "1048576")
-JOB_END_TIMEOUT_S = 120
+JOB_END_TIMEOUT_S = 120 + 15 * KILL_COUNT
 
 
 @pytest.fixture
@@ -223,4 +223,4 @@ def produce(log: FixedService, stop: threading.Event, sent: list[bytes]) -> None
                 continue
             sent += batch
             sequence += 1
-            time.sleep(0.01)
+            time.sleep(0.02)

@@ -123,6 +123,6 @@ def test_options_and_errors_cross_processes() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    """docs/spark.md has a row for each option and alias."""
-    page = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
+    """docs/spark-reference.md has a row for each option and alias."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark-reference.md").read_text()
     assert [name for name in (*NAMES, *ALIASES) if f"`{name}`" not in page] == []

@@ -13,15 +13,16 @@ from tests.e2e.deploy.settings import load_settings
 SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
 
 
-def test_dockerfile_has_no_known_weakness() -> None:
-    """hadolint finds nothing in the Dockerfile."""
-    run(tool("hadolint"), ROOT / "deploy/docker/Dockerfile")
+def test_dockerfiles_have_no_known_weakness() -> None:
+    """hadolint finds nothing in the images' files."""
+    run(tool("hadolint"), *sorted((ROOT / "deploy/docker").iterdir()))
 
 
 def test_yaml_is_tidy() -> None:
-    """The compose file and the values of the chart keep to one form."""
-    rules = ROOT / "deploy/yamllint.yaml"
-    run(tool("yamllint"), "--strict", "-c", rules, "docker-compose.yml", CHART / "Chart.yaml", CHART / "values.yaml")
+    """The compose file, the values of the chart and what is for Spark keep to one form."""
+    rules, spark = ROOT / "deploy/yamllint.yaml", sorted((ROOT / "deploy/k8s/spark").iterdir())
+    files = ("docker-compose.yml", CHART / "Chart.yaml", CHART / "values.yaml", *spark)
+    run(tool("yamllint"), "--strict", "-c", rules, *files)
 
 
 def test_scripts_have_no_known_trap() -> None:

@@ -2,7 +2,7 @@
 """Spark data source and sink of Reput: `format("reput")`.
 
 Where this package is installed for Spark's own Python interpreter, the format needs no registration. Otherwise (for
-example with `--py-files`) call `register(spark)` once per session. Options and columns: docs/spark.md.
+example with `--py-files`) call `register(spark)` once per session. Options and columns: docs/spark-reference.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Options of `format("reput")`: text in, checked values out. Knows no Spark and no network.
 
 Invariant: a ReadOptions is complete and consistent, and pickles; it holds no secret, only where to find one.
-An unknown option is an error, because a misspelt filter would read everything. docs/spark.md has the table.
+An unknown option is an error, because a misspelt filter would read everything. docs/spark-reference.md has the table.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of the source: names, Spark types, Arrow types. docs/spark.md lists what they mean.
+"""The columns of the source: names, Spark types, Arrow types. docs/spark-reference.md lists what they mean.
 
 Invariant: what is read has exactly the columns of the schema that Spark planned with, in its order; Spark refuses
 anything else. A schema given by the user is a projection: only its columns are asked of the Indexer.

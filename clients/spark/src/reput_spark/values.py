@@ -86,7 +86,7 @@ def unknown_option(key: str, known: Mapping[str, str]) -> str:
     if key.lower() == "path":
         return "load() takes no path; name the topic with 'subscribe'"
     near = difflib.get_close_matches(key.lower(), known, n=1)
-    return "no such option" + (f"; did you mean {known[near[0]]!r}?" if near else "; docs/spark.md lists them")
+    return "no such option" + (f"; did you mean {known[near[0]]!r}?" if near else "; docs/spark-reference.md has them")
 
 
 def required(given: Mapping[str, str], name: str, convert: Callable[[str, str], T]) -> T:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of writes in `format("reput")`. Knows no Spark and no network. docs/spark.md has the table."""
+"""Options of writes in `format("reput")`. Knows no Spark and no network. docs/spark-reference.md has the table."""
 
 from __future__ import annotations
 

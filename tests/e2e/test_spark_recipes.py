@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes of docs/spark.md, run as they stand against a real store, print what stands below them."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import grpc
+import pytest
+from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc
+from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
+
+from tests.support.fixed_service import REPOSITORY, FixedService
+
+pytest.importorskip("pyspark")
+pytest.importorskip("matplotlib")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+GUIDE = REPOSITORY / "docs" / "spark.md"
+
+
+class Step(NamedTuple):
+    """A block of code, and what it prints."""
+
+    line: int
+    code: str
+    printed: str
+
+
+def steps() -> list[Step]:
+    """The blocks of the guide's recipes, in order."""
+    page = GUIDE.read_text()
+    start = page.index("\n## Recipes")
+    section = page[start : page.index("\n## ", start + 1)]
+    found: list[Step] = []
+    for block in re.finditer(r"```(python|text)\n(.*?)```", section, re.DOTALL):
+        if block[1] == "python":
+            found.append(Step(page.count("\n", 0, start + block.start()) + 2, block[2], ""))
+        else:
+            found[-1] = found[-1]._replace(printed=block[2])
+    return found
+
+
+class Store(NamedTuple):
+    """Where both services listen."""
+
+    log: str
+    indexer: str
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """An empty store, and an empty directory to work in."""
+    log = FixedService("commitlog", tmp_path / "log").start()
+    indexer = FixedService("indexer", tmp_path / "indexes", "--commitlog-target", log.target).start()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with mock.patch.dict(os.environ, {"PYSPARK_PYTHON": sys.executable}):
+        yield Store(log.target, indexer.target)
+    indexer.stop()
+    log.stop()
+
+
+def wait_until_indexed(store: Store) -> None:
+    """Wait until the Indexer has what the log has."""
+    with grpc.insecure_channel(store.log) as log, grpc.insecure_channel(store.indexer) as indexer:
+        log_stub, index_stub = (
+            log_service_pb2_grpc.LogServiceStub(log),
+            index_service_pb2_grpc.IndexServiceStub(indexer),
+        )
+        end = log_stub.GetStatus(log_service_pb2.GetStatusRequest()).max_physical_offset
+        while index_stub.GetStatus(index_service_pb2.GetStatusRequest()).indexed_physical_offset < end:
+            time.sleep(0.02)
+
+
+def test_recipes(store: Store, tmp_path: Path) -> None:
+    """Every block, one after the other, in one session."""
+    found = steps()
+    assert sum(step.code.count("spark.read") > 0 for step in found) >= 10
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for step in found:
+        code = step.code.replace("127.0.0.1:7101", store.log).replace("127.0.0.1:7102", store.indexer)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * step.line + code, str(GUIDE), "exec"), names)
+        assert printed.getvalue() == step.printed, f"{GUIDE.name}, line {step.line}"
+        wait_until_indexed(store)
+    assert (tmp_path / "work" / "orders.png").stat().st_size > 5_000
+    names["spark"].stop()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make what brings the Spark connector to clusters that do not have it installed.
+
+`python -m tools.spark_dist [DIR]` writes two files; docs/spark.md tells how each is used.
+- reput_spark-VERSION-py-files.zip, for `--py-files`: the connector and the stubs of the API, which are Python alone.
+- reput_spark-VERSION-environment-pyX.Y.tar.gz, for `--archives`: a virtual environment with all that executors need, in
+  the locked versions. It runs on machines of this kind that have the same Python at the same path.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from pathlib import Path
+
+from rich.console import Console
+
+from tools.setup_environment import ROOT, uv_command
+
+PROJECT = ROOT / "clients" / "spark"
+SOURCES = (PROJECT / "src", ROOT / "protos" / "python" / "src")
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def version() -> str:
+    """The connector's version."""
+    found: str = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    return found
+
+
+def py_files(directory: Path) -> Path:
+    """Write the zip archive of the packages."""
+    path = directory / f"reput_spark-{version()}-py-files.zip"
+    with tempfile.TemporaryDirectory(prefix="reput-spark-") as made:
+        for source in SOURCES:
+            shutil.copytree(source, made, ignore=_no_python, dirs_exist_ok=True)
+        shutil.make_archive(str(path.with_suffix("")), "zip", made)  # with directories, or `reput` can't be imported
+    return path
+
+
+def _no_python(directory: str, names: list[str]) -> list[str]:
+    """What of a directory is not shipped."""
+    return [
+        name
+        for name in names
+        if name.endswith((".egg-info", "__pycache__")) or not (name.endswith(".py") or Path(directory, name).is_dir())
+    ]
+
+
+def environment(directory: Path) -> Path:
+    """Write the archive of an environment, whose root is that of the archive."""
+    path = directory / f"reput_spark-{version()}-environment-py{PYTHON}.tar.gz"
+    with tempfile.TemporaryDirectory(prefix="reput-spark-") as made:
+        install(Path(made))
+        with tarfile.open(path, "w:gz", compresslevel=6) as archive:
+            archive.add(made, arcname=".")
+    return path
+
+
+def install(directory: Path, *, has_connector: bool = True) -> None:
+    """Make a virtual environment of the locked versions, which may be moved; without the connector if so wanted."""
+    uv, settings = uv_command(), {"UV_PROJECT_ENVIRONMENT": str(directory), "UV_PYTHON_DOWNLOADS": "never"}
+    chosen = [] if has_connector else ["--no-install-project", "--no-install-package", "reput-protos"]
+    for command in (
+        ["venv", "--relocatable", "--clear", "--python", sys.executable, str(directory)],
+        ["sync", "--frozen", "--no-dev", "--no-editable", "--link-mode", "copy", *chosen],
+    ):
+        subprocess.run([uv, "--quiet", *command], cwd=PROJECT, env=os.environ | settings, check=True)
+
+
+def main() -> int:
+    """Write both."""
+    parser = argparse.ArgumentParser(prog="python -m tools.spark_dist", description=__doc__.partition("\n")[0])
+    parser.add_argument("directory", nargs="?", type=Path, default=PROJECT / "dist", help="default: %(default)s")
+    directory: Path = parser.parse_args().directory
+    directory.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    for make in (py_files, environment):
+        path = make(directory)
+        console.print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -70,6 +70,7 @@ def session() -> "Iterator[SparkSession]":
         SparkSession.builder.master("local[2]")
         .appName("reput-bench")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .config("spark.jars", ",".join(map(str, sorted((java_build.BUILD / KAFKA_MODULE / "lib").glob("*.jar")))))
         .config("spark.sql.session.timeZone", "UTC")

@@ -12,6 +12,7 @@ For tests only. Safe from any thread if the plan is.
 """
 
 import contextlib
+import dataclasses
 import errno
 import os
 import random
@@ -226,7 +227,7 @@ class FaultyFs:
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""
         usage = self._fs.disk_usage(path)
-        return DiskUsage(total_bytes=usage.total_bytes, free_bytes=0) if self.is_full else usage
+        return dataclasses.replace(usage, free_bytes=0) if self.is_full else usage
 
     def lock(self, path: Path) -> Lock:
         """See `Fs.lock`."""

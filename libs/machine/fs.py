@@ -21,10 +21,20 @@ the same name replaces them, and whoever owns the directory may remove them."""
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Size of the file system that holds a path, and what an unprivileged process may still write to it."""
+    """Size of the file system that holds a path, what of it is used, and what an unprivileged process may still write.
+
+    The last two are less than the first where the file system keeps a reserve for root.
+    """
 
     total_bytes: int
     free_bytes: int
+    used_bytes: int
+
+    @property
+    def used_percent(self) -> int:
+        """Used part of what an unprivileged process could ever use, rounded up, as `df` shows it; 0 if unknown."""
+        usable_bytes = self.used_bytes + self.free_bytes
+        return -(-100 * self.used_bytes // usable_bytes) if usable_bytes else 0
 
 
 class MappedFile(Protocol):

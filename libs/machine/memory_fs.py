@@ -409,8 +409,9 @@ class MemoryFs:
         """See `Fs.disk_usage`."""
         with self._mutex:
             self._node(path)
-            free_bytes = max(0, self.capacity_bytes - self.used_bytes())
-            return DiskUsage(total_bytes=self.capacity_bytes, free_bytes=free_bytes)
+            used_bytes = self.used_bytes()
+            free_bytes = max(0, self.capacity_bytes - used_bytes)
+            return DiskUsage(total_bytes=self.capacity_bytes, free_bytes=free_bytes, used_bytes=used_bytes)
 
     def lock(self, path: Path) -> MemoryLock:
         """See `Fs.lock`."""

@@ -310,7 +310,11 @@ class PosixFs:
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""
         facts = os.statvfs(path)
-        return DiskUsage(total_bytes=facts.f_blocks * facts.f_frsize, free_bytes=_free_bytes(path))
+        return DiskUsage(
+            total_bytes=facts.f_blocks * facts.f_frsize,
+            free_bytes=facts.f_bavail * facts.f_frsize,
+            used_bytes=(facts.f_blocks - facts.f_bfree) * facts.f_frsize,
+        )
 
     def lock(self, path: Path) -> PosixLock:
         """See `Fs.lock`."""

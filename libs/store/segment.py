@@ -16,6 +16,7 @@ Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from libs.machine import memory
@@ -55,6 +56,7 @@ class Segment:
         "_committed_position",
         "_fs",
         "_hold_count",
+        "_holders",
         "_is_closed",
         "_mapped",
         "_maps",
@@ -103,6 +105,7 @@ class Segment:
         self._borrowed = pool.borrow() if pool is not None else None
         self._committed_position = wrote_position
         self._hold_count = 0
+        self._holders: dict[Callable[[], None], None] = {}
         self._is_closed = False
         if mapped is not None:
             with maps.lock:
@@ -310,23 +313,35 @@ class Segment:
         self.sync()
         self.wrote_position = self.flushed_position = wrote_position
 
-    def hold(self) -> bool:
-        """Keep the segment mapped until `release`; False when it was closed already, and then there is no release."""
+    def hold(self, let_go: Callable[[], None] | None = None) -> bool:
+        """Keep the segment mapped until `release`; False when it was closed already, and then there is no release.
+
+        A reader that may stay for long gives `let_go`: `evict` calls it, and it has to release and read no more.
+        """
         with self._maps.lock:
             if self._is_closed:
                 return False
             if self._mapped is None:
                 self._map()
             self._hold_count += 1
+            if let_go is not None:
+                self._holders[let_go] = None
             return True
 
-    def release(self) -> None:
-        """End one `hold`."""
+    def release(self, let_go: Callable[[], None] | None = None) -> None:
+        """End one `hold`, which was made with the same `let_go`."""
         with self._maps.lock:
             assert self._hold_count > 0
             self._hold_count -= 1
+            if let_go is not None:
+                del self._holders[let_go]
             if self._is_closed and self._hold_count == 0:
                 self._unmap()
+
+    def evict(self) -> None:
+        """Have every reader let go that can; in the thread of those readers."""
+        for let_go in list(self._holders):
+            let_go()
 
     @property
     def hold_count(self) -> int:

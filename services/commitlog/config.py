@@ -16,6 +16,7 @@ from libs.formats.errors import FormatError
 from libs.formats.host import Host
 
 PAGE_SIZE_BYTES = 4096
+Percent = Annotated[int, Meta(ge=1, le=100)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +129,24 @@ class CommitLogConfig:
     disk_reserve_bytes: Annotated[int, Meta(ge=0)] = 64 * limits.MIB
     """Appends are refused while the file system has less free space than this."""
 
+    disk_full_percent: Percent = 90
+    """Appends are refused while more than this part of the file system is used; 100 is never.
+
+    RocketMQ's diskSpaceWarningLevelRatio."""
+
+    disk_open_percent: Percent = 85
+    """Appends that were refused so are accepted again when not more than this part is used.
+
+    RocketMQ's diskSpaceCleanForciblyRatio."""
+
+    disk_report_timeout_ms: Annotated[int, Meta(ge=1)] = 60_000
+    """How long a report of the Janitor that the disk is full holds; it reports again at each of its looks."""
+
+    segment_release_timeout_ms: Annotated[int, Meta(ge=0)] = 120_000
+    """A segment that is to be deleted waits so long for its readers; then their streams end with OFFSET_TRIMMED.
+
+    RocketMQ's destroyMapedFileIntervalForcibly."""
+
     disk_ballast_bytes: Annotated[int, Meta(ge=0)] = 16 * limits.MIB
     """Size of a file that gives way to starts and stops on a full disk, which need some space; 0 is none."""
 
@@ -153,6 +172,8 @@ class CommitLogConfig:
             raise ValueError("append_stream_inflight_bytes_max must not be below append_request_size_bytes_max")
         if self.append_inflight_bytes_max < self.append_request_size_bytes_max:
             raise ValueError("append_inflight_bytes_max must not be below append_request_size_bytes_max")
+        if self.disk_open_percent > self.disk_full_percent:
+            raise ValueError("disk_open_percent must not be above disk_full_percent")
         try:
             self.delay_levels_ms()
         except FormatError as error:

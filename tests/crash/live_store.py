@@ -122,6 +122,7 @@ class LiveStore:
                 *("--flush-interval-ms", "10", "--flush-pages-min", "1", "--flush-thorough-interval-ms", "40"),
                 *("--checkpoint-interval-ms", "20", "--snapshot-interval-ms", "60", "--dispatch-heartbeat-ms", "50"),
                 *("--disk-reserve-bytes", "0", "--disk-ballast-bytes", "65536", "--disk-interval-ms", "50"),
+                *("--disk-full-percent", "100"),
                 *("--drain-timeout-ms", "1000"),
                 *("--default-queue-count", "2", "--message-delay-level", DELAY_LEVELS_TEXT),
                 *FLUSH_MODES[mode],

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="on
 DISK_BYTES = 4 << 20
 FLAGS = (
     *("--segment-size-bytes", str(SEGMENT_SIZE), "--disk-reserve-bytes", "0", "--disk-interval-ms", "50"),
+    *("--disk-full-percent", "100"),
     *("--checkpoint-interval-ms", "20", "--snapshot-interval-ms", "20"),
 )
 BALLAST = ("--disk-ballast-bytes", "65536")

@@ -119,7 +119,7 @@ class CommitLog:
         self._ballast = Ballast(
             fs, config.data_dir, size_bytes=config.disk_ballast_bytes, reserve_bytes=config.disk_reserve_bytes
         )
-        self._disk = DiskGuard(fs, config, self.gate, self._ballast)
+        self._disk = DiskGuard(fs, clock, config, self.gate, self._ballast)
         self._checkpoint_loop = SupervisedLoop(
             "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
         )
@@ -178,8 +178,10 @@ class CommitLog:
             self._fs,
             self.chain,
             store.epochs,
-            lambda: self.progress.indexed_flushed_physical_offset,
+            self._clock,
+            indexed=lambda: self.progress.indexed_flushed_physical_offset,
             remember=self._remember_queue_offsets,
+            release_timeout_ms=self.config.segment_release_timeout_ms,
         )
         self._snapshot_end = self.recovery.snapshot_physical_offset
         await self._disk.look()
@@ -315,10 +317,7 @@ class CommitLog:
 
     def report_disk(self, *, is_full: bool, used_ratio: float) -> None:
         """Take the Janitor's verdict: a full disk refuses appends until a later report says otherwise."""
-        if is_full != self.gate.is_disk_reported_full:
-            self.gate.is_disk_reported_full = is_full
-            state = "full" if is_full else "not full"
-            _log.warning("the Janitor reports the disk as %s, it is used to %.1f %%", state, used_ratio * 100)
+        self._disk.report(is_full=is_full, used_ratio=used_ratio)
 
     def wake_followers(self) -> None:
         """Make every tail look, so that it sees that it should end."""

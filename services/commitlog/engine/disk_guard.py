@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
 
+It closes above disk_full_percent and opens again at disk_open_percent, so that it does not flap; it needs no Janitor.
+The Janitor's reports, which tell of the Indexer's disk, hold for a while only: one that is gone keeps nobody out.
 The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
-every small file. When there is space again, it also takes back the ballast that gave way.
+every small file. When there is space again, the guard also takes back the ballast that gave way.
 Callers: the loop that owns the log.
+Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_FULL.
 """
 
 import asyncio
 import logging
 
+from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
 from services.commitlog.config import CommitLogConfig
@@ -19,15 +23,17 @@ _log = logging.getLogger(__name__)
 
 
 class DiskGuard:
-    """Keeps `WriteGate.is_disk_reserve_short` up to date."""
+    """Keeps the gate's flags about disks up to date."""
 
-    def __init__(self, fs: Fs, config: CommitLogConfig, gate: WriteGate, ballast: Ballast) -> None:
-        self.usage = DiskUsage(total_bytes=0, free_bytes=0)
+    def __init__(self, fs: Fs, clock: Clock, config: CommitLogConfig, gate: WriteGate, ballast: Ballast) -> None:
+        self.usage = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
         """As of the last look."""
         self._fs = fs
+        self._clock = clock
         self._config = config
         self._gate = gate
         self._ballast = ballast
+        self._reported_s = 0.0
         self._loop = SupervisedLoop(
             "disk guard", self.look, interval_ms=config.disk_interval_ms, expected_errors=(OSError,)
         )
@@ -42,7 +48,27 @@ class DiskGuard:
 
     async def look(self) -> None:
         """Look once. Raises OSError."""
+        self._end_old_report()
         self.usage = await asyncio.to_thread(self._fs.disk_usage, self._config.data_dir)
+        self._judge_reserve()
+        self._judge_percent()
+        await asyncio.to_thread(self._ballast.take)
+
+    def report(self, *, is_full: bool, used_ratio: float) -> None:
+        """Take the Janitor's verdict."""
+        self._reported_s = self._clock.monotonic_s()
+        if is_full != self._gate.is_disk_reported_full:
+            self._gate.is_disk_reported_full = is_full
+            state = "full" if is_full else "not full"
+            _log.warning("the Janitor reports the disk as %s, it is used to %.1f %%", state, used_ratio * 100)
+
+    def _end_old_report(self) -> None:
+        age_s = self._clock.monotonic_s() - self._reported_s
+        if self._gate.is_disk_reported_full and age_s * 1000 > self._config.disk_report_timeout_ms:
+            self._gate.is_disk_reported_full = False
+            _log.warning("the Janitor has not reported for %.0f s: its verdict of a full disk has ended", age_s)
+
+    def _judge_reserve(self) -> None:
         is_short = self.usage.free_bytes < self._config.disk_reserve_bytes
         if is_short != self._gate.is_disk_reserve_short:
             self._gate.is_disk_reserve_short = is_short
@@ -52,4 +78,16 @@ class DiskGuard:
                 self._config.disk_reserve_bytes,
                 "refused" if is_short else "accepted again",
             )
-        await asyncio.to_thread(self._ballast.take)
+
+    def _judge_percent(self) -> None:
+        percent, is_full = self.usage.used_percent, self._gate.is_disk_full
+        if not is_full and percent > self._config.disk_full_percent:
+            self._gate.is_disk_full = True
+            _log.warning(
+                "%d %% of the disk are used: appends are refused until it is %d %%",
+                percent,
+                self._config.disk_open_percent,
+            )
+        elif is_full and percent <= self._config.disk_open_percent:
+            self._gate.is_disk_full = False
+            _log.warning("%d %% of the disk are used: appends are accepted again", percent)

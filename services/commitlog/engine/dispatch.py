@@ -20,6 +20,7 @@ from libs.kernel.scan_columns import ScanColumns
 from libs.store.log_end import STATUS_REASONS
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
+from libs.store.segment_hold import SegmentHold
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.notice import EndNotice
 from services.commitlog.errors import BelowMinOffset, RecordDamaged
@@ -60,7 +61,7 @@ class DispatchTail:
         self._at = start_physical_offset
         self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max, config.delay_levels_ms())
         self._on_damage = on_damage
-        self._held: Segment | None = None
+        self._hold: SegmentHold | None = None
         self._next_step_s = 0.0
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
@@ -75,7 +76,7 @@ class DispatchTail:
                 else:
                     yield TailStep(self._at, self._at, None)
         finally:
-            self._hold(None)
+            self._keep(None)
 
     async def _collect(self) -> None:
         """Until the next step is due, unless it is large already."""
@@ -90,7 +91,7 @@ class DispatchTail:
                 self._at, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
             )
         segment = self._chain.find(self._at)
-        self._hold(segment)
+        self._keep(segment)
         base, start = segment.base_physical_offset, self._at
         readable = min(self._confirmed() - base, segment.wrote_position)
         columns = self._columns
@@ -108,10 +109,10 @@ class DispatchTail:
         self._at = base + end_position
         return TailStep(start, self._at, columns)
 
-    def _hold(self, segment: Segment | None) -> None:
-        """Keep the segment that is read from being deleted."""
-        if segment is self._held:
-            return
-        if self._held is not None:
-            self._held.release()
-        self._held = segment if segment is not None and segment.hold() else None
+    def _keep(self, segment: Segment | None) -> None:
+        """Hold the segment that is read, and no other."""
+        if self._hold is not None and (self._hold.segment is not segment or not self._hold.is_held):
+            self._hold.let_go()
+            self._hold = None
+        if self._hold is None and segment is not None:
+            self._hold = SegmentHold(segment)

@@ -21,6 +21,7 @@ from libs.kernel import scan_cy
 from libs.store.log_end import STATUS_REASONS
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
+from libs.store.segment_hold import SegmentHold
 from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecord, RecordDamaged
 
 STREAM_RECORD_COUNT_MAX = 8_192
@@ -102,26 +103,32 @@ class RecordReader:
     def stretches(self, start: int, end: int, *, size_bytes_max: int) -> Generator[RecordStretch, None, None]:
         """Walk all records that begin in [start, end), in stretches of up to `size_bytes_max` bytes or one record.
 
-        The segment that is read is held between two stretches, so it is not deleted meanwhile. Raises BelowMinOffset,
-        BeyondMaxOffset, NotARecord (only for the start) or RecordDamaged.
+        The segment that is read is held between two stretches, so it is not deleted meanwhile; one that has to go all
+        the same ends the walk with BelowMinOffset. Raises BelowMinOffset, BeyondMaxOffset, NotARecord (only for the
+        start) or RecordDamaged.
         """
         self._check_start(start)
         columns = scan_cy.ScanColumns(STREAM_RECORD_COUNT_MAX, 1)
         at = start
         while at < end:
             segment = self._segment_of(at, "start_physical_offset")
-            if segment is None or not segment.hold():
-                raise BelowMinOffset(
-                    at, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
-                )
+            if segment is None:
+                raise self._below_min(at)
+            hold = SegmentHold(segment)
             try:
                 segment_end = segment.base_physical_offset + segment.size_bytes
                 while at < min(end, segment_end):
+                    if not hold.is_held:
+                        raise self._below_min(at)
                     stretch = self._stretch(segment, at, min(end, segment_end), size_bytes_max, columns)
                     at = stretch.end_physical_offset
                     yield stretch
             finally:
-                segment.release()
+                hold.let_go()
+
+    def _below_min(self, physical_offset: int) -> BelowMinOffset:
+        kept = self._chain.min_physical_offset
+        return BelowMinOffset(physical_offset, min_physical_offset=kept, field="start_physical_offset")
 
     def check_boundary(self, physical_offset: int, field: str) -> None:
         """Raise NotARecord unless a record, a blank, a segment or the readable end begins here."""

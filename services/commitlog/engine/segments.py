@@ -2,8 +2,8 @@
 """SegmentKeeper: tells what segments there are, and deletes the oldest ones when it is safe.
 
 Invariants: the log has no holes, so only the oldest segments go; the one that takes appends, one that is still being
-copied from the pool, one that somebody reads and (unless the caller insists) one that the Indexer has not indexed
-durably stay.
+copied from the pool and (unless the caller insists) one that the Indexer has not indexed durably stay. One that is
+read stays for segment_release_timeout_ms after it was first asked for; then its readers' streams end.
 Callers: the loop that owns the log; the files are removed in a worker thread, one request at a time.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.deleteExpiredFileByTime, but for
 its use of file times.
@@ -11,9 +11,11 @@ its use of file times.
 
 import asyncio
 import enum
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
@@ -24,6 +26,8 @@ from services.commitlog.engine.queue_snapshot import SegmentTimes
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000
+
+_log = logging.getLogger(__name__)
 
 
 class Refusal(enum.Enum):
@@ -70,10 +74,19 @@ class SegmentKeeper:
         fs: Fs,
         chain: SegmentChain,
         epochs: EpochHistory,
+        clock: Clock,
         indexed: Callable[[], int],
         remember: Callable[[int], Awaitable[None]],
+        *,
+        release_timeout_ms: int,
     ) -> None:
         self.deleted_count = 0
+        self.evicted_count = 0
+        """Segments whose readers were sent away."""
+        self._clock = clock
+        self._release_timeout_ms = release_timeout_ms
+        self._wanted: tuple[int, float] | None = None
+        """The segment that was last refused for its readers, and when that was for the first time."""
         self._fs = fs
         self._chain = chain
         self._epochs = epochs
@@ -129,6 +142,10 @@ class SegmentKeeper:
     async def _delete_first(self) -> None:
         """Remove the file, then the segment: if the file stays, so does the segment, and the log gets no hole."""
         segment = self._chain.segments[0]
+        if segment.is_held:
+            _log.warning("segment %s is deleted although %d read it: their streams end", segment, segment.hold_count)
+            segment.evict()
+            self.evicted_count += 1
         await self._remember(segment.end_physical_offset)
         is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
         assert is_held
@@ -160,7 +177,16 @@ class SegmentKeeper:
             return Refusal.NOT_OLDEST
         if not allow_unindexed and not self._is_indexed(segments[0]):
             return Refusal.NOT_INDEXED
-        return Refusal.IN_USE if segments[0].is_held else None
+        return Refusal.IN_USE if self._must_wait(segments[0]) else None
+
+    def _must_wait(self, segment: Segment) -> bool:
+        """Whether readers still have time to finish with a segment that is wanted now."""
+        if not segment.is_held:
+            return False
+        base, now_s = segment.base_physical_offset, self._clock.monotonic_s()
+        if self._wanted is None or self._wanted[0] != base:
+            self._wanted = (base, now_s)
+        return (now_s - self._wanted[1]) * 1000 < self._release_timeout_ms
 
     def _is_indexed(self, segment: Segment) -> bool:
         return self._indexed() >= segment.end_physical_offset

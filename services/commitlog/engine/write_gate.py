@@ -15,6 +15,8 @@ class WriteGate:
         """The store is being closed: what came now would never be synced. Never cleared."""
         self.is_sealed = False
         """A sync failed. Never cleared."""
+        self.is_disk_full = False
+        """The file system is used beyond disk_full_percent, and has not come back to disk_open_percent."""
         self.is_disk_reported_full = False
         """The Janitor's last verdict."""
         self.is_disk_reserve_short = False
@@ -35,6 +37,8 @@ class WriteGate:
             raise StoreSealed
         if self.are_queue_offsets_unknown:
             raise QueueOffsetsUnknown
+        if self.is_disk_full:
+            raise AppendsRefused("the disk is used beyond disk_full_percent")
         if self.is_disk_reported_full:
             raise AppendsRefused("the Janitor reported the disk as full")
         if self.is_disk_reserve_short:
@@ -47,6 +51,6 @@ class WriteGate:
             reasons.append("STORE_SEALED")
         if self.are_queue_offsets_unknown:
             reasons.append("QUEUE_OFFSETS_UNKNOWN")
-        if self.is_disk_reported_full or self.is_disk_reserve_short:
+        if self.is_disk_full or self.is_disk_reported_full or self.is_disk_reserve_short:
             reasons.append("STORE_FULL")
         return reasons

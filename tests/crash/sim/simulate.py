@@ -98,6 +98,7 @@ def make_setup(chance: random.Random) -> Setup:
         snapshot_interval_ms=chance.choice((100, 1_000, NEVER_MS)),
         disk_interval_ms=chance.choice((200, 1_000)),
         disk_reserve_bytes=chance.choice((0, 1_000_000)),
+        disk_full_percent=100,
         disk_ballast_bytes=16_384,
         crc_property=chance.random() < 0.8,
         message_delay_level=DELAY_LEVELS,

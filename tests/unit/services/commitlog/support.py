@@ -40,6 +40,7 @@ def make_config(**changes: Any) -> CommitLogConfig:
         "snapshot_interval_ms": NEVER_MS,
         "disk_interval_ms": NEVER_MS,
         "disk_reserve_bytes": 0,
+        "disk_full_percent": 100,
         "disk_ballast_bytes": 0,
         "dispatch_interval_ms": 0,
     }

@@ -8,7 +8,7 @@ import pytest
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.progress import IndexerReport
 from services.commitlog.engine.segments import Refusal
-from services.commitlog.errors import BadArgument
+from services.commitlog.errors import BadArgument, BelowMinOffset
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
     SEGMENT_SIZE,
@@ -190,3 +190,46 @@ async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pyte
     assert 2 * SEGMENT_SIZE == log.chain.min_physical_offset < covered
     monkeypatch.undo()
     await log.close()
+
+
+async def test_readers_of_a_doomed_segment() -> None:
+    """A segment that is read stays for its time; then its readers' streams end with the offset that is gone."""
+    machine = Machine(segment_release_timeout_ms=120_000)
+    async with machine.running() as log:
+        await fill(log, 4)
+        follower = log.tail(start_physical_offset=0, record_count_max=3).steps()
+        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=2000)
+        step, stretch = await anext(follower), next(reading)
+        assert log.segments.list_from(0, 1)[0].reader_count == 2
+        for passed_ms in (0, 119_000):
+            machine.clock.advance(passed_ms)
+            (deletion,) = await log.segments.delete([0], allow_unindexed=True)
+            assert deletion.refusal is Refusal.IN_USE
+        machine.clock.advance(1_000)
+        raw = b"".join(stretch.run.raw())
+        (deletion,) = await log.segments.delete([0], allow_unindexed=True)
+        assert (deletion.refusal, deletion.freed_bytes, log.segments.evicted_count) == (None, SEGMENT_SIZE, 1)
+        assert b"".join(stretch.run.raw()) == raw
+        with pytest.raises(BelowMinOffset) as caught:
+            await anext(follower)
+        assert (caught.value.value, caught.value.min) == (step.end_physical_offset, SEGMENT_SIZE)
+        with pytest.raises(BelowMinOffset):
+            next(reading)
+
+
+async def test_a_reader_that_ends_in_time() -> None:
+    """The time counts anew for each segment, and a reader that is done is not waited for."""
+    machine = Machine(segment_release_timeout_ms=120_000)
+    async with machine.running() as log:
+        await fill(log, 4)
+        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=SEGMENT_SIZE)
+        next(reading)
+        assert (await log.segments.delete([0], allow_unindexed=True))[0].refusal is Refusal.IN_USE
+        while next(reading).end_physical_offset <= SEGMENT_SIZE:
+            pass
+        machine.clock.advance(200_000)
+        refusals = [one.refusal for one in await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)]
+        assert refusals == [None, Refusal.IN_USE]
+        reading.close()
+        assert (await log.segments.delete([SEGMENT_SIZE], allow_unindexed=True))[0].refusal is None
+        assert log.segments.evicted_count == 0

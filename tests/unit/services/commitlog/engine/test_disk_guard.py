@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a disk is full enough to refuse appends, and when they are taken again."""
+
+import pytest
+
+from services.commitlog.errors import AppendsRefused
+from tests.unit.services.commitlog.support import Machine, append
+
+PLENTY = 1 << 40
+STEPS = ((9000, True), (9050, False), (8600, False), (8550, False), (8500, True), (9000, True))
+"""Used parts of the disk, in ten thousandths, and whether appends are accepted."""
+
+
+async def test_percent_with_hysteresis() -> None:
+    """Above 90 % appends are refused, and they are until 85 % is reached again; percents are rounded up."""
+    machine = Machine(disk_full_percent=90)
+    async with machine.running() as log:
+        for used, is_open in STEPS:
+            machine.fs.capacity_bytes = -(-machine.fs.used_bytes() * 10_000 // used)
+            await log._disk.look()
+            assert log.gate.is_open is is_open, used
+            if not is_open:
+                assert log.gate.refusals() == ["STORE_FULL"]
+                with pytest.raises(AppendsRefused, match="disk_full_percent"):
+                    await append(log)
+        machine.fs.capacity_bytes = PLENTY
+
+
+async def test_without_a_limit() -> None:
+    """100 % refuse nothing."""
+    machine = Machine()
+    async with machine.running() as log:
+        machine.fs.capacity_bytes = machine.fs.used_bytes() + 1
+        await log._disk.look()
+        assert log.gate.is_open
+        machine.fs.capacity_bytes = PLENTY
+
+
+async def test_a_report_holds_for_a_while() -> None:
+    """A Janitor that reported a full disk and is gone keeps nobody out; one that reports again does."""
+    machine = Machine(disk_report_timeout_ms=60_000)
+    async with machine.running() as log:
+        log.report_disk(is_full=True, used_ratio=0.95)
+        machine.clock.advance(59_000)
+        await log._disk.look()
+        assert not log.gate.is_open
+        log.report_disk(is_full=True, used_ratio=0.95)
+        machine.clock.advance(59_000)
+        await log._disk.look()
+        with pytest.raises(AppendsRefused, match="Janitor"):
+            await append(log)
+        machine.clock.advance(2_000)
+        await log._disk.look()
+        await append(log)

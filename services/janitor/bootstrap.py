@@ -22,7 +22,7 @@ from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.history import RunHistory
-from services.janitor.engine.policy import Policy, Schedule
+from services.janitor.engine.policy import Policy, Schedule, Unsafe
 from services.janitor.engine.retention_loop import Pace, RetentionLoop
 from services.janitor.rpc.error_table import ERROR_TABLE
 from services.janitor.rpc.owner_clients import CommitLogClient, IndexerClient
@@ -79,9 +79,13 @@ class Service:
         self._loop = RetentionLoop(
             log=CommitLogClient(log_channel, timeout_s=config.commitlog_timeout_ms / 1000, metadata=log_metadata),
             index=IndexerClient(index_channel, timeout_s=config.indexer_timeout_ms / 1000, metadata=index_metadata),
-            policy=Policy(config.retention_hours, config.delete_batch_count_max),
-            schedule=Schedule(frozenset(config.delete_hours), ZoneInfo(config.time_zone) if config.time_zone else None),
-            pace=Pace(config.first_check_delay_ms, config.check_interval_ms, config.delete_interval_ms),
+            policy=_policy(config),
+            pace=Pace(
+                first_check_delay_ms=config.first_check_delay_ms,
+                check_interval_ms=config.check_interval_ms,
+                delete_interval_ms=config.delete_interval_ms,
+                retry_interval_ms=config.retry_interval_ms,
+            ),
             history=self._history,
             clock=SystemClock(),
         )
@@ -114,6 +118,20 @@ class Service:
         await self._loop.stop()
         for channel in self._channels:
             await channel.close()
+
+
+def _policy(config: JanitorConfig) -> Policy:
+    return Policy(
+        retention_hours=config.retention_hours,
+        delete_batch_count_max=config.delete_batch_count_max,
+        schedule=Schedule(frozenset(config.delete_hours), ZoneInfo(config.time_zone) if config.time_zone else None),
+        retention_bytes=config.retention_bytes,
+        disk_max_used_percent=config.disk_max_used_percent,
+        disk_forcible_percent=config.disk_forcible_percent,
+        disk_full_percent=config.disk_full_percent,
+        disk_forced=config.disk_forced,
+        unsafe_segments=Unsafe(config.unsafe_segments),
+    )
 
 
 def local_time_zone_name(environment_value: str) -> str:

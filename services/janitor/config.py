@@ -8,7 +8,7 @@ Where the service listens and what it reports is in the process shell's settings
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta
@@ -16,6 +16,8 @@ from msgspec import Meta
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 RetentionHours = Annotated[int, Meta(ge=0, le=24 * 365 * 100)]
+RatioPercent = Annotated[int, Meta(ge=10, le=100)]
+Percent = Annotated[int, Meta(ge=30, le=100)]
 BatchCount = Annotated[int, Meta(ge=1, le=1000)]
 
 _HOURS = re.compile(r"(?:[01][0-9]|2[0-3])(?:;(?:[01][0-9]|2[0-3]))*")
@@ -67,6 +69,32 @@ class JanitorConfig:
     retention_hours: RetentionHours = 72
     """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""
 
+    retention_bytes: NotNegative = 0
+    """The oldest segments go, whatever their age, while the others have so many bytes; 0 is no such limit."""
+
+    disk_max_used_percent: RatioPercent = 75
+    """Above this used part of a disk expired segments are deleted at once, whatever the hour.
+
+    RocketMQ's diskMaxUsedSpaceRatio."""
+
+    disk_forcible_percent: Percent = 85
+    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set.
+
+    RocketMQ's diskSpaceCleanForciblyRatio."""
+
+    disk_full_percent: Percent = 90
+    """Above this one the CommitLog is told to refuse appends, until disk_forcible_percent is reached again.
+
+    RocketMQ's diskSpaceWarningLevelRatio."""
+
+    disk_forced: bool = True
+    """Whether segments that have not expired may be deleted for a disk; otherwise a full disk refuses appends.
+
+    RocketMQ's cleanFileForciblyEnable."""
+
+    unsafe_segments: Literal["keep", "delete_when_forced", "delete"] = "keep"
+    """What becomes of segments that the Indexer has not indexed or a replica does not have, when they would go."""
+
     delete_when: str = "04"
     """Hours of the day in which expired segments are deleted: two digits each, separated by semicolons."""
 
@@ -85,6 +113,11 @@ class JanitorConfig:
     check_interval_ms: Positive = 10_000
     """Time between two looks."""
 
+    retry_interval_ms: Positive = 120_000
+    """Time until a segment that somebody read is tried again outside of the hours of delete_when.
+
+    RocketMQ's redeleteHangedFileInterval."""
+
     @property
     def delete_hours(self) -> tuple[int, ...]:
         """The hours of delete_when, ascending."""
@@ -95,6 +128,8 @@ class JanitorConfig:
         if not _HOURS.fullmatch(self.delete_when):
             allowed = "hours from 00 to 23 with two digits each, separated by semicolons"
             raise ValueError(f"delete_when is {self.delete_when!r}, but must be {allowed}")
+        if not self.disk_max_used_percent <= self.disk_forcible_percent <= self.disk_full_percent:
+            raise ValueError("disk_max_used_percent, disk_forcible_percent and disk_full_percent must ascend")
         if self.time_zone:
             try:
                 ZoneInfo(self.time_zone)

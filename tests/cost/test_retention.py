@@ -13,8 +13,9 @@ from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, IndexFacts, LogFacts, Trimmed
 from services.janitor.engine.history import RunHistory
-from services.janitor.engine.policy import HOUR_MS, Policy, Schedule, SegmentFacts
+from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
 from services.janitor.engine.retention_loop import MANUAL_ROUND_COUNT, Pace, RetentionLoop
 from services.janitor.rpc.convert import segment_facts
 from tests.cost.counting_fs import count_by_operation, paths_of
@@ -23,7 +24,7 @@ from tests.cost.stored import BODY, CountedMachine
 from tests.unit.services.commitlog.support import fill
 
 SEGMENT_COUNTS = (5, 25, 45)
-POLICY = Policy(retention_hours=72, delete_batch_count_max=1)
+POLICY = Policy(retention_hours=72, delete_batch_count_max=1, schedule=Schedule(frozenset({4}), None))
 INSTRUCTIONS_PER_SEGMENT_MAX = 2_000
 
 
@@ -36,16 +37,20 @@ class Owners:
         self._servicer = SegmentServicer(log)
         self.end = log.chain.max_physical_offset
 
-    async def list_segments(self) -> list[SegmentFacts]:
+    async def log_facts(self) -> LogFacts:
         """See LogOwner."""
         self.list_call_count += 1
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE_MAX)
         page = await self._servicer.ListSegments(request, None)
         assert not page.next_page_token
-        return [segment_facts(segment) for segment in page.segments]
+        return LogFacts([segment_facts(segment) for segment in page.segments], self.end, Disk(LOG_OWNER, 50))
 
-    async def delete_segment(self, base_physical_offset: int) -> int:
+    async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""
+
+    async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool = False) -> int:
+        """See LogOwner."""
+        del allow_unindexed
         request = segment_service_pb2.DeleteSegmentsRequest(
             base_physical_offsets=[base_physical_offset], allow_unindexed=True
         )
@@ -53,23 +58,23 @@ class Owners:
         assert outcome.is_deleted
         return int(outcome.freed_bytes)
 
-    async def indexed_physical_offset(self) -> int:
+    async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
-        return self.end
+        return IndexFacts(self.end, Disk(INDEX_OWNER, 50))
 
-    async def trim_to(self, min_physical_offset: int) -> int:
+    async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
-        del min_physical_offset
-        return 0
+        del min_physical_offset, is_dry_run
+        return Trimmed(0)
 
 
 class IndexedFacts(Owners):
     """Owners whose log believes the Indexer, too."""
 
-    async def list_segments(self) -> list[SegmentFacts]:
+    async def log_facts(self) -> LogFacts:
         """All full segments are indexed."""
         self._log.progress.indexed_flushed_physical_offset = self.end
-        return await super().list_segments()
+        return await super().log_facts()
 
 
 def janitor(owners: Owners, clock: ManualClock) -> RetentionLoop:
@@ -78,8 +83,7 @@ def janitor(owners: Owners, clock: ManualClock) -> RetentionLoop:
         log=owners,
         index=owners,
         policy=POLICY,
-        schedule=Schedule(frozenset({4}), None),
-        pace=Pace(first_check_delay_ms=0, check_interval_ms=10_000, delete_interval_ms=0),
+        pace=Pace(first_check_delay_ms=0, check_interval_ms=10_000, delete_interval_ms=0, retry_interval_ms=120_000),
         history=RunHistory(MemoryFs(), Path("/history")),
         clock=clock,
     )
@@ -126,7 +130,7 @@ async def test_a_deletion_costs_its_own_file() -> None:
             for background in (log._disk, log._snapshot_loop):
                 await background.stop()
             owners = IndexedFacts(log)
-            first = (await owners.list_segments())[0]
+            first = (await owners.log_facts()).segments[0]
             with machine.fs.counted() as calls:
                 await owners.delete_segment(first.base_physical_offset)
             assert [path.name for path in paths_of(calls, "remove")] == [f"{0:020d}"]

@@ -82,6 +82,8 @@ class CommitLogStatistics:
     epoch: int
     disk_total_bytes: int
     disk_free_bytes: int
+    disk_used_percent: int
+    evicted_segments_total: int
     is_writable: int
     raised_queues_total: int
     contradicting_queues_total: int
@@ -347,6 +349,8 @@ class CommitLog:
             epoch=store.epochs.number,
             disk_total_bytes=self.disk_usage.total_bytes,
             disk_free_bytes=self.disk_usage.free_bytes,
+            disk_used_percent=self.disk_usage.used_percent,
+            evicted_segments_total=self.segments.evicted_count,
             is_writable=int(self.gate.is_open),
             raised_queues_total=self.queue_offsets.raised_count,
             contradicting_queues_total=self.queue_offsets.contradicting_count,

@@ -51,6 +51,7 @@ def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
     status.topic_count = statistics.topic_count
     status.disk_total_bytes = statistics.disk_total_bytes
     status.disk_free_bytes = statistics.disk_free_bytes
+    status.disk_used_percent = statistics.disk_used_percent
     status.appended_message_count = statistics.appended_messages_total
     status.sync_count = statistics.syncs_total
     status.raised_queue_count = statistics.raised_queues_total

@@ -194,9 +194,13 @@ class ConsumeQueue:
         self._recover()
         if min_physical_offset <= self._min_physical_offset:
             return
+        self._min_queue_offset = self.first_kept(min_physical_offset)
         self._min_physical_offset = min_physical_offset
-        kept = range(self._min_queue_offset, self.max_queue_offset)
-        self._min_queue_offset += bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
+
+    def first_kept(self, min_physical_offset: int) -> int:
+        """The queue offset of the first unit whose record is at or past this offset of the log; the end if none is."""
+        kept = range(self.min_queue_offset, self.max_queue_offset)
+        return kept.start + bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
 
     def detach_expired(self, min_physical_offset: int) -> list[Segment]:
         """Give up files whose records are all below this offset, never the last one. The caller removes them."""

@@ -9,12 +9,13 @@ unclean one. When the files hold less than was synced for certain, all of them a
 Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
-from libs.machine.fs import Fs, Lock
+from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import SegmentMissing
 from services.indexer.config import IndexerConfig
@@ -238,6 +239,13 @@ class Indexer:
             freed_bytes=queue_file_count * self._config.queue_file_size_bytes
             + index_file_count * self.index.file_size_bytes,
         )
+
+    async def disk_usage(self) -> DiskUsage:
+        """The file system of the indexes; zeros if it can't be told."""
+        try:
+            return await asyncio.to_thread(self._fs.disk_usage, self._config.data_dir)
+        except OSError:
+            return DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
 
     def _local(self, records: RecordSource) -> LocalRecords | None:
         """The log's own files with the log behind them, if the settings name them."""

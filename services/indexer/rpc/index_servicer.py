@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """IndexService: the state of the indexes, and trimming for the Janitor."""
 
+import dataclasses
 import importlib.metadata
 
 from reput.indexer.v1 import index_service_pb2 as messages
 
 from services.indexer.engine.completeness import UNKNOWN
+from services.indexer.engine.consumers_below import consumers_below
 from services.indexer.engine.delay_delivery import DelayDelivery
-from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.indexer import Indexer, Trimmed
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp
 
+CONSUMER_COUNT_MAX = 100
+NOTHING_TRIMMED = Trimmed(0, 0, 0)
 VERSION = importlib.metadata.version("reput-server")
 
 
@@ -22,6 +26,7 @@ class IndexServicer:
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
         """How far the indexes are."""
+        disk = await self._indexer.disk_usage()
         indexer, reput, completeness = self._indexer, self._indexer.reput, self._indexer.completeness
         target = completeness.target_physical_offset
         return messages.GetStatusResponse(
@@ -42,15 +47,24 @@ class IndexServicer:
             is_complete=completeness.is_complete,
             complete_physical_offset=0 if target == UNKNOWN else target,
             delayed_delivery=_delayed(indexer.delivery),
+            disk_total_bytes=disk.total_bytes,
+            disk_free_bytes=disk.free_bytes,
+            disk_used_percent=disk.used_percent,
         )
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
-        """Forget old records."""
-        trimmed = self._indexer.trim(requests.not_negative(request.min_physical_offset, "min_physical_offset"))
+        """Forget old records, or tell what that would be."""
+        offset = requests.not_negative(request.min_physical_offset, "min_physical_offset")
+        below, count = await consumers_below(
+            self._indexer.offsets, self._indexer.queues, offset, count_max=CONSUMER_COUNT_MAX
+        )
+        trimmed = self._indexer.trim(offset) if not request.dry_run else NOTHING_TRIMMED
         return messages.TrimToResponse(
             deleted_queue_file_count=trimmed.queue_file_count,
             deleted_index_file_count=trimmed.index_file_count,
             freed_bytes=trimmed.freed_bytes,
+            consumers=[messages.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
+            consumer_count=count,
         )
 
 

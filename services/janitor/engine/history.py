@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from libs.machine.fs import Fs
+from services.janitor.engine.facts import ConsumerBelow
 from services.janitor.engine.policy import Decision
 
 RUN_COUNT_MAX = 1000
@@ -24,7 +25,7 @@ SIZE_BYTES_MAX = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: what was decided and what came of it. `trigger` is MANUAL or HOUR; `error` is empty if all went well."""
+    """One run: what was decided and what came of it; `error` is empty if all went well."""
 
     time_ms: int
     trigger: str
@@ -33,6 +34,8 @@ class Run:
     deleted_segment_count: int = 0
     freed_bytes: int = 0
     error: str = ""
+    consumers: Sequence[ConsumerBelow] = field(default_factory=tuple)
+    consumer_count: int = 0
 
 
 class RunHistory:

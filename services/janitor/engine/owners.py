@@ -7,17 +7,21 @@ OwnerRefused if it says no.
 
 from typing import Protocol
 
-from services.janitor.engine.policy import SegmentFacts
+from services.janitor.engine.facts import IndexFacts, LogFacts, Trimmed
 
 
 class LogOwner(Protocol):
     """The CommitLog: owns the segments."""
 
-    async def list_segments(self) -> list[SegmentFacts]:
-        """Return all segments, oldest first."""
+    async def log_facts(self) -> LogFacts:
+        """Return all segments, oldest first, what in-sync replicas have, and the disk."""
         ...
 
-    async def delete_segment(self, base_physical_offset: int) -> int:
+    async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
+        """Tell the verdict on the disks: a full one refuses appends."""
+        ...
+
+    async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
         """Delete the oldest segment and return the bytes that were freed. A segment that is gone already frees 0."""
         ...
 
@@ -25,10 +29,10 @@ class LogOwner(Protocol):
 class IndexOwner(Protocol):
     """The Indexer: owns queues and index files."""
 
-    async def indexed_physical_offset(self) -> int:
-        """Return the end of what is indexed and synced, exclusive."""
+    async def index_facts(self) -> IndexFacts:
+        """Return the end of what is indexed and synced, and the disk."""
         ...
 
-    async def trim_to(self, min_physical_offset: int) -> int:
-        """Forget entries of records below the offset and return the bytes that were freed."""
+    async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
+        """Forget entries of records below the offset, or tell what that would be."""
         ...

@@ -1,41 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RetentionLoop: looks every few seconds whether a run is due, and runs: gather facts, decide, ask the owners.
+"""RetentionLoop: looks every few seconds what the owners' files and disks come to, and runs when a run is due.
 
+A look gathers facts, decides, and tells the CommitLog whether a disk is full; a run has the owners do what was decided.
 Invariants: one run at a time. The Indexer forgets first, then the CommitLog deletes, so that no entry ever points at a
 segment that is gone. The first refusal or failure ends the run; what was done stays done and the next run goes on.
 Callers: one event loop; `run_once` is called by the servicer, `start` and `stop` by the bootstrap.
-Not handled: disk usage; only age decides.
-Rules: RocketMQ 5.3 CleanCommitLogService (first look after 60 s, then every 10 s; 20 rounds per manual request).
+Rules: docs/retention.md; RocketMQ 5.3 CleanCommitLogService (first look after 60 s, then every 10 s; 20 rounds per
+manual request; a segment that is in use again after 120 s).
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, Trimmed
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.owners import IndexOwner, LogOwner
-from services.janitor.engine.policy import Decision, Facts, Policy, Schedule, decide
-from services.janitor.errors import JanitorError, RunInProgress
+from services.janitor.engine.policy import Decision, Policy, Trigger, Unsafe, Verdict, decide
+from services.janitor.errors import JanitorError, OwnerRefused, OwnerUnavailable, RunInProgress
 
 MANUAL_ROUND_COUNT = 20
 """A manual run may delete as much as this many rounds of the schedule (RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES)."""
-TRIGGER_MANUAL = "MANUAL"
-TRIGGER_HOUR = "HOUR"
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Pauses, in milliseconds: before the first look, between looks, between two deletions."""
+    """Pauses, in milliseconds: before the first look, between looks, between deletions, before one is tried again."""
 
     first_check_delay_ms: int
     check_interval_ms: int
     delete_interval_ms: int
+    retry_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,14 @@ class RetentionStatistics:
     next_check_ms: int
     last_error: str
     deleted_segment_count: int
+    lost_segment_count: int
     freed_bytes: int
     start_ms: int
+    disks: Sequence[Disk]
+    is_disk_full: bool
+    run_trigger: str
+    run_planned_segment_count: int
+    run_deleted_segment_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,11 @@ class RetentionCounters:
 
     is_running: int
     last_check_time_ms: int
+    is_disk_full: int
+    commitlog_disk_used_percent: int
+    indexer_disk_used_percent: int
     deleted_segments_total: int
+    lost_segments_total: int
     freed_bytes_total: int
     runs_total: int
     failed_runs_total: int
@@ -72,22 +83,29 @@ class RetentionLoop:
         log: LogOwner,
         index: IndexOwner,
         policy: Policy,
-        schedule: Schedule,
         pace: Pace,
         history: RunHistory,
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.policy, self.schedule, self.pace = policy, schedule, pace
+        self.policy, self.pace = policy, pace
         self._log_owner, self._index_owner = log, index
         self._history, self._clock, self._sleep = history, clock, sleep
         self._start_ms = clock.now_ms()
         self._start_s = clock.monotonic_s()
         self._last_check_ms: int | None = None
-        self._last_error = ""
-        self._deleted_segment_count = self._freed_bytes = self._run_count = self._failed_run_count = 0
+        self._last_error = self._look_error = ""
+        self._disks: Sequence[Disk] = ()
+        self._indexed_physical_offset = 0
+        self._is_disk_full = False
+        self._has_warned = False
+        self._in_use_s: float | None = None
+        """When a segment was last refused because somebody reads it."""
+        self._deleted_segment_count = self._lost_segment_count = self._freed_bytes = 0
+        self._run_count = self._failed_run_count = 0
         self._run_task: asyncio.Task[Run] | None = None
         self._run_started_ms = 0
+        self._progress = _Deleted()
         self._loop = SupervisedLoop("retention", self.check, interval_ms=pace.check_interval_ms)
 
     def start(self) -> None:
@@ -108,33 +126,50 @@ class RetentionLoop:
             is_running=self._is_running,
             last_check_ms=self._last_check_ms,
             next_check_ms=max(first_check_ms, (self._last_check_ms or 0) + self.pace.check_interval_ms),
-            last_error=self._last_error or str(self._loop.last_error or ""),
+            last_error=self._look_error or self._last_error or str(self._loop.last_error or ""),
             deleted_segment_count=self._deleted_segment_count,
+            lost_segment_count=self._lost_segment_count,
             freed_bytes=self._freed_bytes,
             start_ms=self._start_ms,
+            disks=self._disks,
+            is_disk_full=self._is_disk_full,
+            run_trigger=self._progress.trigger if self._is_running else "",
+            run_planned_segment_count=self._progress.planned_count if self._is_running else 0,
+            run_deleted_segment_count=self._progress.segment_count if self._is_running else 0,
         )
 
     def counters(self) -> RetentionCounters:
         """What the loop counted since its start. From any thread."""
+        used = {disk.service: disk.used_percent or 0 for disk in self._disks}
         return RetentionCounters(
             is_running=int(self._is_running),
             last_check_time_ms=self._last_check_ms or 0,
+            is_disk_full=int(self._is_disk_full),
+            commitlog_disk_used_percent=used.get(LOG_OWNER, 0),
+            indexer_disk_used_percent=used.get(INDEX_OWNER, 0),
             deleted_segments_total=self._deleted_segment_count,
+            lost_segments_total=self._lost_segment_count,
             freed_bytes_total=self._freed_bytes,
             runs_total=self._run_count,
             failed_runs_total=self._failed_run_count,
         )
 
     async def check(self) -> None:
-        """One look: run if the hour matches, unless a manual run is under way or the service has only just started."""
-        if (self._clock.monotonic_s() - self._start_s) * 1000 < self.pace.first_check_delay_ms:
+        """One look: run if one is due, unless one is under way or the service has only just started."""
+        if (self._clock.monotonic_s() - self._start_s) * 1000 < self.pace.first_check_delay_ms or self._is_running:
             return
         self._last_check_ms = self._clock.now_ms()
-        if self.schedule.is_due(self._last_check_ms) and not self._is_running:
-            try:
-                await self._start_run(TRIGGER_HOUR, self.policy, is_dry_run=False)
-            except JanitorError as error:
-                _log.warning("the run of this hour failed: %s", error)
+        try:
+            verdict = await self._look(self.policy, Trigger.RETRY if self._is_retry_due() else None)
+            if verdict.trigger is not None:
+                self._warn_if_stuck(verdict)
+                if any(decision.is_delete for decision in verdict.decisions):
+                    await self._start_run(verdict.trigger, self.policy, verdict)
+            self._look_error = ""
+        except JanitorError as error:
+            if str(error) != self._look_error:
+                _log.warning("retention failed: %s", error)
+            self._look_error = str(error)
 
     async def run_once(self, *, is_dry_run: bool) -> Run:
         """Run now, whatever the hour. Raises RunInProgress, or OwnerUnavailable if there was nothing to decide on.
@@ -142,30 +177,71 @@ class RetentionLoop:
         A run whose deletions failed is returned with its `error`. A run goes on if its caller goes away.
         """
         manual = replace(self.policy, delete_batch_count_max=self.policy.delete_batch_count_max * MANUAL_ROUND_COUNT)
-        return await self._start_run(TRIGGER_MANUAL, manual, is_dry_run=is_dry_run)
+        return await self._start_run(Trigger.MANUAL, manual, is_dry_run=is_dry_run)
 
     @property
     def _is_running(self) -> bool:
         return self._run_task is not None and not self._run_task.done()
 
-    async def _start_run(self, trigger: str, policy: Policy, *, is_dry_run: bool) -> Run:
+    def _is_retry_due(self) -> bool:
+        """Whether it is time to try again to delete what somebody read."""
+        now_s = self._clock.monotonic_s()
+        return self._in_use_s is not None and (now_s - self._in_use_s) * 1000 >= self.pace.retry_interval_ms
+
+    async def _look(self, policy: Policy, requested: Trigger | None) -> Verdict:
+        """Gather facts, decide, and tell the CommitLog about the disks."""
+        log = await self._log_owner.log_facts()
+        try:
+            index = await self._index_owner.index_facts()
+        except OwnerUnavailable:
+            if policy.unsafe_segments is Unsafe.KEEP:
+                raise
+            index = IndexFacts(0, Disk(INDEX_OWNER, None))
+        self._disks, self._indexed_physical_offset = (log.disk, index.disk), index.indexed_physical_offset
+        facts = Facts(log.segments, index.indexed_physical_offset, log.replicated_physical_offset, self._disks)
+        verdict = decide(facts, self._clock.now_ms(), policy, was_disk_full=self._is_disk_full, requested=requested)
+        if verdict.is_disk_full or self._is_disk_full:  # again at each look: the CommitLog forgets an old report
+            used_percent = max(disk.used_percent or 0 for disk in self._disks)
+            await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
+        self._is_disk_full = verdict.is_disk_full
+        return verdict
+
+    def _warn_if_stuck(self, verdict: Verdict) -> None:
+        """A disk that fills up and nothing to delete is worth a word, once."""
+        is_stuck = verdict.trigger in (Trigger.DISK_SPACE, Trigger.DISK_FORCED) and not any(
+            decision.is_delete for decision in verdict.decisions
+        )
+        if is_stuck and not self._has_warned:
+            oldest = verdict.decisions[0].explanation if verdict.decisions else "there is no segment"
+            shown = ", ".join(f"{disk.service} {disk.used_percent} %" for disk in self._disks)
+            _log.warning("disks fill up (%s) and no segment can go; the oldest: %s", shown, oldest)
+        self._has_warned = is_stuck
+
+    async def _start_run(
+        self, trigger: Trigger, policy: Policy, verdict: Verdict | None = None, *, is_dry_run: bool = False
+    ) -> Run:
         """Run in a task of its own, so that a caller's cancellation does not stop it between the owners."""
         if self._is_running:
             raise RunInProgress(started_ms=self._run_started_ms)
         # A run's time names it in the history, so it has to differ from the one before.
         self._run_started_ms = max(self._clock.now_ms(), self._history.last_time_ms + 1)
         run = Run(time_ms=self._run_started_ms, trigger=trigger, is_dry_run=is_dry_run)
-        self._run_task = asyncio.create_task(self._run(run, policy), name="retention run")
+        self._progress = _Deleted(trigger=trigger)
+        self._run_task = asyncio.create_task(self._run(run, trigger, policy, verdict), name="retention run")
         return await asyncio.shield(self._run_task)
 
-    async def _run(self, run: Run, policy: Policy) -> Run:
-        decisions: list[Decision] = []
-        deleted = _Deleted()
+    async def _run(self, run: Run, trigger: Trigger, policy: Policy, verdict: Verdict | None) -> Run:
+        decisions: Sequence[Decision] = ()
+        deleted = self._progress
         failure: JanitorError | asyncio.CancelledError | None = None
         try:
-            decisions = decide(await self._gather(), policy, self._clock.now_ms())
-            if not run.is_dry_run:
-                await self._delete([decision for decision in decisions if decision.is_delete], deleted)
+            decisions = (verdict or await self._look(policy, trigger)).decisions
+            doomed = [decision for decision in decisions if decision.is_delete]
+            deleted.planned_count = len(doomed)
+            if doomed and run.is_dry_run:
+                deleted.trimmed = await self._index_owner.trim_to(self._trimmable(doomed), is_dry_run=True)
+            elif doomed:
+                await self._delete(doomed, deleted)
         except (JanitorError, asyncio.CancelledError) as error:
             failure = error
         run = replace(
@@ -174,39 +250,48 @@ class RetentionLoop:
             deleted_segment_count=deleted.segment_count,
             freed_bytes=deleted.freed_bytes,
             error="" if failure is None else str(failure) or "the service stopped",
+            consumers=tuple(deleted.trimmed.consumers),
+            consumer_count=deleted.trimmed.consumer_count,
         )
         if not run.is_dry_run:
-            self._finish(run)
+            self._finish(run, failure)
         if failure is not None and (not decisions or isinstance(failure, asyncio.CancelledError)):
             raise failure
         return run
-
-    async def _gather(self) -> Facts:
-        segments = await self._log_owner.list_segments()
-        return Facts(segments, await self._index_owner.indexed_physical_offset())
 
     async def _delete(self, doomed: Sequence[Decision], deleted: "_Deleted") -> None:
         """Ask the owners, batch by batch; `deleted` counts what is done, also when an owner refuses."""
         batch_size = self.policy.delete_batch_count_max
         for first in range(0, len(doomed), batch_size):
             batch = doomed[first : first + batch_size]
-            deleted.freed_bytes += await self._index_owner.trim_to(
-                batch[-1].base_physical_offset + batch[-1].size_bytes
-            )
+            if self._indexed_physical_offset:  # otherwise there is no Indexer, and the policy gives it up
+                deleted.trimmed = await self._index_owner.trim_to(self._trimmable(batch), is_dry_run=False)
+                deleted.freed_bytes += deleted.trimmed.freed_bytes
             for decision in batch:
                 if deleted.segment_count:
                     await self._sleep(self.pace.delete_interval_ms / 1000)
                 failpoint("retention.before_delete")
-                deleted.freed_bytes += await self._log_owner.delete_segment(decision.base_physical_offset)
+                deleted.freed_bytes += await self._log_owner.delete_segment(
+                    decision.base_physical_offset, allow_unindexed=decision.is_lost
+                )
                 failpoint("retention.after_delete")
                 deleted.segment_count += 1
-                _log.info("deleted segment %020d: %s", decision.base_physical_offset, decision.explanation)
+                deleted.lost_count += decision.is_lost
+                level = logging.ERROR if decision.is_lost else logging.INFO
+                _log.log(level, "deleted segment %020d: %s", decision.base_physical_offset, decision.explanation)
 
-    def _finish(self, run: Run) -> None:
+    def _trimmable(self, doomed: Sequence[Decision]) -> int:
+        """First byte behind these segments, as far as the Indexer has them."""
+        return min(doomed[-1].base_physical_offset + doomed[-1].size_bytes, self._indexed_physical_offset)
+
+    def _finish(self, run: Run, failure: BaseException | None) -> None:
         """Count the run and remember it if it deleted something or failed in a new way."""
-        is_news = run.error != "" and (run.error != self._last_error or run.trigger == TRIGGER_MANUAL)
+        is_in_use = isinstance(failure, OwnerRefused) and failure.refusal == "IN_USE"
+        self._in_use_s = self._clock.monotonic_s() if is_in_use else None
+        is_news = run.error != "" and (run.error != self._last_error or run.trigger == Trigger.MANUAL)
         self._last_error = run.error
         self._deleted_segment_count += run.deleted_segment_count
+        self._lost_segment_count += self._progress.lost_count
         self._freed_bytes += run.freed_bytes
         self._run_count += 1
         self._failed_run_count += run.error != ""
@@ -216,7 +301,12 @@ class RetentionLoop:
 
 @dataclass(slots=True)
 class _Deleted:
-    """What a run has deleted so far."""
+    """What the run under way has deleted so far."""
 
+    trigger: str = ""
+    planned_count: int = 0
     segment_count: int = 0
+    lost_count: int = 0
     freed_bytes: int = 0
+    trimmed: Trimmed = field(default_factory=lambda: Trimmed(0))
+    """What the Indexer last said."""

@@ -2,11 +2,13 @@
 """Protobuf to domain values and back. No logic."""
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from reput.commitlog.v1 import segment_service_pb2
+from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
+from reput.indexer.v1 import index_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
+from services.janitor.engine.facts import ConsumerBelow, Disk, SegmentFacts, Trimmed
 from services.janitor.engine.history import Run
-from services.janitor.engine.policy import Decision, SegmentFacts
+from services.janitor.engine.policy import Decision
 
 
 def timestamp(time_ms: int | None) -> Timestamp | None:
@@ -26,6 +28,33 @@ def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
     )
 
 
+def disk(service: str, status: log_service_pb2.GetStatusResponse | index_service_pb2.GetStatusResponse) -> Disk:
+    """The disk of an owner, by its status."""
+    is_known = status.disk_total_bytes > 0
+    return Disk(
+        service, status.disk_used_percent if is_known else None, status.disk_total_bytes, status.disk_free_bytes
+    )
+
+
+def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
+    """What the Indexer forgot."""
+    consumers = [
+        ConsumerBelow(one.group, one.topic, one.queue_id, one.queue_offset, one.min_queue_offset)
+        for one in response.consumers
+    ]
+    return Trimmed(response.freed_bytes, consumers, response.consumer_count)
+
+
+def disk_message(known: Disk) -> retention_service_pb2.Disk:
+    """A disk as the API shows it."""
+    return retention_service_pb2.Disk(
+        service=known.service,
+        total_bytes=known.total_bytes,
+        free_bytes=known.free_bytes,
+        used_percent=known.used_percent or 0,
+    )
+
+
 def run_message(run: Run) -> retention_service_pb2.Run:
     """A run as the API shows it."""
     return retention_service_pb2.Run(
@@ -36,6 +65,17 @@ def run_message(run: Run) -> retention_service_pb2.Run:
         deleted_segment_count=run.deleted_segment_count,
         freed_bytes=run.freed_bytes,
         error=run.error,
+        consumers=[
+            retention_service_pb2.ConsumerBelow(
+                group=one.group,
+                topic=one.topic,
+                queue_id=one.queue_id,
+                queue_offset=one.queue_offset,
+                min_queue_offset=one.min_queue_offset,
+            )
+            for one in run.consumers
+        ],
+        consumer_count=run.consumer_count,
     )
 
 
@@ -48,4 +88,5 @@ def _decision_message(decision: Decision) -> retention_service_pb2.Decision:
         reason=decision.reason.value,
         explanation=decision.explanation,
         last_store_time=timestamp(decision.last_store_time_ms),
+        is_lost=decision.is_lost,
     )

@@ -10,46 +10,62 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
-from reput.commitlog.v1 import segment_service_pb2, segment_service_pb2_grpc
+from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
-from services.janitor.engine.policy import SegmentFacts
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, LogFacts, SegmentFacts, Trimmed
 from services.janitor.errors import OwnerRefused, OwnerUnavailable
-from services.janitor.rpc.convert import segment_facts
+from services.janitor.rpc.convert import disk, segment_facts, trimmed
 
 PAGE_SIZE = 1000
 Metadata: TypeAlias = Sequence[tuple[str, str]]
 
 
 class CommitLogClient:
-    """LogOwner over the CommitLog's SegmentService."""
+    """LogOwner over the CommitLog's SegmentService and LogService."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: Metadata = ()) -> None:
         self._stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
+        self._log = log_service_pb2_grpc.LogServiceStub(channel)
         self._options: Any = {"timeout": timeout_s, "metadata": metadata}
 
-    async def list_segments(self) -> list[SegmentFacts]:
+    async def log_facts(self) -> LogFacts:
         """See LogOwner."""
+        async with _owner_errors(LOG_OWNER):
+            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options)
+        if status.state != log_service_pb2.LOG_STATE_SERVING:
+            raise OwnerUnavailable(service=LOG_OWNER, text="it is recovering")
+        return LogFacts(await self._segments(), status.confirmed_physical_offset, disk(LOG_OWNER, status))
+
+    async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
+        """See LogOwner."""
+        request = segment_service_pb2.ReportDiskRequest(is_full=is_full, used_ratio=min(used_percent, 100) / 100)
+        async with _owner_errors(LOG_OWNER):
+            await self._stub.ReportDisk(request, **self._options)
+
+    async def _segments(self) -> list[SegmentFacts]:
         segments: list[SegmentFacts] = []
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         while True:
-            async with _owner_errors("commitlog"):
+            async with _owner_errors(LOG_OWNER):
                 page = await self._stub.ListSegments(request, **self._options)
             segments.extend(map(segment_facts, page.segments))
             if not page.next_page_token:
                 return segments
             request.page_token = page.next_page_token
 
-    async def delete_segment(self, base_physical_offset: int) -> int:
+    async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
         """See LogOwner."""
-        request = segment_service_pb2.DeleteSegmentsRequest(base_physical_offsets=[base_physical_offset])
-        async with _owner_errors("commitlog"):
+        request = segment_service_pb2.DeleteSegmentsRequest(
+            base_physical_offsets=[base_physical_offset], allow_unindexed=allow_unindexed
+        )
+        async with _owner_errors(LOG_OWNER):
             outcomes = (await self._stub.DeleteSegments(request, **self._options)).outcomes
         if len(outcomes) == 1 and outcomes[0].is_deleted:
             return outcomes[0].freed_bytes
         refusal = outcomes[0].refusal if outcomes else segment_service_pb2.DELETE_REFUSAL_UNSPECIFIED
         name = segment_service_pb2.DeleteRefusal.Name(refusal).removeprefix("DELETE_REFUSAL_")
-        raise OwnerRefused(service="commitlog", refusal=name, text=f"segment {base_physical_offset:020d} stays")
+        raise OwnerRefused(service=LOG_OWNER, refusal=name, text=f"segment {base_physical_offset:020d} stays")
 
 
 class IndexerClient:
@@ -59,18 +75,17 @@ class IndexerClient:
         self._stub = index_service_pb2_grpc.IndexServiceStub(channel)
         self._options: Any = {"timeout": timeout_s, "metadata": metadata}
 
-    async def indexed_physical_offset(self) -> int:
+    async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
-        async with _owner_errors("indexer"):
+        async with _owner_errors(INDEX_OWNER):
             status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), **self._options)
-        return status.flushed_physical_offset
+        return IndexFacts(status.flushed_physical_offset, disk(INDEX_OWNER, status))
 
-    async def trim_to(self, min_physical_offset: int) -> int:
+    async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
-        request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset)
-        async with _owner_errors("indexer"):
-            response = await self._stub.TrimTo(request, **self._options)
-        return response.freed_bytes
+        request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset, dry_run=is_dry_run)
+        async with _owner_errors(INDEX_OWNER):
+            return trimmed(await self._stub.TrimTo(request, **self._options))
 
 
 @asynccontextmanager

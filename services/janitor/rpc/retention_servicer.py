@@ -8,7 +8,7 @@ from reput.janitor.v1 import retention_service_pb2 as messages
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.retention_loop import RetentionLoop
 from services.janitor.errors import BadArgument, BadPageToken
-from services.janitor.rpc.convert import run_message, timestamp
+from services.janitor.rpc.convert import disk_message, run_message, timestamp
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
 CURSOR_PREFIX = "before-"
@@ -16,7 +16,7 @@ VERSION = importlib.metadata.version("reput-server")
 
 
 class RetentionServicer:
-    """Answers the four calls. `time_zone` is the name of the zone that the loop's schedule uses."""
+    """Answers the four calls. `time_zone` is the name of the zone that the policy's hours are in."""
 
     def __init__(self, loop: RetentionLoop, history: RunHistory, *, time_zone: str) -> None:
         self._loop, self._history, self._time_zone = loop, history, time_zone
@@ -33,17 +33,31 @@ class RetentionServicer:
             freed_bytes=statistics.freed_bytes,
             start_time=timestamp(statistics.start_ms),
             version=VERSION,
+            disks=map(disk_message, statistics.disks),
+            is_disk_full=statistics.is_disk_full,
+            run_trigger=statistics.run_trigger,
+            run_planned_segment_count=statistics.run_planned_segment_count,
+            run_deleted_segment_count=statistics.run_deleted_segment_count,
+            lost_segment_count=statistics.lost_segment_count,
         )
 
     async def GetPolicy(self, _request: messages.GetPolicyRequest, _: object) -> messages.GetPolicyResponse:
         """The policy in force."""
+        policy, pace = self._loop.policy, self._loop.pace
         return messages.GetPolicyResponse(
-            retention_hours=self._loop.policy.retention_hours,
-            delete_hours=sorted(self._loop.schedule.hours),
+            retention_hours=policy.retention_hours,
+            delete_hours=sorted(policy.schedule.hours),
             time_zone=self._time_zone,
-            delete_batch_count_max=self._loop.policy.delete_batch_count_max,
-            delete_interval_ms=self._loop.pace.delete_interval_ms,
-            check_interval_ms=self._loop.pace.check_interval_ms,
+            delete_batch_count_max=policy.delete_batch_count_max,
+            delete_interval_ms=pace.delete_interval_ms,
+            check_interval_ms=pace.check_interval_ms,
+            retention_bytes=policy.retention_bytes,
+            disk_max_used_percent=policy.disk_max_used_percent,
+            disk_forcible_percent=policy.disk_forcible_percent,
+            disk_full_percent=policy.disk_full_percent,
+            disk_forced=policy.disk_forced,
+            unsafe_segments=policy.unsafe_segments.value,
+            retry_interval_ms=pace.retry_interval_ms,
         )
 
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:

@@ -1,11 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners in memory and builders for the Janitor's tests."""
 
-from services.janitor.engine.policy import HOUR_MS, SegmentFacts
+from datetime import UTC
+
+from services.janitor.engine.facts import (
+    INDEX_OWNER,
+    LOG_OWNER,
+    ConsumerBelow,
+    Disk,
+    IndexFacts,
+    LogFacts,
+    SegmentFacts,
+    Trimmed,
+)
+from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
 from services.janitor.errors import JanitorError
 
 NOW_MS = 1_700_000_000_000
 SIZE = 1000
+
+
+NOW_HOUR = NOW_MS // HOUR_MS % 24
+FAR = 1 << 40
+CONSUMER = ConsumerBelow("billing", "orders", 2, 5, 9)
+
+
+def policy(*, hours: tuple[int, ...] = (NOW_HOUR,), **changes: object) -> Policy:
+    """72 hours, ten at once, due now unless told otherwise."""
+    values: dict[str, object] = {
+        "retention_hours": 72,
+        "delete_batch_count_max": 10,
+        "schedule": Schedule(frozenset(hours), UTC),
+        **changes,
+    }
+    return Policy(**values)  # type: ignore[arg-type]
 
 
 def segment(number: int, *, age_hours: float = 100, **changes: object) -> SegmentFacts:
@@ -27,26 +55,38 @@ class Owners:
     def __init__(self, segments: list[SegmentFacts], *, indexed_physical_offset: int = 1 << 40) -> None:
         self.segments = segments
         self.indexed = indexed_physical_offset
+        self.replicated = FAR
+        self.disks = {LOG_OWNER: Disk(LOG_OWNER, 50), INDEX_OWNER: Disk(INDEX_OWNER, 50)}
         self.calls: list[tuple[str, int]] = []
+        self.reports: list[tuple[bool, int]] = []
+        self.lost: list[int] = []
         self.failures: dict[str, JanitorError] = {}
 
-    async def list_segments(self) -> list[SegmentFacts]:
-        self._fail("list_segments")
-        return list(self.segments)
+    async def log_facts(self) -> LogFacts:
+        self._fail("log_facts")
+        return LogFacts(list(self.segments), self.replicated, self.disks[LOG_OWNER])
 
-    async def indexed_physical_offset(self) -> int:
-        self._fail("indexed_physical_offset")
-        return self.indexed
+    async def index_facts(self) -> IndexFacts:
+        self._fail("index_facts")
+        return IndexFacts(self.indexed, self.disks[INDEX_OWNER])
 
-    async def trim_to(self, min_physical_offset: int) -> int:
+    async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
+        self._fail("report_disk")
+        self.reports.append((is_full, used_percent))
+
+    async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         self._fail(f"trim_to {min_physical_offset}")
-        self.calls.append(("trim", min_physical_offset))
-        return 7
+        assert min_physical_offset <= self.indexed
+        if not is_dry_run:
+            self.calls.append(("trim", min_physical_offset))
+        return Trimmed(0 if is_dry_run else 7, (CONSUMER,), 3)
 
-    async def delete_segment(self, base_physical_offset: int) -> int:
+    async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
         self._fail(f"delete_segment {base_physical_offset}")
         assert self.segments[0].base_physical_offset == base_physical_offset
         self.calls.append(("delete", base_physical_offset))
+        if allow_unindexed:
+            self.lost.append(base_physical_offset)
         return self.segments.pop(0).size_bytes
 
     def _fail(self, call: str) -> None:

@@ -2,20 +2,18 @@
 """The retention loop: when it runs, in which order it asks the owners, and what it remembers."""
 
 import asyncio
-from datetime import UTC
 from pathlib import Path
 
 import pytest
 
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk
 from services.janitor.engine.history import Run, RunHistory
-from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
+from services.janitor.engine.policy import HOUR_MS, Unsafe
 from services.janitor.engine.retention_loop import Pace, RetentionLoop
 from services.janitor.errors import OwnerRefused, OwnerUnavailable, RunInProgress
-from tests.unit.services.janitor.support import NOW_MS, SIZE, Owners, segment
-
-NOW_HOUR = NOW_MS // HOUR_MS % 24
+from tests.unit.services.janitor.support import CONSUMER, NOW_HOUR, NOW_MS, SIZE, Owners, policy, segment
 
 
 class WatchedHistory(RunHistory):
@@ -31,7 +29,9 @@ class WatchedHistory(RunHistory):
 class Room:
     """A loop with its surroundings. `pauses` are the seconds slept between deletions."""
 
-    def __init__(self, owners: Owners, *, batch: int = 10, hours: tuple[int, ...] = (NOW_HOUR,)) -> None:
+    def __init__(
+        self, owners: Owners, *, batch: int = 10, hours: tuple[int, ...] = (NOW_HOUR,), **changes: object
+    ) -> None:
         self.clock = ManualClock(NOW_MS)
         self.pauses: list[float] = []
         self.paused = asyncio.Event()
@@ -43,9 +43,10 @@ class Room:
         self.loop = RetentionLoop(
             log=owners,
             index=owners,
-            policy=Policy(72, batch),
-            schedule=Schedule(frozenset(hours), UTC),
-            pace=Pace(first_check_delay_ms=60_000, check_interval_ms=10_000, delete_interval_ms=100),
+            policy=policy(hours=hours, delete_batch_count_max=batch, **changes),
+            pace=Pace(
+                first_check_delay_ms=60_000, check_interval_ms=10_000, delete_interval_ms=100, retry_interval_ms=120_000
+            ),
             history=self.history,
             clock=self.clock,
             sleep=self._sleep,
@@ -93,6 +94,7 @@ async def test_dry_run_changes_nothing() -> None:
     run = await room.loop.run_once(is_dry_run=True)
     assert [decision.reason for decision in run.decisions] == ["EXPIRED", "EXPIRED", "ACTIVE"]
     assert (owners.calls, room.runs, run.deleted_segment_count) == ([], [], 0)
+    assert (run.consumers, run.consumer_count, run.freed_bytes) == ((CONSUMER,), 3, 0)
 
 
 async def test_manual_run_is_twenty_rounds() -> None:
@@ -123,8 +125,8 @@ async def test_hour_and_first_delay() -> None:
 @pytest.mark.parametrize(
     ("failing", "deleted", "calls"),
     [
-        ("list_segments", 0, 0),
-        ("indexed_physical_offset", 0, 0),
+        ("log_facts", 0, 0),
+        ("index_facts", 0, 0),
         (f"trim_to {3 * SIZE}", 0, 0),
         (f"delete_segment {SIZE}", 1, 2),
     ],
@@ -134,7 +136,7 @@ async def test_first_failure_ends_the_run(failing: str, deleted: int, calls: int
     owners = owners_with(3)
     room = Room(owners)
     owners.failures[failing] = OwnerRefused(service="commitlog", refusal="IN_USE", text="a reader holds it")
-    if failing in ("list_segments", "indexed_physical_offset"):
+    if failing in ("log_facts", "index_facts"):
         with pytest.raises(OwnerRefused):
             await room.loop.run_once(is_dry_run=False)
     else:
@@ -149,15 +151,19 @@ async def test_first_failure_ends_the_run(failing: str, deleted: int, calls: int
     assert room.loop.statistics().deleted_segment_count == 3
 
 
-async def test_a_lasting_failure_is_one_entry() -> None:
-    """An owner that stays away for the whole hour does not fill the history."""
+async def test_a_lasting_failure_is_no_run() -> None:
+    """An owner that stays away for the whole hour does not fill the history; the status tells of it."""
     owners = owners_with(1)
     room = Room(owners)
-    owners.failures["list_segments"] = OwnerUnavailable(service="commitlog", text="connection refused")
+    owners.failures["log_facts"] = OwnerUnavailable(service="commitlog", text="connection refused")
     room.clock.advance(60_000)
     for _ in range(5):
         await room.loop.check()
-    assert room.runs == [("HOUR", 0, "commitlog is not available: connection refused")]
+    assert room.runs == []
+    assert room.loop.statistics().last_error == "commitlog is not available: connection refused"
+    owners.failures.clear()
+    await room.loop.check()
+    assert (room.loop.statistics().last_error, room.runs) == ("", [("HOUR", 1, "")])
 
 
 async def test_one_run_at_a_time_and_callers_may_leave() -> None:
@@ -193,3 +199,70 @@ async def test_stop_ends_a_run() -> None:
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert room.runs == [("MANUAL", 1, "the service stopped")]
+
+
+async def test_disks_are_reported_until_they_are_not_full() -> None:
+    """A full disk of either owner is told at each look, and its end once; a disk that is not full is not spoken of."""
+    owners = Owners([segment(0, age_hours=0, is_active=True)])
+    room = Room(owners, disk_forced=False)
+    room.clock.advance(60_000)
+    for percent in (80, 91, 86, 85, 84):
+        owners.disks[INDEX_OWNER] = Disk(INDEX_OWNER, percent)
+        await room.loop.check()
+        assert room.loop.statistics().is_disk_full is (percent in (91, 86))
+    assert owners.reports == [(True, 91), (True, 86), (False, 85)]
+    assert [disk.used_percent for disk in room.loop.statistics().disks] == [50, 84]
+
+
+async def test_a_segment_in_use_is_tried_again() -> None:
+    """Outside of the hours a segment that was read is tried again two minutes later, and then no more."""
+    owners = owners_with(2)
+    room = Room(owners, hours=(NOW_HOUR,))
+    room.clock.advance(60_000)
+    owners.failures["delete_segment 0"] = OwnerRefused(service="commitlog", refusal="IN_USE", text="a reader holds it")
+    await room.loop.check()
+    room.clock.advance(HOUR_MS)
+    await room.loop.check()
+    refused = ("HOUR", 0, "commitlog refused: IN_USE: a reader holds it")
+    assert room.runs == [refused]
+    owners.failures.clear()
+    room.clock.advance(120_000)
+    await room.loop.check()
+    assert room.runs == [("RETRY", 2, ""), refused]
+    owners.segments = owners_with(3).segments
+    room.clock.advance(120_000)
+    await room.loop.check()
+    assert len(owners.segments) == 4
+
+
+async def test_what_is_lost_is_counted() -> None:
+    """Without the Indexer nothing goes, unless the policy gives segments up for a disk; then they are told apart."""
+    owners = owners_with(3)
+    owners.failures["index_facts"] = OwnerUnavailable(service="indexer", text="connection refused")
+    owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 86, total_bytes=SIZE * 150)
+    kept = Room(owners)
+    kept.clock.advance(60_000)
+    await kept.loop.check()
+    assert (owners.calls, kept.loop.statistics().last_error) == ([], "indexer is not available: connection refused")
+    room = Room(owners, unsafe_segments=Unsafe.DELETE_WHEN_FORCED, retention_hours=500)
+    room.clock.advance(60_000)
+    await room.loop.check()
+    assert (owners.calls, owners.lost) == ([("delete", 0), ("delete", SIZE)], [0, SIZE])
+    assert room.loop.statistics().lost_segment_count == room.loop.counters().lost_segments_total == 2
+    (run,) = room.history.page(before_ms=None, count=9)[0]
+    assert [decision.is_lost for decision in run.decisions] == [True, True, False, False]
+    assert "it goes although the Indexer has synced the log up to 0" in run.decisions[0].explanation
+
+
+async def test_a_disk_that_fills_up_and_nothing_to_delete(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once."""
+    owners = Owners([segment(0, age_hours=1), segment(1, age_hours=0, is_active=True)])
+    owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 80)
+    room = Room(owners)
+    room.clock.advance(60_000)
+    for _ in range(3):
+        await room.loop.check()
+    age = "its last record is 1.0 hours old, records are kept for 72 hours"
+    assert [record.getMessage() for record in caplog.records if "fill up" in record.getMessage()] == [
+        f"disks fill up (commitlog 80 %, indexer 50 %) and no segment can go; the oldest: {age}"
+    ]

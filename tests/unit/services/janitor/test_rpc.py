@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from reput.commitlog.v1 import segment_service_pb2, segment_service_pb2_grpc
+from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 from reput.janitor.v1 import retention_service_pb2 as messages
 from reput.janitor.v1 import retention_service_pb2_grpc
@@ -24,7 +24,7 @@ from services.janitor.config import JanitorConfig
 SIZE = 4096
 
 
-class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer):
+class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service_pb2_grpc.LogServiceServicer):
     """A log of old segments and an active one; pages of two."""
 
     def __init__(self, segment_count: int) -> None:
@@ -61,6 +61,15 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer):
             self.bases.remove(base)
         return segment_service_pb2.DeleteSegmentsResponse(outcomes=[outcome])
 
+    async def GetStatus(self, request, context):
+        return log_service_pb2.GetStatusResponse(
+            state=log_service_pb2.LOG_STATE_SERVING,
+            confirmed_physical_offset=1 << 40,
+            disk_total_bytes=1000,
+            disk_free_bytes=300,
+            disk_used_percent=70,
+        )
+
     async def ReportDisk(self, request, context):
         raise NotImplementedError
 
@@ -75,8 +84,11 @@ class FakeIndexer(index_service_pb2_grpc.IndexServiceServicer):
         return index_service_pb2.GetStatusResponse(flushed_physical_offset=1 << 40)
 
     async def TrimTo(self, request, context):
+        below = index_service_pb2.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
+        if request.dry_run:
+            return index_service_pb2.TrimToResponse(consumers=[below], consumer_count=1)
         self.trimmed = request.min_physical_offset
-        return index_service_pb2.TrimToResponse(freed_bytes=1)
+        return index_service_pb2.TrimToResponse(freed_bytes=1, consumers=[below], consumer_count=1)
 
 
 @dataclass
@@ -95,6 +107,7 @@ async def janitor(directory: Path, segment_count: int = 4) -> AsyncIterator[Room
     owners = grpc.aio.server()
     commitlog, indexer = FakeCommitLog(segment_count), FakeIndexer()
     segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(commitlog, owners)
+    log_service_pb2_grpc.add_LogServiceServicer_to_server(commitlog, owners)
     index_service_pb2_grpc.add_IndexServiceServicer_to_server(indexer, owners)
     target = f"127.0.0.1:{owners.add_insecure_port('127.0.0.1:0')}"
     await owners.start()
@@ -141,12 +154,18 @@ async def test_run_and_history(tmp_path: Path) -> None:
         dry = (await room.stub.RunOnce(messages.RunOnceRequest(dry_run=True))).run
         assert [decision.reason for decision in dry.decisions] == ["EXPIRED", "EXPIRED", "EXPIRED", "ACTIVE"]
         assert [decision.action for decision in dry.decisions] == [messages.ACTION_DELETE] * 3 + [messages.ACTION_KEEP]
+        below = messages.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
+        assert (list(dry.consumers), dry.consumer_count) == ([below], 1)
         assert (dry.is_dry_run, len(room.commitlog.bases), room.indexer.trimmed) == (True, 4, 0)
         run = (await room.stub.RunOnce(messages.RunOnceRequest())).run
         assert (run.deleted_segment_count, run.freed_bytes, run.trigger) == (3, 3 * SIZE + 1, "MANUAL")
         assert (room.commitlog.bases, room.indexer.trimmed) == ([3 * SIZE], 3 * SIZE)
         status = await room.stub.GetStatus(messages.GetStatusRequest())
         assert (status.is_running, status.deleted_segment_count, status.freed_bytes) == (False, 3, 3 * SIZE + 1)
+        assert [(one.service, one.used_percent, one.free_bytes) for one in status.disks] == [
+            ("commitlog", 70, 300),
+            ("indexer", 0, 0),
+        ]
         assert status.HasField("next_check_time")
         assert not status.HasField("last_check_time")
     async with janitor(tmp_path) as room:
@@ -289,6 +308,8 @@ async def test_bad_requests(
 @pytest.mark.parametrize(
     "changes",
     [
+        {"disk_full_percent": 80},
+        {"disk_max_used_percent": 86},
         {"delete_when": ""},
         {"delete_when": "4"},
         {"delete_when": "24"},

@@ -3,9 +3,11 @@
 isort:skip_file
 SPDX-License-Identifier: Apache-2.0"""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -98,6 +100,9 @@ class GetStatusResponse(_message.Message):
     IS_COMPLETE_FIELD_NUMBER: _builtins.int
     COMPLETE_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     DELAYED_DELIVERY_FIELD_NUMBER: _builtins.int
+    DISK_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
     """What the reput loop does."""
     indexed_physical_offset: _builtins.int
@@ -128,6 +133,12 @@ class GetStatusResponse(_message.Message):
     """
     complete_physical_offset: _builtins.int
     """Where the indexes are complete again, exclusive. 0 if they are, or while the log has not said it."""
+    disk_total_bytes: _builtins.int
+    """Bytes of the indexes' file system."""
+    disk_free_bytes: _builtins.int
+    """Bytes of it that are free for the indexes."""
+    disk_used_percent: _builtins.int
+    """Used part of what the indexes could use of it, rounded up, 0 to 100."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""
@@ -160,10 +171,13 @@ class GetStatusResponse(_message.Message):
         is_complete: _builtins.bool = ...,
         complete_physical_offset: _builtins.int = ...,
         delayed_delivery: Global___DelayedDelivery | None = ...,
+        disk_total_bytes: _builtins.int = ...,
+        disk_free_bytes: _builtins.int = ...,
+        disk_used_percent: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delayed_delivery", b"delayed_delivery", "last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -218,20 +232,62 @@ class TrimToRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     min_physical_offset: _builtins.int
     """First byte of the log that will be kept."""
+    dry_run: _builtins.bool
+    """Tell what would be forgotten, and forget nothing."""
     def __init__(
         self,
         *,
         min_physical_offset: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_physical_offset", b"min_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrimToRequest: _TypeAlias = TrimToRequest  # noqa: Y015
+
+@_typing.final
+class ConsumerBelow(_message.Message):
+    """A group's stored offset that points at entries which are gone, or are to go."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    MIN_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Name of the topic."""
+    queue_id: _builtins.int
+    """Queue within the topic, from 0."""
+    queue_offset: _builtins.int
+    """Next entry that the group would read."""
+    min_queue_offset: _builtins.int
+    """First entry that is kept."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        queue_offset: _builtins.int = ...,
+        min_queue_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "min_queue_offset", b"min_queue_offset", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerBelow: _TypeAlias = ConsumerBelow  # noqa: Y015
 
 @_typing.final
 class TrimToResponse(_message.Message):
@@ -242,22 +298,34 @@ class TrimToResponse(_message.Message):
     DELETED_QUEUE_FILE_COUNT_FIELD_NUMBER: _builtins.int
     DELETED_INDEX_FILE_COUNT_FIELD_NUMBER: _builtins.int
     FREED_BYTES_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
+    CONSUMER_COUNT_FIELD_NUMBER: _builtins.int
     deleted_queue_file_count: _builtins.int
     """Queue files that were deleted."""
     deleted_index_file_count: _builtins.int
     """Index files that were deleted."""
     freed_bytes: _builtins.int
     """Bytes that were freed."""
+    consumer_count: _builtins.int
+    """How many such offsets there are in all."""
+    @_builtins.property
+    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerBelow]:
+        """Groups whose stored offsets are below what is kept then: they miss what lies between. At most 100, those that miss
+        most first.
+        """
+
     def __init__(
         self,
         *,
         deleted_queue_file_count: _builtins.int = ...,
         deleted_index_file_count: _builtins.int = ...,
         freed_bytes: _builtins.int = ...,
+        consumers: _abc.Iterable[Global___ConsumerBelow] | None = ...,
+        consumer_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_index_file_count", b"deleted_index_file_count", "deleted_queue_file_count", b"deleted_queue_file_count", "freed_bytes", b"freed_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_count", b"consumer_count", "consumers", b"consumers", "deleted_index_file_count", b"deleted_index_file_count", "deleted_queue_file_count", b"deleted_queue_file_count", "freed_bytes", b"freed_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

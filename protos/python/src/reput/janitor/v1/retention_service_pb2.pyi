@@ -75,6 +75,12 @@ class GetStatusResponse(_message.Message):
     FREED_BYTES_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    DISKS_FIELD_NUMBER: _builtins.int
+    IS_DISK_FULL_FIELD_NUMBER: _builtins.int
+    RUN_TRIGGER_FIELD_NUMBER: _builtins.int
+    RUN_PLANNED_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    RUN_DELETED_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    LOST_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     is_running: _builtins.bool
     """True while a run is under way."""
     last_error: _builtins.str
@@ -85,6 +91,16 @@ class GetStatusResponse(_message.Message):
     """Bytes freed since the start."""
     version: _builtins.str
     """Version of the service."""
+    is_disk_full: _builtins.bool
+    """True while the CommitLog is told to refuse appends, because a disk is full."""
+    run_trigger: _builtins.str
+    """Why the run under way began; empty if none is."""
+    run_planned_segment_count: _builtins.int
+    """Segments that the run under way is to delete."""
+    run_deleted_segment_count: _builtins.int
+    """Segments that it has deleted."""
+    lost_segment_count: _builtins.int
+    """Segments deleted since the start although they were not indexed or not replicated: an alarm."""
     @_builtins.property
     def last_check_time(self) -> _timestamp_pb2.Timestamp:
         """When it last looked. Absent: not since the start."""
@@ -97,6 +113,10 @@ class GetStatusResponse(_message.Message):
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When the service started."""
 
+    @_builtins.property
+    def disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Disk]:
+        """The disks, as of the last look."""
+
     def __init__(
         self,
         *,
@@ -108,14 +128,54 @@ class GetStatusResponse(_message.Message):
         freed_bytes: _builtins.int = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.str = ...,
+        disks: _abc.Iterable[Global___Disk] | None = ...,
+        is_disk_full: _builtins.bool = ...,
+        run_trigger: _builtins.str = ...,
+        run_planned_segment_count: _builtins.int = ...,
+        run_deleted_segment_count: _builtins.int = ...,
+        lost_segment_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_check_time", b"last_check_time", "next_check_time", b"next_check_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_segment_count", b"deleted_segment_count", "freed_bytes", b"freed_bytes", "is_running", b"is_running", "last_check_time", b"last_check_time", "last_error", b"last_error", "next_check_time", b"next_check_time", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_segment_count", b"deleted_segment_count", "disks", b"disks", "freed_bytes", b"freed_bytes", "is_disk_full", b"is_disk_full", "is_running", b"is_running", "last_check_time", b"last_check_time", "last_error", b"last_error", "lost_segment_count", b"lost_segment_count", "next_check_time", b"next_check_time", "run_deleted_segment_count", b"run_deleted_segment_count", "run_planned_segment_count", b"run_planned_segment_count", "run_trigger", b"run_trigger", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Disk(_message.Message):
+    """The disk of an owner of files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVICE_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    USED_PERCENT_FIELD_NUMBER: _builtins.int
+    service: _builtins.str
+    """commitlog or indexer."""
+    total_bytes: _builtins.int
+    """Size of the file system, in bytes."""
+    free_bytes: _builtins.int
+    """Bytes of it that the owner may still write."""
+    used_percent: _builtins.int
+    """Used part, rounded up, 0 to 100."""
+    def __init__(
+        self,
+        *,
+        service: _builtins.str = ...,
+        total_bytes: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+        used_percent: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "service", b"service", "total_bytes", b"total_bytes", "used_percent", b"used_percent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Disk: _TypeAlias = Disk  # noqa: Y015
 
 @_typing.final
 class GetPolicyRequest(_message.Message):
@@ -146,6 +206,13 @@ class GetPolicyResponse(_message.Message):
     DELETE_BATCH_COUNT_MAX_FIELD_NUMBER: _builtins.int
     DELETE_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     CHECK_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_MAX_USED_PERCENT_FIELD_NUMBER: _builtins.int
+    DISK_FORCIBLE_PERCENT_FIELD_NUMBER: _builtins.int
+    DISK_FULL_PERCENT_FIELD_NUMBER: _builtins.int
+    DISK_FORCED_FIELD_NUMBER: _builtins.int
+    UNSAFE_SEGMENTS_FIELD_NUMBER: _builtins.int
+    RETRY_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     retention_hours: _builtins.int
     """Segments whose last record is older than this expire. Hours."""
     time_zone: _builtins.str
@@ -156,6 +223,20 @@ class GetPolicyResponse(_message.Message):
     """Pause between two deletions, in milliseconds."""
     check_interval_ms: _builtins.int
     """Pause between two looks, in milliseconds."""
+    retention_bytes: _builtins.int
+    """The oldest segments go while the rest has so many bytes. 0: no such limit."""
+    disk_max_used_percent: _builtins.int
+    """Above this used part of a disk expired segments are deleted at once."""
+    disk_forcible_percent: _builtins.int
+    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set."""
+    disk_full_percent: _builtins.int
+    """Above this one appends are refused, until it is disk_forcible_percent again."""
+    disk_forced: _builtins.bool
+    """Whether segments that have not expired are deleted above disk_forcible_percent."""
+    unsafe_segments: _builtins.str
+    """What becomes of segments that are not indexed or not replicated: keep, delete_when_forced or delete."""
+    retry_interval_ms: _builtins.int
+    """Pause before a segment that was in use is tried again, in milliseconds."""
     @_builtins.property
     def delete_hours(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Hours of the day in which expired segments are deleted, 0 to 23."""
@@ -169,10 +250,17 @@ class GetPolicyResponse(_message.Message):
         delete_batch_count_max: _builtins.int = ...,
         delete_interval_ms: _builtins.int = ...,
         check_interval_ms: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
+        disk_max_used_percent: _builtins.int = ...,
+        disk_forcible_percent: _builtins.int = ...,
+        disk_full_percent: _builtins.int = ...,
+        disk_forced: _builtins.bool = ...,
+        unsafe_segments: _builtins.str = ...,
+        retry_interval_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_interval_ms", b"check_interval_ms", "delete_batch_count_max", b"delete_batch_count_max", "delete_hours", b"delete_hours", "delete_interval_ms", b"delete_interval_ms", "retention_hours", b"retention_hours", "time_zone", b"time_zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_interval_ms", b"check_interval_ms", "delete_batch_count_max", b"delete_batch_count_max", "delete_hours", b"delete_hours", "delete_interval_ms", b"delete_interval_ms", "disk_forced", b"disk_forced", "disk_forcible_percent", b"disk_forcible_percent", "disk_full_percent", b"disk_full_percent", "disk_max_used_percent", b"disk_max_used_percent", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "retry_interval_ms", b"retry_interval_ms", "time_zone", b"time_zone", "unsafe_segments", b"unsafe_segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -212,6 +300,7 @@ class Decision(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     LAST_STORE_TIME_FIELD_NUMBER: _builtins.int
+    IS_LOST_FIELD_NUMBER: _builtins.int
     base_physical_offset: _builtins.int
     """Physical offset of the segment's first byte."""
     size_bytes: _builtins.int
@@ -219,9 +308,13 @@ class Decision(_message.Message):
     action: Global___Action.ValueType
     """Keep or delete."""
     reason: _builtins.str
-    """One word for machines: ACTIVE, NOT_EXPIRED, NOT_INDEXED, BEHIND_KEPT, BATCH_FULL, EXPIRED."""
+    """One word for machines. Kept: ACTIVE, NOT_EXPIRED, NOT_DUE, NOT_INDEXED, NOT_REPLICATED, BEHIND_KEPT, BATCH_FULL.
+    Deleted: EXPIRED, OVER_SIZE, DISK_FORCED.
+    """
     explanation: _builtins.str
     """One sentence for people, with the numbers."""
+    is_lost: _builtins.bool
+    """True for a segment that is deleted although it is not indexed or not replicated."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the segment's last record. Absent if it has none."""
@@ -235,10 +328,11 @@ class Decision(_message.Message):
         reason: _builtins.str = ...,
         explanation: _builtins.str = ...,
         last_store_time: _timestamp_pb2.Timestamp | None = ...,
+        is_lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_store_time", b"last_store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "base_physical_offset", b"base_physical_offset", "explanation", b"explanation", "last_store_time", b"last_store_time", "reason", b"reason", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "base_physical_offset", b"base_physical_offset", "explanation", b"explanation", "is_lost", b"is_lost", "last_store_time", b"last_store_time", "reason", b"reason", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -281,16 +375,20 @@ class Run(_message.Message):
     DELETED_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     FREED_BYTES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
+    CONSUMER_COUNT_FIELD_NUMBER: _builtins.int
     is_dry_run: _builtins.bool
     """True if nothing was to be deleted."""
     trigger: _builtins.str
-    """MANUAL, HOUR."""
+    """MANUAL, DISK_FORCED, OVER_SIZE, DISK_SPACE, HOUR, RETRY."""
     deleted_segment_count: _builtins.int
     """Segments that were deleted."""
     freed_bytes: _builtins.int
     """Bytes that were freed."""
     error: _builtins.str
     """Why the run failed; empty if it did not."""
+    consumer_count: _builtins.int
+    """How many such offsets there are in all."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it began."""
@@ -298,6 +396,10 @@ class Run(_message.Message):
     @_builtins.property
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Decision]:
         """One per segment, oldest first."""
+
+    @_builtins.property
+    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerBelow]:
+        """Groups of consumers whose stored offsets are below what the run keeps, at most 100, those that miss most first."""
 
     def __init__(
         self,
@@ -309,14 +411,54 @@ class Run(_message.Message):
         deleted_segment_count: _builtins.int = ...,
         freed_bytes: _builtins.int = ...,
         error: _builtins.str = ...,
+        consumers: _abc.Iterable[Global___ConsumerBelow] | None = ...,
+        consumer_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "deleted_segment_count", b"deleted_segment_count", "error", b"error", "freed_bytes", b"freed_bytes", "is_dry_run", b"is_dry_run", "time", b"time", "trigger", b"trigger"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_count", b"consumer_count", "consumers", b"consumers", "decisions", b"decisions", "deleted_segment_count", b"deleted_segment_count", "error", b"error", "freed_bytes", b"freed_bytes", "is_dry_run", b"is_dry_run", "time", b"time", "trigger", b"trigger"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class ConsumerBelow(_message.Message):
+    """A group's stored offset below the first entry that is kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    MIN_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Name of the topic."""
+    queue_id: _builtins.int
+    """Queue within the topic, from 0."""
+    queue_offset: _builtins.int
+    """Next entry that the group would read."""
+    min_queue_offset: _builtins.int
+    """First entry that is kept."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        queue_offset: _builtins.int = ...,
+        min_queue_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "min_queue_offset", b"min_queue_offset", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerBelow: _TypeAlias = ConsumerBelow  # noqa: Y015
 
 @_typing.final
 class ListHistoryRequest(_message.Message):

@@ -90,6 +90,11 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
     "QUEUE_PRE_BLANK": ("fault", "a filler stands where a unit should", REBUILD),
     "QUEUE_RUBBISH": ("fault", "bytes behind the last unit of a queue that are no units", REBUILD),
     "QUEUES_BEHIND": ("note", "the queues do not have the newest records yet", WAIT),
+    "QUEUES_TRIMMED": (
+        "note",
+        "the Indexer has forgotten records that were about to expire, and the log still has them",
+        "nothing: the next retention run deletes them; `reput index rebuild` would bring them back",
+    ),
     "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),
     "QUEUE_NOT_CHECKED": ("note", "a kind of queue of RocketMQ that is not checked", NOTHING),
 }

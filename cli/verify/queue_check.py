@@ -82,6 +82,7 @@ class QueueCheck:
         self._store = store
         self._report = report
         self._units = UnitCheck(log, facts, store, report)
+        self._units.are_starts_certain = _begin_where_said(queues or {}, store)
         self._by_name: dict[tuple[bytes, int], QueueState] = {}
         self._behind_count = 0
         for (topic, queue_id), files in (queues or {}).items():
@@ -255,3 +256,9 @@ class QueueCheck:
         state.missing_count += len(missing)
         self._behind_count += len(expected) - tail - int(np.count_nonzero(is_certain))
         self._units.explain(state.topic, state.files, run.queue_offset, expected[:tail], found[:tail])
+
+
+def _begin_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
+    """Whether the Indexer knows of all first files that are gone; it says so before it removes one."""
+    found = sum(files.first_unit for files in queues.values())
+    return store.progress is not None and found <= store.progress.queue_start_sum

@@ -40,6 +40,9 @@ class UnitCheck:
         self._facts = facts
         self._store = store
         self._report = report
+        self.are_starts_certain = False
+        """Whether all queues begin where the Indexer says, so that what is missing before was forgotten on purpose."""
+        self._forgotten_count = 0
         self._unchecked_count = 0
         self._extension_count = 0
 
@@ -52,6 +55,10 @@ class UnitCheck:
             | (expected["record_size_bytes"] != found["record_size_bytes"])
             | (expected["tags_code"] != found["tags_code"])
         )
+
+        if self.are_starts_certain:  # the log is deleted after the units, and may not have been yet
+            self._forgotten_count += int(np.count_nonzero(wrong < files.first_unit - first))
+            wrong = wrong[wrong >= files.first_unit - first]
 
         def tell(index: int) -> None:
             wanted: Values = expected[index].item()
@@ -105,7 +112,9 @@ class UnitCheck:
             self._tell_undemanded(files, number, units, np.flatnonzero(~is_zero).tolist(), is_behind=True)
 
     def tell_unchecked(self) -> None:
-        """Report how many units could not be judged."""
+        """Report how many units could not be judged, or are gone before their records."""
+        message = "records have no unit any more: the Indexer has forgotten them, and the log was not deleted since"
+        self._report.add("QUEUES_TRIMMED", QUEUE_DIRECTORY, message, count=self._forgotten_count)
         message = "units point into damaged parts of the log"
         self._report.add("QUEUE_UNIT_UNCHECKED", QUEUE_DIRECTORY, message, count=self._unchecked_count)
         message = "units lead to extension files of RocketMQ instead of a tag; these are not looked at"

@@ -249,9 +249,9 @@ async def test_a_full_disk_that_forces_nothing() -> None:
 async def test_an_indexer_that_is_down(unsafe: str, expected: dict[int, int]) -> None:
     """Without the Indexer from hour 3 to 149 nothing goes that it has not indexed; RocketMQ's rules do not look at it.
 
-    At hour 150 the log has 50 segments and the disk is used to 90 %: two rounds of ten bring it to 70 %. With six more it
-    is 76 % at hour 168, where 32 have expired (3n + 72 < 168.7): a third round. By 04 of day 7, hour 172, it is 33 that
-    have expired, three of them still there; then eight a day.
+    At hour 150 the log has 50 segments and the disk is used to 90 %: two rounds of ten bring it to 70 %. With six more
+    it is 76 % at hour 168, where 32 have expired (3n + 72 < 168.7): a third round. By 04 of day 7, hour 172, 33 have
+    expired, of which three are still there; then eight a day.
     """
     down, changes = range(3, 150), {"unsafe_segments": Unsafe(unsafe)}
     world = await thirty_days(World(steady, tells_size=True, indexer_is_down=down), rules(**changes))

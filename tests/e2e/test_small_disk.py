@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store on a small disk: appends at full speed until it is full, deletion, appends again, with kills all the time.
+
+REPUT_SMALL_DISK_ROUNDS sets how often, 3 unless set; REPUT_SMALL_DISK_SEED repeats a run.
+"""
+
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
+from reput.common.v1 import message_pb2
+from reput.janitor.v1 import retention_service_pb2, retention_service_pb2_grpc
+
+from tests.support.fixed_service import FixedService
+from tests.support.reput_up import run
+
+ROUND_COUNT = int(os.environ.get("REPUT_SMALL_DISK_ROUNDS", "3"))
+SEED = int(os.environ.get("REPUT_SMALL_DISK_SEED", "1"))
+DISK_BYTES = 64 << 20
+BATCH_COUNT, BODY_SIZE_BYTES = 40, 4_000
+SMALL_FILES = {
+    "commitlog": (
+        *("--segment-size-bytes", str(1 << 20), "--disk-reserve-bytes", str(1 << 20), "--disk-ballast-bytes", "65536"),
+        *("--disk-interval-ms", "20", "--checkpoint-interval-ms", "50", "--snapshot-interval-ms", "100"),
+    ),
+    "indexer": (
+        *("--queue-file-size-bytes", "20000", "--index-slot-count", "1000", "--index-entry-capacity", "4000"),
+        *("--flush-interval-ms", "50", "--flush-thorough-interval-ms", "200"),
+    ),
+    "janitor": (
+        *("--retention-hours", "0", "--first-check-delay-ms", "0", "--check-interval-ms", "1500"),
+        *("--delete-interval-ms", "10"),
+    ),
+}
+WAIT_S = 60
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(120 + 60 * ROUND_COUNT),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system"),
+]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    home = tmp_path / "disk"
+    home.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(home)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    yield home
+    subprocess.run(["umount", str(home)], check=True)
+
+
+class Store:
+    """The three services on one disk."""
+
+    def __init__(self, disk: Path) -> None:
+        self.data_dir = disk / "store"
+        self.data_dir.mkdir()
+        other_hour = (time.localtime().tm_hour + 12) % 24  # so that only the disk asks for deletion
+        self.log = FixedService("commitlog", self.data_dir, *SMALL_FILES["commitlog"]).start()
+        owners = ("--commitlog-target", self.log.target)
+        self.indexer = FixedService("indexer", self.data_dir, *owners, *SMALL_FILES["indexer"]).start()
+        owners += ("--indexer-target", self.indexer.target, "--delete-when", f"{other_hour:02d}")
+        self.janitor = FixedService("janitor", self.data_dir, *owners, *SMALL_FILES["janitor"]).start()
+
+    @property
+    def services(self) -> list[FixedService]:
+        """In the order of their start."""
+        return [self.log, self.indexer, self.janitor]
+
+    def stop(self) -> None:
+        """In order."""
+        for service in reversed(self.services):
+            service.stop()
+
+
+class Producer:
+    """One writer that appends numbered messages. `refused` is set while the disk is full."""
+
+    def __init__(self, target: str) -> None:
+        self.acknowledged_count = 0
+        self.refusal_count = 0
+        self.problems: list[str] = []
+        self.is_refused = threading.Event()
+        self.is_accepted = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(target,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the batch under way."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self, target: str) -> None:
+        with grpc.insecure_channel(target, [("grpc.max_reconnect_backoff_ms", 200)]) as channel:
+            stub = append_service_pb2_grpc.AppendServiceStub(channel)
+            sequence = 0
+            while not self._stop.is_set():
+                first = sequence * BATCH_COUNT
+                request = append_pb.AppendRequest(
+                    messages=[made(number) for number in range(first, first + BATCH_COUNT)],
+                    writer=append_pb.Writer(id="producer", sequence=sequence),
+                    durability=message_pb2.DURABILITY_MEMORY,
+                )
+                try:
+                    stub.Append(request, timeout=20)
+                except grpc.RpcError as error:
+                    self._failed(error)
+                    time.sleep(0.02)
+                    continue
+                self.is_accepted.set()
+                self.is_refused.clear()
+                self.acknowledged_count = first + BATCH_COUNT
+                sequence += 1
+
+    def _failed(self, error: grpc.RpcError) -> None:
+        """A full disk says so, and when to come again; a killed log is not there."""
+        code = error.code()
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            reason, retry_s = details(error)
+            if reason != "STORE_FULL" or not retry_s:
+                self.problems.append(f"refused with {reason}, retry after {retry_s} s: {error}")
+            self.refusal_count += 1
+            self.is_accepted.clear()
+            self.is_refused.set()
+        elif code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            self.problems.append(str(error))
+
+
+def made(number: int) -> append_pb.AppendMessage:
+    """A message, whose key is its number."""
+    return append_pb.AppendMessage(topic="orders", queue_id=0, body=body(number), properties={"KEYS": f"k{number}"})
+
+
+def body(number: int) -> bytes:
+    """The body of a message."""
+    return b"%010d" % number + b"." * BODY_SIZE_BYTES
+
+
+def details(error: grpc.RpcError) -> tuple[str, float]:
+    """Reason and retry delay of an error."""
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    for name, value in error.trailing_metadata():
+        if name == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                detail.Unpack(info)
+                detail.Unpack(retry)
+    return info.reason, retry.retry_delay.ToNanoseconds() / 1e9
+
+
+def kept(log: FixedService) -> tuple[list[int], int]:
+    """Numbers of the messages that the log has, in order, and its first byte."""
+    options = [("grpc.max_receive_message_length", 1 << 26)]
+    with grpc.insecure_channel(log.target, options) as channel:
+        stub = log_service_pb2_grpc.LogServiceStub(channel)
+        start = stub.GetStatus(log_service_pb2.GetStatusRequest()).min_physical_offset
+        numbers = []
+        for step in stub.StreamRecords(log_service_pb2.StreamRecordsRequest(start_physical_offset=start)):
+            for message in step.messages:
+                numbers.append(int(message.body[:10]))
+                assert message.body == body(numbers[-1])
+    return numbers, start
+
+
+def test_small_disk(disk: Path) -> None:
+    """Refused cleanly at 90 %, read all the time, accepted again at 85 %; only what the Janitor tells of is gone."""
+    chance = random.Random(SEED)
+    store = Store(disk)
+    try:
+        fill_and_kill(store, chance)
+    finally:
+        store.stop()
+    done = run("verify", str(store.data_dir), "--json", "--index-slots", "1000")
+    assert done.code == 0, done.output + done.errors
+
+
+def fill_and_kill(store: Store, chance: random.Random) -> None:
+    """All rounds, and what must hold after them."""
+    producer = Producer(store.log.target)
+    try:
+        for number in range(ROUND_COUNT):
+            assert producer.is_refused.wait(WAIT_S), f"round {number}: the disk does not get full; {producer.problems}"
+            store.services[number % 3].kill()
+            numbers, start = kept(store.log)
+            assert start == 0 or numbers[0] > 0
+            time.sleep(chance.random())
+            store.services[chance.randrange(3)].kill()
+            assert producer.is_accepted.wait(WAIT_S), f"round {number}: appends are not accepted again"
+            time.sleep(chance.random() * 0.2)
+    finally:
+        producer.stop()
+    assert not producer.problems
+    with grpc.insecure_channel(store.janitor.target) as channel:
+        history = retention_service_pb2_grpc.RetentionServiceStub(channel)
+        runs = history.ListHistory(retention_service_pb2.ListHistoryRequest(page_size=100)).runs
+    assert {decision.reason for one in runs for decision in one.decisions if decision.action == 2} == {"EXPIRED"}
+    numbers, _ = kept(store.log)
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert producer.acknowledged_count <= numbers[-1] + 1 <= producer.acknowledged_count + BATCH_COUNT

@@ -28,6 +28,7 @@ class Store:
 
     commitlog: str
     indexer: str
+    janitor: str
     pids: tuple[int, ...]
     start_to_serving_s: float
     folder: Path
@@ -61,7 +62,9 @@ def running(folder: Path, has_metrics: bool = False, /, **settings: str) -> Iter
         start_to_serving_s = time.perf_counter() - start_s
         pids = tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True))
         shown = f"127.0.0.1:{metrics['indexer']}" if metrics else ""
-        yield Store(targets["commitlog"], targets["indexer"], pids, start_to_serving_s, folder, shown)
+        yield Store(
+            targets["commitlog"], targets["indexer"], targets["janitor"], pids, start_to_serving_s, folder, shown
+        )
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)

@@ -116,6 +116,12 @@ def _be_behind(t: Target) -> None:
     t.edit_progress(lambda fields: fields.update(queue_physical_offset=start))
 
 
+def _trim(t: Target) -> None:
+    """Remove a queue's first file as the Indexer does: after it said so."""
+    t.edit_progress(lambda fields: fields.update(queue_start_sum=fields["queue_start_sum"] + QUEUE_FILE_SIZE // 20))
+    min(t.queue().iterdir()).unlink()
+
+
 QUEUES = [
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.queue().parent / "one").mkdir()),
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.root / "consumequeue" / "bad topic").mkdir(), "topic"),
@@ -155,6 +161,8 @@ QUEUES = [
     Case("QUEUE_PRE_BLANK", lambda t: t.write_unit(5, PRE_BLANK), is_rebuilt=True),
     Case("QUEUE_RUBBISH", lambda t: t.write_unit(t.unit_count() + 2, b"\xee" * 20), is_rebuilt=True),
     Case("QUEUES_BEHIND", _be_behind, is_note=True, is_rebuilt=True),
+    Case("QUEUES_TRIMMED", _trim, is_note=True, is_rebuilt=True),
+    Case("QUEUE_UNIT_HOLE", lambda t: min(t.queue().iterdir()).unlink(), "first file", is_rebuilt=True),
 ]
 INDEX = [
     Case("INDEX_FILE_NAME", lambda t: (t.root / "index" / "20231301000000000").write_bytes(b"")),

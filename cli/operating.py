@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput status`, `segments`, `health` and `janitor …`: the states of the services, for operators."""
 
+import contextlib
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated, Any, TypeVar
 
 import grpc
@@ -12,7 +15,9 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1.segment_service_pb2 import Segment
 from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
-from reput_client import Client, DeadlineExceededError, UnavailableError
+from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
+from rich.console import Console
+from rich.progress import Progress
 
 from cli.connection import Connection, client_of
 from cli.exit_codes import CommandFailed, ExitCode
@@ -20,6 +25,7 @@ from cli.output import JsonOption, print_fields, print_json, print_rows, time_te
 
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
+CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
 RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")
 ONE_CHECK_TIMEOUT_S = 3.0
@@ -109,7 +115,7 @@ def janitor_run(
 ) -> None:
     """Decide now which segments expire, and delete them. Exit code 5 if an owner refused."""
     with client_of(context) as client:
-        run = client.admin.run_retention(dry_run=dry_run)
+        run = client.admin.run_retention(dry_run=dry_run) if dry_run else _run_with_progress(client)
     fields = _run_fields(run)
     if as_json:
         print_json(fields)
@@ -118,7 +124,8 @@ def janitor_run(
         assert isinstance(decisions, list)
         columns = ("base_physical_offset", "action", "reason", "last_store_time", "explanation")
         print_rows(decisions, columns, as_json=False)
-        print_fields(fields, as_json=False)
+        print_rows(map(_plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
+        print_fields({name: value for name, value in fields.items() if name != "consumers"}, as_json=False)
     if run.error:
         raise CommandFailed("RUN_FAILED", run.error, code=ExitCode.REFUSED)
 
@@ -129,6 +136,23 @@ def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None
     with client_of(context) as client:
         columns = ("time", "trigger", "deleted_segment_count", "freed_bytes", "error")
         print_rows(map(_run_fields, client.admin.retention_history()), columns, as_json=as_json)
+
+
+def _run_with_progress(client: Client) -> Run:
+    """Run, and show on a terminal how many segments are deleted: many take a while, with a pause between two."""
+    with (
+        ThreadPoolExecutor(max_workers=1) as executor,
+        Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress,
+    ):
+        task = progress.add_task("deleting segments", total=None)
+        running = executor.submit(client.admin.run_retention, dry_run=False)
+        while not running.done():
+            wait([running], timeout=POLL_INTERVAL_S)
+            with contextlib.suppress(ReputError):  # the run itself will tell
+                state = client.admin.janitor_status()
+                planned_count = state.run_planned_segment_count or None
+                progress.update(task, total=planned_count, completed=state.run_deleted_segment_count)
+        return running.result()
 
 
 def _known(fields: dict[str, object]) -> dict[str, object]:
@@ -181,4 +205,6 @@ def _plain(message: Message) -> dict[str, object]:
             fields[descriptor.name] = list(value) if descriptor.is_repeated else value
         elif descriptor.message_type is not None and not descriptor.is_repeated:
             fields[descriptor.name] = _plain(getattr(message, descriptor.name))
+        elif descriptor.message_type is not None:
+            fields[descriptor.name] = list(map(_plain, getattr(message, descriptor.name)))
     return {descriptor.name: fields[descriptor.name] for descriptor in message.DESCRIPTOR.fields}

@@ -288,7 +288,15 @@ async def test_trim_and_status(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             while (await log.log.GetStatus(log_pb.GetStatusRequest())).indexed_physical_offset == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        offset = offset_pb.ConsumerOffset(topic=T, queue_id=0, queue_offset=7)
+        await client.offsets.CommitConsumerOffset(offset_pb.CommitConsumerOffsetRequest(group="g", offsets=[offset]))
+        request = index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450], dry_run=True)
+        dry = await client.index.TrimTo(request)
+        below = index_pb.ConsumerBelow(group="g", topic=T, queue_id=0, queue_offset=7, min_queue_offset=450)
+        assert dry == index_pb.TrimToResponse(consumers=[below], consumer_count=1)
+        assert (await client.queues.Pull(queue_pb.PullRequest(topic=T))).status == queue_pb.PULL_STATUS_FOUND
         trimmed = await client.index.TrimTo(index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450]))
+        assert (list(trimmed.consumers), trimmed.consumer_count) == ([below], 1)
         assert (trimmed.deleted_queue_file_count, trimmed.deleted_index_file_count) == (4, 6)
         assert trimmed.freed_bytes > 0
         answer = await client.queues.Pull(queue_pb.PullRequest(topic=T))
@@ -297,6 +305,8 @@ async def test_trim_and_status(tmp_path: Path) -> None:
         assert status.state == index_pb.REPUT_STATE_LIVE
         assert status.min_physical_offset == result.physical_offsets[450]
         assert (status.queue_count, status.epoch, status.applied_record_count) == (1, 1, 500)
+        assert 0 < status.disk_free_bytes < status.disk_total_bytes
+        assert 0 < status.disk_used_percent <= 100
         assert status.indexed_physical_offset == status.confirmed_physical_offset
         again = await client.index.TrimTo(index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450]))
         assert again.deleted_queue_file_count == again.deleted_index_file_count == again.freed_bytes == 0

@@ -26,6 +26,8 @@ from services.commitlog.engine.queue_snapshot import SegmentTimes
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000
+READER_WAIT_S, READER_POLL_S = 1.0, 0.005
+"""Most readers are done within milliseconds; so long is waited for a moment without any."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class SegmentKeeper:
         """Segments whose readers were sent away."""
         self._clock = clock
         self._release_timeout_ms = release_timeout_ms
+        self.reader_wait_s = READER_WAIT_S
         self._wanted: tuple[int, float] | None = None
         """The segment that was last refused for its readers, and when that was for the first time."""
         self._fs = fs
@@ -128,7 +131,7 @@ class SegmentKeeper:
         async with self._deletion:
             deletions = []
             for base in bases:
-                refusal = self._refusal(base, allow_unindexed=allow_unindexed)
+                refusal = await self._lasting_refusal(base, allow_unindexed=allow_unindexed)
                 is_gone = refusal is None and base < self._chain.min_physical_offset
                 if refusal is None and not is_gone:
                     await self._delete_first()
@@ -162,6 +165,16 @@ class SegmentKeeper:
             self._fs.remove(segment.path)
         self._fs.sync_directory(self._chain.directory)
         failpoint("delete_segment.after_remove")
+
+    async def _lasting_refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
+        """The refusal that is left when readers of a moment are done."""
+        now_s = asyncio.get_running_loop().time
+        end_s = now_s() + self.reader_wait_s
+        while True:
+            refusal = self._refusal(base, allow_unindexed=allow_unindexed)
+            if refusal is not Refusal.IN_USE or now_s() >= end_s:
+                return refusal
+            await asyncio.sleep(READER_POLL_S)
 
     def _refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
         segments = self._chain.segments

@@ -2,12 +2,14 @@
 """The policy, row by row."""
 
 from dataclasses import replace
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from reput.commitlog.v1 import segment_service_pb2
 
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, SegmentFacts
-from services.janitor.engine.policy import DELETING, HOUR_MS, Policy, Schedule, Trigger, Unsafe, decide
+from services.janitor.engine.policy import DELETING, HOUR_MS, Policy, Reason, Schedule, Trigger, Unsafe, decide
 from tests.unit.services.janitor.support import FAR, NOW_HOUR, NOW_MS, SIZE, policy, segment
 
 ACTIVE = segment(9, age_hours=0, is_active=True)
@@ -190,3 +192,10 @@ def test_policy_defaults_are_rocketmqs() -> None:
     made = Policy(72, 10, Schedule(frozenset(), None))
     assert (made.disk_max_used_percent, made.disk_forcible_percent, made.disk_full_percent) == (75, 85, 90)
     assert made.disk_forced
+
+
+def test_the_page_has_every_reason() -> None:
+    """docs/retention.md explains each reason, trigger, setting for unsafe segments, and refusal of the CommitLog."""
+    page = (Path(__file__).resolve().parents[4] / "docs" / "retention.md").read_text()
+    refusals = [name.removeprefix("DELETE_REFUSAL_") for name in segment_service_pb2.DeleteRefusal.keys()[1:]]
+    assert [name for name in (*Reason, *Trigger, *Unsafe, *refusals) if f"`{name}`" not in page] == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Segments: what is told of them, and which may be deleted."""
 
+import asyncio
 import errno
 
 import pytest
@@ -197,6 +198,7 @@ async def test_readers_of_a_doomed_segment() -> None:
     machine = Machine(segment_release_timeout_ms=120_000)
     async with machine.running() as log:
         await fill(log, 4)
+        log.segments.reader_wait_s = 0
         follower = log.tail(start_physical_offset=0, record_count_max=3).steps()
         reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=2000)
         step, stretch = await anext(follower), next(reading)
@@ -222,6 +224,7 @@ async def test_a_reader_that_ends_in_time() -> None:
     machine = Machine(segment_release_timeout_ms=120_000)
     async with machine.running() as log:
         await fill(log, 4)
+        log.segments.reader_wait_s = 0
         reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=SEGMENT_SIZE)
         next(reading)
         assert (await log.segments.delete([0], allow_unindexed=True))[0].refusal is Refusal.IN_USE
@@ -232,4 +235,20 @@ async def test_a_reader_that_ends_in_time() -> None:
         assert refusals == [None, Refusal.IN_USE]
         reading.close()
         assert (await log.segments.delete([SEGMENT_SIZE], allow_unindexed=True))[0].refusal is None
+        assert log.segments.evicted_count == 0
+
+
+async def test_a_reader_of_a_moment_is_waited_for() -> None:
+    """A deletion goes on as soon as nobody reads."""
+    machine = Machine()
+    async with machine.running() as log:
+        await fill(log, 3)
+        log.segments.reader_wait_s = 60
+        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=2000)
+        next(reading)
+        deletion = asyncio.create_task(log.segments.delete([0], allow_unindexed=True))
+        await asyncio.sleep(0.02)
+        assert not deletion.done()
+        reading.close()
+        assert (await deletion)[0].refusal is None
         assert log.segments.evicted_count == 0

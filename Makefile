@@ -8,7 +8,7 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full bench-spark test-spark spark-matrix spark-dist clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ test-spark: $(READY) ## Spark on a cluster of its own, and streams whose driver 
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results
 	@$(VENV)/python -m bench.spark
+
+bench-deletion: $(READY) ## what deleting 50 segments does to appends, and to 100 readers of them
+	@$(VENV)/python -m bench.deletion
 
 spark-dist: $(READY) ## the Spark connector for clusters without it: a zip for --py-files, an environment for --archives
 	@$(VENV)/python -m tools.spark_dist

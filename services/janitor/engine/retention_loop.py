@@ -160,7 +160,10 @@ class RetentionLoop:
             return
         self._last_check_ms = self._clock.now_ms()
         try:
-            verdict = await self._look(self.policy, Trigger.RETRY if self._is_retry_due() else None)
+            requested = Trigger.RETRY if self._is_retry_due() else None
+            verdict = await self._look(self.policy, requested)
+            if requested is not None:
+                self._in_use_s = None  # once; a new refusal is a new reason
             if verdict.trigger is not None:
                 self._warn_if_stuck(verdict)
                 if any(decision.is_delete for decision in verdict.decisions):

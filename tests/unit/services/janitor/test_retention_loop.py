@@ -235,6 +235,22 @@ async def test_a_segment_in_use_is_tried_again() -> None:
     assert len(owners.segments) == 4
 
 
+async def test_a_segment_in_use_that_is_gone_is_no_reason_any_more() -> None:
+    """When the retry finds nothing to delete, what expires later waits for its hour again."""
+    owners = owners_with(1)
+    room = Room(owners)
+    room.clock.advance(60_000)
+    owners.failures["delete_segment 0"] = OwnerRefused(service="commitlog", refusal="IN_USE", text="a reader holds it")
+    await room.loop.check()
+    owners.failures.clear()
+    expired, owners.segments = owners.segments, owners.segments[1:]
+    for segments in (owners.segments, expired):
+        room.clock.advance(HOUR_MS)
+        owners.segments = segments
+        await room.loop.check()
+    assert len(owners.segments) == 2
+
+
 async def test_what_is_lost_is_counted() -> None:
     """Without the Indexer nothing goes, unless the policy gives segments up for a disk; then they are told apart."""
     owners = owners_with(3)

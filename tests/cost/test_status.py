@@ -14,6 +14,7 @@ from services.commitlog.rpc.status import status_of
 from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc.index_servicer import IndexServicer
 from tests.cost.computed_log import ComputedLog
+from tests.cost.counting_fs import count_by_operation
 from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory
 from tests.cost.stored import CountedMachine, Growth, many_segments, many_topics, nothing
@@ -91,7 +92,7 @@ async def test_the_metrics_of_the_indexer_cost_the_same_in_any_store() -> None:
 
 
 async def test_the_status_of_the_indexer_costs_a_header_of_each_index_file() -> None:
-    """It walks no queue; of an index file it reads the header."""
+    """It walks no queue; of an index file it reads the header, and of the file system how full it is."""
     works = []
     request = index_service_pb2.GetStatusRequest()
     for store, indexer in await grown_indexers():
@@ -101,7 +102,7 @@ async def test_the_status_of_the_indexer_costs_a_header_of_each_index_file() -> 
         with store.fs.counted() as calls, instructions() as work:
             status = await servicer.GetStatus(request, None)
         assert status.index_entry_count == store.log.record_count
-        assert not calls
+        assert count_by_operation(calls) == {"disk_usage": 1}
         assert topics.walk_count == 0
         works.append((work.instruction_count, status.index_file_count))
     (small, _), (many_queues, _), (many_files, file_count) = works

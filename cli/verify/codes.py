@@ -99,6 +99,11 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
     "QUEUE_NOT_CHECKED": ("note", "a kind of queue of RocketMQ that is not checked", NOTHING),
 }
 _INDEX: dict[str, tuple[Severity, str, str]] = {
+    "INDEX_TRIMMED": (
+        "note",
+        "the Indexer has forgotten keys of records that were about to expire, and the log still has them",
+        "nothing: the next retention run deletes them; `reput index rebuild` would bring them back",
+    ),
     "INDEX_FILE_NAME": ("fault", "a name in `index/` is not that of an index file", CLEAR),
     "INDEX_FILE_SIZE": ("fault", "an index file has a size that does not fit; it is not looked at", REBUILD),
     "INDEX_FILE_GIVEN_UP": ("fault", "an index file has so many wrong entries that the rest is not looked at", REBUILD),

@@ -101,6 +101,9 @@ class IndexCheck:
         self._entry_capacity = 0
         self._names = self._list()
         self._has_files = bool(self._names)
+        self._first_name = self._names[-1] if self._names else ""
+        self._is_complete = store.has_finished_files(self._names)
+        self._forgotten_count = 0
         self._file: IndexFileCheck | None = None
         self._previous_end_time_ms: int | None = None
         self._held = NO_KEYS
@@ -137,6 +140,8 @@ class IndexCheck:
             )
         message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
         self._report.add("INDEX_BEHIND", INDEX_DIRECTORY, message, count=self._behind_count)
+        message = "keys have no entry any more: the Indexer has forgotten them, and the log was not deleted since"
+        self._report.add("INDEX_TRIMMED", INDEX_DIRECTORY, message, count=self._forgotten_count)
         message = "entries point into damaged parts of the log"
         self._report.add("INDEX_ENTRY_UNCHECKED", INDEX_DIRECTORY, message, count=self._unchecked_count)
 
@@ -293,6 +298,9 @@ class IndexCheck:
         if file is None:
             self._first_missing = self._first_missing if self._missing_count else first
             self._missing_count += certain
+            return
+        if file.number == FIRST_ENTRY and file.name.endswith(self._first_name) and self._is_complete:
+            self._forgotten_count += certain
             return
         # After an unclean stop RocketMQ drops the unfinished file and does not make all of it again.
         is_range = self._store.progress is None and file.number == FIRST_ENTRY

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -101,6 +101,13 @@ class StoreState:
             return limits.INT64_MAX if self.is_log_clean else 0
         is_clean = self.progress.is_clean
         return self.progress.index_physical_offset if is_clean else self.progress.index_replay_physical_offset
+
+    def has_finished_files(self, names: Sequence[str]) -> bool:
+        """Whether all finished index files are there that the Indexer says it has; it says so before it removes one."""
+        progress = self.progress
+        if progress is None or progress.index_finished_count < 0:
+            return False
+        return sum(name <= progress.index_finished_file for name in names) >= progress.index_finished_count
 
     def is_index_file_doubtful(self, name: str) -> bool:
         """Whether the next start drops this index file and builds it again."""

@@ -87,6 +87,12 @@ def _drop_first_file_as_rocketmq(t: Target) -> None:
     t.index_files[0].unlink()
 
 
+def _trim_first_file(t: Target) -> None:
+    """Remove the first file as the Indexer does: after it said so."""
+    t.edit_progress(lambda fields: fields.update(index_finished_count=fields["index_finished_count"] - 1))
+    t.index_files[0].unlink()
+
+
 def _drop_last_file(t: Target) -> None:
     t.index_files[-1].unlink()
 
@@ -204,6 +210,7 @@ INDEX = [
     Case("INDEX_ENTRY_ORDER", _swap_entries_without_log, others=frozenset({"NO_LOG"})),
     Case("INDEX_ENTRY_MISSING", _drop_first_file, "first file", is_rebuilt=True),
     Case("INDEX_ENTRY_MISSING", _drop_last_file, "last file", is_rebuilt=True),
+    Case("INDEX_TRIMMED", _trim_first_file, is_note=True, is_rebuilt=True),
     Case("INDEX_ENTRY_SURPLUS", lambda t: _add_entry(t, t.records[-1].physical_offset + 1), is_rebuilt=True),
     Case("INDEX_ENTRY_PAST_END", lambda t: _add_entry(t, t.end_physical_offset), is_rebuilt=True),
     Case("INDEX_RUBBISH", lambda t: t.write_entry(-1, ENTRY_CAPACITY - 2, b"\x01" * 20), is_rebuilt=True),

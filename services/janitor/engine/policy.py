@@ -39,7 +39,7 @@ DELETING = frozenset({Reason.EXPIRED, Reason.OVER_SIZE, Reason.DISK_FORCED})
 
 
 class Trigger(StrEnum):
-    """Why a run begins, the most urgent first. All but OVER_SIZE and DISK_FORCED delete what has expired."""
+    """Why a run begins, the most urgent first. Whatever it is, what has expired goes with it."""
 
     MANUAL = "MANUAL"
     DISK_FORCED = "DISK_FORCED"

@@ -25,6 +25,7 @@ from cli.output import JsonOption, print_fields, print_json, print_rows, time_te
 
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
+DISK_COLUMNS = ("service", "used_percent", "free_bytes", "total_bytes")
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
 RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")
@@ -95,9 +96,14 @@ def health(
 
 @janitor.command("status")
 def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Show what the Janitor does and when it will look next."""
+    """Show what the Janitor does, when it will look next, and how full the disks are."""
     with client_of(context) as client:
-        print_fields(_plain(client.admin.janitor_status()), as_json=as_json)
+        state = client.admin.janitor_status()
+    fields = _plain(state)
+    if not as_json:
+        print_rows(map(_plain, state.disks), DISK_COLUMNS, as_json=False)
+        del fields["disks"]
+    print_fields(fields, as_json=as_json)
 
 
 @janitor.command("policy")
@@ -124,7 +130,8 @@ def janitor_run(
         assert isinstance(decisions, list)
         columns = ("base_physical_offset", "action", "reason", "last_store_time", "explanation")
         print_rows(decisions, columns, as_json=False)
-        print_rows(map(_plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
+        if run.consumers:
+            print_rows(map(_plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
         print_fields({name: value for name, value in fields.items() if name != "consumers"}, as_json=False)
     if run.error:
         raise CommandFailed("RUN_FAILED", run.error, code=ExitCode.REFUSED)

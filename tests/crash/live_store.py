@@ -158,6 +158,7 @@ class LiveStore:
             (
                 *("--commitlog-target", self.target("commitlog"), "--indexer-target", self.target("indexer")),
                 *("--retention-hours", "0", "--first-check-delay-ms", "3600000", "--delete-interval-ms", "0"),
+                *("--disk-forcible-percent", "100", "--disk-full-percent", "100"),
                 *("--delete-batch-count-max", "1"),
                 *("--drain-timeout-ms", "1000"),
             ),

@@ -10,6 +10,7 @@ manual request; a segment that is in use again after 120 s).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -258,9 +259,16 @@ class RetentionLoop:
         )
         if not run.is_dry_run:
             self._finish(run, failure)
+            await self._take_back_report(run)
         if failure is not None and (not decisions or isinstance(failure, asyncio.CancelledError)):
             raise failure
         return run
+
+    async def _take_back_report(self, run: Run) -> None:
+        """Look again after a deletion for a full disk: appends need not wait for the next look."""
+        if self._is_disk_full and run.deleted_segment_count:
+            with contextlib.suppress(JanitorError):  # then the next look tells
+                await self._look(self.policy, None)
 
     async def _delete(self, doomed: Sequence[Decision], deleted: "_Deleted") -> None:
         """Ask the owners, batch by batch; `deleted` counts what is done, also when an owner refuses."""

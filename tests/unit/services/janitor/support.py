@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners in memory and builders for the Janitor's tests."""
 
+from collections.abc import Callable
 from datetime import UTC
 
 from services.janitor.engine.facts import (
@@ -60,6 +61,7 @@ class Owners:
         self.calls: list[tuple[str, int]] = []
         self.reports: list[tuple[bool, int]] = []
         self.lost: list[int] = []
+        self.after_delete: Callable[[], object] = lambda: None
         self.failures: dict[str, JanitorError] = {}
 
     async def log_facts(self) -> LogFacts:
@@ -87,6 +89,7 @@ class Owners:
         self.calls.append(("delete", base_physical_offset))
         if allow_unindexed:
             self.lost.append(base_physical_offset)
+        self.after_delete()
         return self.segments.pop(0).size_bytes
 
     def _fail(self, call: str) -> None:

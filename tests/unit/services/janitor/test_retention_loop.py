@@ -282,3 +282,14 @@ async def test_a_disk_that_fills_up_and_nothing_to_delete(caplog: pytest.LogCapt
     assert [record.getMessage() for record in caplog.records if "fill up" in record.getMessage()] == [
         f"disks fill up (commitlog 80 %, indexer 50 %) and no segment can go; the oldest: {age}"
     ]
+
+
+async def test_a_deletion_takes_the_report_back() -> None:
+    """When a run made room, appends are accepted again at once, whoever began the run."""
+    owners = owners_with(3)
+    owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 95)
+    room = Room(owners, disk_forced=False)
+    owners.after_delete = lambda: owners.disks.update({LOG_OWNER: Disk(LOG_OWNER, 80)})
+    await room.loop.run_once(is_dry_run=False)
+    assert owners.reports == [(True, 95), (False, 80)]
+    assert not room.loop.statistics().is_disk_full

@@ -54,7 +54,7 @@ FILES = {
 }
 """Parts of the paths of the files that each service writes."""
 
-DATA_FILE = re.compile(r"/(commitlog|consumequeue/.*|index)/\d+ gives")
+DATA_FILE = re.compile(r"/(commitlog|consumequeue/.*|index)/\d{17,20} gives")
 """A fault of a file of the log, a queue or the index, as the shim tells it."""
 
 EVER_REFUSED = ("BATCH_TOO_LARGE", "MESSAGE_TOO_LARGE", "QUEUE_OUT_OF_RANGE")

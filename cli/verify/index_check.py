@@ -101,7 +101,7 @@ class IndexCheck:
         self._entry_capacity = 0
         self._names = self._list()
         self._has_files = bool(self._names)
-        self._first_name = self._names[-1] if self._names else ""
+        self._first_name = f"{INDEX_DIRECTORY}/{self._names[-1]}" if self._names else ""
         self._is_complete = store.has_finished_files(self._names)
         self._forgotten_count = 0
         self._file: IndexFileCheck | None = None
@@ -299,7 +299,7 @@ class IndexCheck:
             self._first_missing = self._first_missing if self._missing_count else first
             self._missing_count += certain
             return
-        if file.number == FIRST_ENTRY and file.name.endswith(self._first_name) and self._is_complete:
+        if file.number == FIRST_ENTRY and file.name == self._first_name and self._is_complete:
             self._forgotten_count += certain
             return
         # After an unclean stop RocketMQ drops the unfinished file and does not make all of it again.

@@ -173,7 +173,8 @@ class CommitLogConfig:
         if self.append_inflight_bytes_max < self.append_request_size_bytes_max:
             raise ValueError("append_inflight_bytes_max must not be below append_request_size_bytes_max")
         if self.disk_open_percent > self.disk_full_percent:
-            raise ValueError("disk_open_percent must not be above disk_full_percent")
+            percents = f"disk_open_percent is {self.disk_open_percent}, disk_full_percent is {self.disk_full_percent}"
+            raise ValueError(f"{percents}: the first must not be above the second")
         try:
             self.delay_levels_ms()
         except FormatError as error:

@@ -129,7 +129,9 @@ class JanitorConfig:
             allowed = "hours from 00 to 23 with two digits each, separated by semicolons"
             raise ValueError(f"delete_when is {self.delete_when!r}, but must be {allowed}")
         if not self.disk_max_used_percent <= self.disk_forcible_percent <= self.disk_full_percent:
-            raise ValueError("disk_max_used_percent, disk_forcible_percent and disk_full_percent must ascend")
+            names = ("disk_max_used_percent", "disk_forcible_percent", "disk_full_percent")
+            shown = ", ".join(f"{name} is {getattr(self, name)}" for name in names)
+            raise ValueError(f"{shown}: they must not descend")
         if self.time_zone:
             try:
                 ZoneInfo(self.time_zone)

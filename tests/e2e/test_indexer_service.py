@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
+from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.indexer.v1 import query_service_pb2 as query_pb
@@ -292,7 +293,7 @@ async def test_trim_and_status(tmp_path: Path) -> None:
         await client.offsets.CommitConsumerOffset(offset_pb.CommitConsumerOffsetRequest(group="g", offsets=[offset]))
         request = index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450], dry_run=True)
         dry = await client.index.TrimTo(request)
-        below = index_pb.ConsumerBelow(group="g", topic=T, queue_id=0, queue_offset=7, min_queue_offset=450)
+        below = consumer_pb2.ConsumerBelow(group="g", topic=T, queue_id=0, queue_offset=7, min_queue_offset=450)
         assert dry == index_pb.TrimToResponse(consumers=[below], consumer_count=1)
         assert (await client.queues.Pull(queue_pb.PullRequest(topic=T))).status == queue_pb.PULL_STATUS_FOUND
         trimmed = await client.index.TrimTo(index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450]))

@@ -2,7 +2,7 @@
 """DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
 
 It closes above disk_full_percent and opens again at disk_open_percent, so that it does not flap; it needs no Janitor.
-The Janitor's reports, which tell of the Indexer's disk, hold for a while only: one that is gone keeps nobody out.
+The Janitor's reports, which tell of the Indexer's disk too, hold for a while only: one that is gone keeps nobody out.
 The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
 every small file. When there is space again, the guard also takes back the ballast that gave way.
 Callers: the loop that owns the log.

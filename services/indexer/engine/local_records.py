@@ -15,7 +15,6 @@ Decision: docs/decisions/0016-records-from-the-files.md.
 import asyncio
 import logging
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +37,7 @@ GAP_SIZE_BYTES_MAX = 16 << 10
 FIRST_READ_BYTES = 4096
 """What is read of a record whose size is not known; the rest follows if it is larger."""
 OPEN_FILE_COUNT_MAX = 64
+NO_BASES = np.empty(0, np.int64)
 COMMIT_LOG = "commitlog"
 """Directory of the log's files."""
 
@@ -84,7 +84,7 @@ class LocalRecords:
         self._checked_history_id = ""
         self._is_same_log = False
         self._lock = threading.Lock()
-        self._bases: list[int] = []
+        self._bases = NO_BASES
         self._end_physical_offset = 0
         self._files: dict[int, ReadableFile] = {}
         self._present: set[int] = set()
@@ -125,7 +125,7 @@ class LocalRecords:
             except OSError as error:
                 found = str(error)
             self._checked_history_id, self._is_same_log = history_id, found == history_id
-            self._bases, self._end_physical_offset, self._files = [], 0, {}
+            self._bases, self._end_physical_offset, self._files = NO_BASES, 0, {}
             if self._is_same_log:
                 _log.info("records are read from the log's files in %s", self._data_dir)
             else:
@@ -197,10 +197,10 @@ class LocalRecords:
         """The file with this byte. One that was removed is not read although that would be possible."""
         with self._lock:
             self._list(physical_offset)
-            number = bisect_right(self._bases, physical_offset) - 1
+            number = int(np.searchsorted(self._bases, physical_offset, side="right")) - 1
             if number < 0 or physical_offset >= self._end_physical_offset:
                 raise _Doubtful(f"no file has {physical_offset}")
-            base = self._bases[number]
+            base = int(self._bases[number])
             file = self._files.pop(base, None)
             if file is None or (base not in self._present and file.is_removed()):
                 file = self._fs.open_readable(self._data_dir / COMMIT_LOG / file_name(base))
@@ -214,13 +214,14 @@ class LocalRecords:
         """Look for new files if none that is known has this byte."""
         if physical_offset >= self._end_physical_offset:
             directory = self._data_dir / COMMIT_LOG
-            self._bases = [parse_file_name(name) for name in self._fs.list(directory) if is_file_name(name)]
-            if self._bases:
-                last = self._bases[-1]
+            names = [name for name in self._fs.list(directory) if is_file_name(name)]
+            self._bases = np.array([parse_file_name(name) for name in names], np.int64)
+            if names:
+                last = int(self._bases[-1])
                 self._end_physical_offset = last + self._fs.size(directory / file_name(last))
 
 
-def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: list[int]) -> Iterator[_Run]:
+def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[np.int64]) -> Iterator[_Run]:
     """Group records that ascend and lie near each other in one file."""
     ends = offsets + sizes
     gaps = offsets[1:] - ends[:-1]

@@ -4,6 +4,7 @@
 import dataclasses
 import importlib.metadata
 
+from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2 as messages
 
 from services.indexer.engine.completeness import UNKNOWN
@@ -63,7 +64,7 @@ class IndexServicer:
             deleted_queue_file_count=trimmed.queue_file_count,
             deleted_index_file_count=trimmed.index_file_count,
             freed_bytes=trimmed.freed_bytes,
-            consumers=[messages.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
+            consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
             consumer_count=count,
         )
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protobuf to domain values and back. No logic."""
 
+import dataclasses
+
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
+from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
@@ -65,16 +68,7 @@ def run_message(run: Run) -> retention_service_pb2.Run:
         deleted_segment_count=run.deleted_segment_count,
         freed_bytes=run.freed_bytes,
         error=run.error,
-        consumers=[
-            retention_service_pb2.ConsumerBelow(
-                group=one.group,
-                topic=one.topic,
-                queue_id=one.queue_id,
-                queue_offset=one.queue_offset,
-                min_queue_offset=one.min_queue_offset,
-            )
-            for one in run.consumers
-        ],
+        consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in run.consumers],
         consumer_count=run.consumer_count,
     )
 

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
+from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 from reput.janitor.v1 import retention_service_pb2 as messages
 from reput.janitor.v1 import retention_service_pb2_grpc
@@ -84,7 +85,7 @@ class FakeIndexer(index_service_pb2_grpc.IndexServiceServicer):
         return index_service_pb2.GetStatusResponse(flushed_physical_offset=1 << 40)
 
     async def TrimTo(self, request, context):
-        below = index_service_pb2.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
+        below = consumer_pb2.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
         if request.dry_run:
             return index_service_pb2.TrimToResponse(consumers=[below], consumer_count=1)
         self.trimmed = request.min_physical_offset
@@ -154,7 +155,7 @@ async def test_run_and_history(tmp_path: Path) -> None:
         dry = (await room.stub.RunOnce(messages.RunOnceRequest(dry_run=True))).run
         assert [decision.reason for decision in dry.decisions] == ["EXPIRED", "EXPIRED", "EXPIRED", "ACTIVE"]
         assert [decision.action for decision in dry.decisions] == [messages.ACTION_DELETE] * 3 + [messages.ACTION_KEEP]
-        below = messages.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
+        below = consumer_pb2.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
         assert (list(dry.consumers), dry.consumer_count) == ([below], 1)
         assert (dry.is_dry_run, len(room.commitlog.bases), room.indexer.trimmed) == (True, 4, 0)
         run = (await room.stub.RunOnce(messages.RunOnceRequest())).run

@@ -80,6 +80,19 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
     add("--tag", help="only messages with one of these tags: A||B")
 
 
+def add_times(parser: argparse.ArgumentParser) -> None:
+    """A range of store times."""
+    add = parser.add_argument
+    add("--start", metavar="TIME", help="earliest store time, inclusive: ISO-8601 with zone, or epoch milliseconds")
+    add("--end", metavar="TIME", help="latest store time, exclusive")
+
+
+def time_options(chosen: Chosen) -> dict[str, str]:
+    """The data source's options for the flags of `add_times`."""
+    named = {"startingTimestamp": chosen.start, "endingTimestamp": chosen.end}
+    return {name: text for name, text in named.items() if text is not None}
+
+
 def topic_options(chosen: Chosen) -> dict[str, str]:
     """The data source's options for the flags of `add_topics`, and those of --option. Raises BadOption."""
     named = {"subscribe": chosen.topic, "subscribePattern": chosen.topic_pattern, "tag": chosen.tag}

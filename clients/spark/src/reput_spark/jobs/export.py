@@ -43,11 +43,10 @@ def argument_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = command.new_parser("reput-export", "Export messages of Reput topics to Parquet, by key or by store time.")
     command.add_topics(parser)
+    command.add_times(parser)
     add = parser.add_argument
     add("--key", action="append", default=[], help="only messages with this key; may be repeated")
     add("--keys-file", metavar="FILE", help="only messages with one of these keys, one per line")
-    add("--start", metavar="TIME", help="earliest store time, inclusive: ISO-8601 with zone, or epoch milliseconds")
-    add("--end", metavar="TIME", help="latest store time, exclusive")
     add("--output", metavar="URI", help="directory to write; required unless --dry-run")
     add(
         "--mode",
@@ -70,9 +69,7 @@ def source_options(chosen: Chosen) -> dict[str, str]:
         keys += [line.strip() for line in lines if line.strip()]
     if keys or chosen.keys_file:
         options["keys"] = json.dumps(keys)
-    named = {"startingTimestamp": chosen.start, "endingTimestamp": chosen.end}
-    options |= {name: text for name, text in named.items() if text is not None}
-    options |= command.topic_options(chosen)
+    options |= command.time_options(chosen) | command.topic_options(chosen)
     parse(options)
     return options
 

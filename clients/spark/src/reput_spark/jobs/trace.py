@@ -44,10 +44,9 @@ def argument_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = command.new_parser("reput-trace", "Follow keys through topics, in the order of store times.")
     command.add_topics(parser)
+    command.add_times(parser)
     add = parser.add_argument
     add("--key", action="append", required=True, help="a key to follow; may be repeated")
-    add("--start", metavar="TIME", help="earliest store time, inclusive: ISO-8601 with zone, or epoch milliseconds")
-    add("--end", metavar="TIME", help="latest store time, exclusive")
     add("--rows", type=int, default=1000, help="most rows that are printed (default: %(default)s)")
     add("--output", metavar="URI", help="write Parquet there instead of printing")
     return parser
@@ -55,9 +54,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def source_options(chosen: Chosen) -> dict[str, str]:
     """The data source's options. Raises BadOption."""
-    named = {"startingTimestamp": chosen.start, "endingTimestamp": chosen.end}
-    options = {"keys": json.dumps(chosen.key)} | {name: text for name, text in named.items() if text is not None}
-    options |= command.topic_options(chosen)
+    options = {"keys": json.dumps(chosen.key)} | command.time_options(chosen) | command.topic_options(chosen)
     parse(options)
     return options
 

@@ -23,29 +23,28 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from reput.common.v1 import consumer_pb2 as reput_dot_common_dot_v1_dot_consumer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\x85\x05\n\x11GetStatusResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\x12\x1f\n\x17\x66lushed_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12\x13\n\x0bqueue_count\x18\x07 \x01(\x05\x12\x18\n\x10index_file_count\x18\x08 \x01(\x05\x12\x19\n\x11index_entry_count\x18\t \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\n \x01(\x03\x12\x33\n\x0flast_store_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x0c \x01(\t\x12.\n\nstart_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x13\n\x0bis_complete\x18\x0f \x01(\x08\x12 \n\x18\x63omplete_physical_offset\x18\x10 \x01(\x03\x12;\n\x10\x64\x65layed_delivery\x18\x11 \x01(\x0b\x32!.reput.indexer.v1.DelayedDelivery\x12\x18\n\x10\x64isk_total_bytes\x18\x12 \x01(\x03\x12\x17\n\x0f\x64isk_free_bytes\x18\x13 \x01(\x03\x12\x19\n\x11\x64isk_used_percent\x18\x14 \x01(\x05\"\x9b\x01\n\x0f\x44\x65layedDelivery\x12\x17\n\x0f\x64\x65livered_count\x18\x01 \x01(\x03\x12\x12\n\nlost_count\x18\x02 \x01(\x03\x12\x15\n\rwaiting_count\x18\x03 \x01(\x03\x12\x13\n\x0blateness_ms\x18\x04 \x01(\x03\x12\x1b\n\x13\x62locked_level_count\x18\x05 \x01(\x05\x12\x12\n\nlast_error\x18\x06 \x01(\t\"=\n\rTrimToRequest\x12\x1b\n\x13min_physical_offset\x18\x01 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"o\n\rConsumerBelow\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x18\n\x10min_queue_offset\x18\x05 \x01(\x03\"\xb5\x01\n\x0eTrimToResponse\x12 \n\x18\x64\x65leted_queue_file_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_index_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x32\n\tconsumers\x18\x04 \x03(\x0b\x32\x1f.reput.indexer.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x05 \x01(\x05*\xc9\x01\n\nReputState\x12\x1b\n\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPUT_STATE_RECOVERING\x10\x01\x12\x1a\n\x16REPUT_STATE_CONNECTING\x10\x02\x12\x1b\n\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n\x16REPUT_STATE_REBUILDING\x10\x06\x32\xb1\x01\n\x0cIndexService\x12T\n\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12K\n\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n\x10GetStatusRequest\"\x85\x05\n\x11GetStatusResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\x12\x1f\n\x17\x66lushed_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12\x13\n\x0bqueue_count\x18\x07 \x01(\x05\x12\x18\n\x10index_file_count\x18\x08 \x01(\x05\x12\x19\n\x11index_entry_count\x18\t \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\n \x01(\x03\x12\x33\n\x0flast_store_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x0c \x01(\t\x12.\n\nstart_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x13\n\x0bis_complete\x18\x0f \x01(\x08\x12 \n\x18\x63omplete_physical_offset\x18\x10 \x01(\x03\x12;\n\x10\x64\x65layed_delivery\x18\x11 \x01(\x0b\x32!.reput.indexer.v1.DelayedDelivery\x12\x18\n\x10\x64isk_total_bytes\x18\x12 \x01(\x03\x12\x17\n\x0f\x64isk_free_bytes\x18\x13 \x01(\x03\x12\x19\n\x11\x64isk_used_percent\x18\x14 \x01(\x05\"\x9b\x01\n\x0f\x44\x65layedDelivery\x12\x17\n\x0f\x64\x65livered_count\x18\x01 \x01(\x03\x12\x12\n\nlost_count\x18\x02 \x01(\x03\x12\x15\n\rwaiting_count\x18\x03 \x01(\x03\x12\x13\n\x0blateness_ms\x18\x04 \x01(\x03\x12\x1b\n\x13\x62locked_level_count\x18\x05 \x01(\x05\x12\x12\n\nlast_error\x18\x06 \x01(\t\"=\n\rTrimToRequest\x12\x1b\n\x13min_physical_offset\x18\x01 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xb4\x01\n\x0eTrimToResponse\x12 \n\x18\x64\x65leted_queue_file_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_index_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x31\n\tconsumers\x18\x04 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x05 \x01(\x05*\xc9\x01\n\nReputState\x12\x1b\n\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPUT_STATE_RECOVERING\x10\x01\x12\x1a\n\x16REPUT_STATE_CONNECTING\x10\x02\x12\x1b\n\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n\x16REPUT_STATE_REBUILDING\x10\x06\x32\xb1\x01\n\x0cIndexService\x12T\n\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12K\n\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.indexer.v1.index_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REPUTSTATE']._serialized_start=1278
-  _globals['_REPUTSTATE']._serialized_end=1479
-  _globals['_GETSTATUSREQUEST']._serialized_start=91
-  _globals['_GETSTATUSREQUEST']._serialized_end=109
-  _globals['_GETSTATUSRESPONSE']._serialized_start=112
-  _globals['_GETSTATUSRESPONSE']._serialized_end=757
-  _globals['_DELAYEDDELIVERY']._serialized_start=760
-  _globals['_DELAYEDDELIVERY']._serialized_end=915
-  _globals['_TRIMTOREQUEST']._serialized_start=917
-  _globals['_TRIMTOREQUEST']._serialized_end=978
-  _globals['_CONSUMERBELOW']._serialized_start=980
-  _globals['_CONSUMERBELOW']._serialized_end=1091
-  _globals['_TRIMTORESPONSE']._serialized_start=1094
-  _globals['_TRIMTORESPONSE']._serialized_end=1275
-  _globals['_INDEXSERVICE']._serialized_start=1482
-  _globals['_INDEXSERVICE']._serialized_end=1659
+  _globals['_REPUTSTATE']._serialized_start=1196
+  _globals['_REPUTSTATE']._serialized_end=1397
+  _globals['_GETSTATUSREQUEST']._serialized_start=123
+  _globals['_GETSTATUSREQUEST']._serialized_end=141
+  _globals['_GETSTATUSRESPONSE']._serialized_start=144
+  _globals['_GETSTATUSRESPONSE']._serialized_end=789
+  _globals['_DELAYEDDELIVERY']._serialized_start=792
+  _globals['_DELAYEDDELIVERY']._serialized_end=947
+  _globals['_TRIMTOREQUEST']._serialized_start=949
+  _globals['_TRIMTOREQUEST']._serialized_end=1010
+  _globals['_TRIMTORESPONSE']._serialized_start=1013
+  _globals['_TRIMTORESPONSE']._serialized_end=1193
+  _globals['_INDEXSERVICE']._serialized_start=1400
+  _globals['_INDEXSERVICE']._serialized_end=1577
 # @@protoc_insertion_point(module_scope)

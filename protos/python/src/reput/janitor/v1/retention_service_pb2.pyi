@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from reput.common.v1 import consumer_pb2 as _consumer_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -398,7 +399,7 @@ class Run(_message.Message):
         """One per segment, oldest first."""
 
     @_builtins.property
-    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerBelow]:
+    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[_consumer_pb2.ConsumerBelow]:
         """Groups of consumers whose stored offsets are below what the run keeps, at most 100, those that miss most first."""
 
     def __init__(
@@ -411,7 +412,7 @@ class Run(_message.Message):
         deleted_segment_count: _builtins.int = ...,
         freed_bytes: _builtins.int = ...,
         error: _builtins.str = ...,
-        consumers: _abc.Iterable[Global___ConsumerBelow] | None = ...,
+        consumers: _abc.Iterable[_consumer_pb2.ConsumerBelow] | None = ...,
         consumer_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
@@ -421,44 +422,6 @@ class Run(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
-
-@_typing.final
-class ConsumerBelow(_message.Message):
-    """A group's stored offset below the first entry that is kept."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GROUP_FIELD_NUMBER: _builtins.int
-    TOPIC_FIELD_NUMBER: _builtins.int
-    QUEUE_ID_FIELD_NUMBER: _builtins.int
-    QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
-    MIN_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
-    group: _builtins.str
-    """Name of the group."""
-    topic: _builtins.str
-    """Name of the topic."""
-    queue_id: _builtins.int
-    """Queue within the topic, from 0."""
-    queue_offset: _builtins.int
-    """Next entry that the group would read."""
-    min_queue_offset: _builtins.int
-    """First entry that is kept."""
-    def __init__(
-        self,
-        *,
-        group: _builtins.str = ...,
-        topic: _builtins.str = ...,
-        queue_id: _builtins.int = ...,
-        queue_offset: _builtins.int = ...,
-        min_queue_offset: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "min_queue_offset", b"min_queue_offset", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ConsumerBelow: _TypeAlias = ConsumerBelow  # noqa: Y015
 
 @_typing.final
 class ListHistoryRequest(_message.Message):

@@ -51,6 +51,8 @@ class FakeLog:
         self.records: list[Record] = []
         self.topics: set[str] = set()
         """Topics that exist without messages."""
+        self.deleted_topics: set[str] = set()
+        """Topics that do not exist, although there are messages of theirs."""
         self.min_physical_offset = 0
         self.epoch = 1
         self.common_ends: dict[int, int] = {}
@@ -195,7 +197,8 @@ class FakeLog:
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""
         self._check_up()
-        return topic in self.topics or any(made.topic == topic for made in self.records)
+        is_known = topic in self.topics or any(made.topic == topic for made in self.records)
+        return is_known and topic not in self.deleted_topics
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None

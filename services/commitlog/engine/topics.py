@@ -20,12 +20,13 @@ from libs.formats.config_json import DataVersion
 from libs.formats.delay_level import DELAY_LEVEL_MAX
 from libs.formats.errors import FormatError
 from libs.formats.limits import QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.system_topics import SCHEDULE_TOPIC, SYSTEM_TOPICS, is_system_topic
 from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
 from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-from services.commitlog.engine.topic_names import SCHEDULE_TOPIC, SYSTEM_TOPICS, check_topic_name, is_system_topic
+from services.commitlog.engine.topic_names import check_topic_name
 from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound
 
 TOPICS_FILE = Path("config") / "topics.json"

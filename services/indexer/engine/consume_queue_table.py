@@ -10,7 +10,7 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,7 @@ class ConsumeQueueTable:
     def __init__(self, fs: Fs, directory: Path, *, file_size_bytes: int, mapped_file_count_max: int) -> None:
         self._fs = fs
         self._directory = directory
-        self._file_size_bytes = file_size_bytes
+        self.file_size_bytes = file_size_bytes
         self._maps = MapBudget(mapped_file_count_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._expired: list[Segment] = []
@@ -123,6 +123,10 @@ class ConsumeQueueTable:
     def file_count(self) -> int:
         """Number of files of all queues."""
         return sum(queue.file_count for queue in self._all())
+
+    def file_count_of(self, names: Iterable[tuple[str, int]]) -> int:
+        """Number of files of these queues, which there are."""
+        return sum(self._topics[topic][queue_id].file_count for topic, queue_id in names)
 
     def check(self, batch: DispatchBatch) -> None:
         """Raise Inapplicable for the first record that can't be entered; changes nothing."""
@@ -238,8 +242,42 @@ class ConsumeQueueTable:
         for queue in queues:
             queue.detach()
 
+    def detach_queues(self, names: Sequence[tuple[str, int]]) -> None:
+        """Let go of these queues, as if they had never been; their files stay.
+
+        Whoever still looks at one finds it empty. No sync may be at work.
+        """
+        assert not self._syncing
+        directories = set()
+        for topic, queue_id in names:
+            queue = self._topics[topic].pop(queue_id)
+            if not self._topics[topic]:
+                del self._topics[topic]
+            self.queue_count -= 1
+            self.start_sum -= queue.first_file_queue_offset
+            self.end_sum -= queue.max_queue_offset if self.end_sum >= 0 else 0
+            self._pinned_file_count -= self._dirty.pop(queue, 0)
+            queue.detach()
+            directories.add(self._directory_of(topic, queue_id))
+        for file in self._expired:
+            if file.path.parent in directories:
+                file.close()
+        self._expired = [file for file in self._expired if file.path.parent not in directories]
+
+    def remove_queues(self, names: Sequence[tuple[str, int]]) -> None:
+        """Remove the files of these queues, and directories that are empty then, durably. They must not be open.
+
+        Oldest first, so that what a crash leaves of a queue ends where the queue ended. Blocks. May be repeated.
+        """
+        for topic, queue_id in names:
+            self._remove(topic, str(queue_id))
+        for topic in {topic for topic, _ in names}:
+            if not self._fs.list(self._directory / topic):
+                self._fs.remove_directory(self._directory / topic)
+                self._fs.sync_directory(self._directory)
+
     def remove_files(self) -> None:
-        """Remove the files of all queues, newest first, durably. They must not be open. Blocks. May be repeated."""
+        """Remove the files of all queues, durably. They must not be open. Blocks. May be repeated."""
         listed = self._listed()
         ends = (
             end_on_disk(self._fs, self._directory / topic / name, topic=topic, queue_id=int(name))
@@ -318,9 +356,9 @@ class ConsumeQueueTable:
         self.start_sum += queue.first_file_queue_offset
 
     def _remove(self, topic: str, queue: str) -> None:
-        """Remove the files of a queue, and its directory unless something else is in it."""
+        """Remove the files of a queue, oldest first, and its directory unless something else is in it."""
         directory = self._directory / topic / queue
-        for name in reversed(self._fs.list(directory)):
+        for name in self._fs.list(directory):
             if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
                 self._fs.remove(directory / name)
         self._fs.sync_directory(directory)
@@ -328,13 +366,16 @@ class ConsumeQueueTable:
             self._fs.remove_directory(directory)
             self._fs.sync_directory(directory.parent)
 
+    def _directory_of(self, topic: str, queue_id: int) -> Path:
+        return self._directory / topic / str(queue_id)
+
     def _make(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
         return ConsumeQueue(
             self._fs,
-            self._directory / topic / str(queue_id),
+            self._directory_of(topic, queue_id),
             topic=topic,
             queue_id=queue_id,
-            file_size_bytes=self._file_size_bytes,
+            file_size_bytes=self.file_size_bytes,
             maps=self._maps,
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,

@@ -33,6 +33,7 @@ from services.indexer.engine.online_rebuild import OnlineRebuild
 from services.indexer.engine.progress import IndexProgress, ProgressFile, ProgressKeeper
 from services.indexer.engine.pull import Puller
 from services.indexer.engine.query import QueryEngine
+from services.indexer.engine.queue_removal import QueueRemoval
 from services.indexer.engine.reput_loop import ReputLoop, ReputState
 from services.indexer.engine.scan import Scanner
 from services.indexer.engine.scan_plan import ScanPlanner
@@ -65,6 +66,7 @@ class IndexerStatistics:
     sync_rounds_total: int
     gaps_total: int
     history_changes_total: int
+    removed_queues_total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,9 @@ class Indexer:
         )
         self.reput.sync_queues = self.flush.sync_queues
         self.completeness = self.reput.completeness
+        self.removal = QueueRemoval(
+            self.reput, self.queues, records, self._progress, self._history, self.flush, on_failure=on_failure
+        )
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
             "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms
@@ -208,6 +213,7 @@ class Indexer:
     async def close(self) -> None:
         """Stop the loops, make everything durable, mark the stop as clean. Raises what keeps it from being clean."""
         await self.rebuild.stop()
+        await self.removal.stop()
         await self.reput.stop()
         await self._offset_loop.stop()
         try:
@@ -236,8 +242,7 @@ class Indexer:
         return Trimmed(
             queue_file_count=queue_file_count,
             index_file_count=index_file_count,
-            freed_bytes=queue_file_count * self._config.queue_file_size_bytes
-            + index_file_count * self.index.file_size_bytes,
+            freed_bytes=queue_file_count * self.queues.file_size_bytes + index_file_count * self.index.file_size_bytes,
         )
 
     async def disk_usage(self) -> DiskUsage:
@@ -283,6 +288,7 @@ class Indexer:
             sync_rounds_total=self.flush.sync_round_count,
             gaps_total=reput.gap_count,
             history_changes_total=reput.history_change_count,
+            removed_queues_total=self.removal.removed_queue_count,
         )
 
 

@@ -176,7 +176,8 @@ class QueryEngine:
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
                 continue
             queue = self._queues.find(query.topic, queue_id)
-            assert queue is not None
+            if queue is None:  # it was removed meanwhile
+                continue
             if queue_id == first_queue_id and resume is not None:
                 start = max(resume, queue.min_queue_offset)
             else:

@@ -85,6 +85,8 @@ class ReputLoop:
         self.last_store_time_ms = 0
         self.last_error = ""
         self.completeness = Completeness()
+        self.turn = asyncio.Lock()
+        """Held during each step; whoever else changes the queues holds it, and takes the turn of progress after it."""
         self.last_gap: Gap | None = None
         self.gap_count = 0
         self.on_history_change: Callable[[bool], None] = lambda _is_truncated: None
@@ -121,7 +123,7 @@ class ReputLoop:
         self.indexed_physical_offset = indexed_physical_offset
         self.entered_physical_offset = entered_physical_offset
         self.epoch = epoch
-        self._count_units()
+        self.count_units()
 
     @property
     def history_id(self) -> str:
@@ -190,11 +192,15 @@ class ReputLoop:
 
         Callers: the loop itself, and `rebuild`, which has no loop. Raises Inapplicable, StoreFull and SyncFailed.
         """
+        async with self.turn:
+            return await self._take(step)
+
+    async def _take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
         if self.state == ReputState.STOPPED or self._drop_wanted.is_set():
             return False
         if isinstance(step, DispatchBatch):
             self.entered_physical_offset = max(self.entered_physical_offset, step.end_physical_offset)
-            self._count_units()  # if it fails a part may be in: units, or a queue's first file
+            self.count_units()  # if it fails a part may be in: units, or a queue's first file
             await self._queues.prepare(step)
             await self._enter(step)
         else:
@@ -239,7 +245,7 @@ class ReputLoop:
         self._index.put(batch)
         self.indexed_physical_offset = batch.end_physical_offset
         self.entered_physical_offset = max(self.entered_physical_offset, batch.end_physical_offset)
-        self._count_units()
+        self.count_units()
         self.confirmed_physical_offset = max(self.confirmed_physical_offset, batch.end_physical_offset)
         self.applied_record_count += len(batch.physical_offsets)
         if len(batch.store_times_ms):
@@ -251,7 +257,7 @@ class ReputLoop:
         """Whether some of the indexes may hold records past `indexed_physical_offset`."""
         return self.indexed_physical_offset < self.entered_physical_offset
 
-    def _count_units(self) -> None:
+    def count_units(self) -> None:
         """Take note of what the queues hold now that all below `indexed_physical_offset` is entered.
 
         Queues that are ahead have more units than that, nobody knows how many.
@@ -335,7 +341,7 @@ class ReputLoop:
             await self._history.truncate(end_physical_offset)
             self.indexed_physical_offset = min(self.indexed_physical_offset, self._index.next_physical_offset)
             self.entered_physical_offset = end_physical_offset
-            self._count_units()
+            self.count_units()
             self.history_change_count += 1
 
     async def _drop_all(self) -> None:
@@ -348,7 +354,7 @@ class ReputLoop:
             await asyncio.to_thread(self._queues.remove_files)
             await asyncio.to_thread(self._index.remove_files)
             self.indexed_physical_offset = self.entered_physical_offset = 0
-            self._count_units()
+            self.count_units()
             self.last_store_time_ms = 0
             self.history_change_count += 1
             self._misplaced = None
@@ -366,7 +372,7 @@ class ReputLoop:
             )
         self.indexed_physical_offset = min_physical_offset
         self.entered_physical_offset = max(self.entered_physical_offset, min_physical_offset)
-        self._count_units()
+        self.count_units()
         self._index.next_physical_offset = max(self._index.next_physical_offset, min_physical_offset)
 
 

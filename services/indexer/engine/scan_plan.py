@@ -179,8 +179,7 @@ class ScanPlanner:
         for one in self._ranges(topic, scope, cuts):
             if one.queue_id not in bounds:
                 queue = self._queues.find(topic, one.queue_id)
-                assert queue is not None
-                bounds[one.queue_id] = await self._time_bounds(queue, scope)
+                bounds[one.queue_id] = (0, 0) if queue is None else await self._time_bounds(queue, scope)
             low, high = bounds[one.queue_id]
             start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
             if start < end:
@@ -197,7 +196,8 @@ class ScanPlanner:
 
     def _record_size_bytes(self, found: ScanRange) -> Fraction:
         queue = self._queues.find(found.topic, found.queue_id)
-        assert queue is not None
+        if queue is None:  # it was removed meanwhile, which a scan will say
+            return Fraction(0)
         last_start = max(found.start_queue_offset, found.end_queue_offset - SAMPLE_UNIT_COUNT)
         starts = np.unique(np.linspace(found.start_queue_offset, last_start, SAMPLE_COUNT, dtype=np.int64))
         samples = [queue.read(int(start), SAMPLE_UNIT_COUNT).record_sizes for start in starts]

@@ -65,7 +65,8 @@ class ConsumerOffsetServicer:
         with self._indexer.completeness.answering():
             for queue_id in table.queue_ids(topic):
                 queue = table.find(topic, queue_id)
-                assert queue is not None
+                if queue is None:  # it was removed meanwhile
+                    continue
                 if time_ms is not None:
                     offsets[topic, queue_id] = await first_at_or_after(queue, self._indexer.records, time_ms)
                 else:

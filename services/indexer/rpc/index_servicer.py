@@ -11,16 +11,18 @@ from services.indexer.engine.completeness import UNKNOWN
 from services.indexer.engine.consumers_below import consumers_below
 from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.indexer import Indexer, Trimmed
+from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp
 
 CONSUMER_COUNT_MAX = 100
+QUEUE_COUNT_MAX = 1_000
 NOTHING_TRIMMED = Trimmed(0, 0, 0)
 VERSION = importlib.metadata.version("reput-server")
 
 
 class IndexServicer:
-    """Answers the two calls."""
+    """Serves reput.indexer.v1.IndexService."""
 
     def __init__(self, indexer: Indexer) -> None:
         self._indexer = indexer
@@ -66,6 +68,25 @@ class IndexServicer:
             freed_bytes=trimmed.freed_bytes,
             consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
             consumer_count=count,
+        )
+
+    async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:
+        """Remove queues that nobody needs, or tell which they are."""
+        removal = self._indexer.removal
+        if request.selection == messages.QUEUE_SELECTION_EXPIRED:
+            removed = await removal.remove_expired(dry_run=request.dry_run)
+        elif request.selection == messages.QUEUE_SELECTION_UNUSED_TOPICS:
+            removed = await removal.remove_unused(dry_run=request.dry_run)
+        else:
+            raise BadArgument("must be EXPIRED or UNUSED_TOPICS", field="selection", value=request.selection)
+        return messages.RemoveQueuesResponse(
+            removed_queue_count=len(removed.ends),
+            deleted_queue_file_count=removed.file_count,
+            freed_bytes=removed.file_count * self._indexer.queues.file_size_bytes,
+            queues=[
+                messages.RemovedQueue(topic=end.topic, queue_id=end.queue_id, max_queue_offset=end.end_queue_offset)
+                for end in removed.ends[:QUEUE_COUNT_MAX]
+            ],
         )
 
 

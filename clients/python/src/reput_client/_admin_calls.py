@@ -9,7 +9,7 @@ from reput_client._call import Call, Pages, same
 
 _RETENTION = "reput.janitor.v1.RetentionService"
 RUN_TIMEOUT_S = 600.0
-"""A manual run deletes up to 200 segments with a pause after each."""
+"""A manual run deletes up to 200 segments with a pause after each; removing a queue costs some syncs."""
 
 
 def commitlog_status() -> Call[log_service_pb2.GetStatusResponse]:
@@ -29,6 +29,21 @@ def rebuild_indexes() -> Call[rebuild_service_pb2.RebuildIndexesResponse]:
     path = "reput.indexer.v1.RebuildService/RebuildIndexes"
     request, response_type = rebuild_service_pb2.RebuildIndexesRequest(), rebuild_service_pb2.RebuildIndexesResponse
     return Call("indexer", path, request, response_type, same, is_repeatable=False)
+
+
+def remove_queues(
+    selection: index_service_pb2.QueueSelection.ValueType, *, dry_run: bool
+) -> Call[index_service_pb2.RemoveQueuesResponse]:
+    """Remove queues that nobody needs, or tell which they are."""
+    return Call(
+        "indexer",
+        "reput.indexer.v1.IndexService/RemoveQueues",
+        index_service_pb2.RemoveQueuesRequest(selection=selection, dry_run=dry_run),
+        index_service_pb2.RemoveQueuesResponse,
+        same,
+        is_repeatable=dry_run,
+        extra_timeout_s=RUN_TIMEOUT_S,
+    )
 
 
 def janitor_status() -> Call[retention_service_pb2.GetStatusResponse]:

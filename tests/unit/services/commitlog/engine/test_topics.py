@@ -8,8 +8,9 @@ import pytest
 
 from libs.formats import topics_json
 from libs.formats.errors import FormatError
+from libs.formats.system_topics import is_system_topic
 from libs.machine.failpoints import armed
-from services.commitlog.engine.topic_names import check_topic_name, is_system_topic
+from services.commitlog.engine.topic_names import check_topic_name
 from services.commitlog.engine.topics import BACKUP_SUFFIX, TOPICS_FILE
 from services.commitlog.errors import BadArgument, BadTopicName, TopicExists, TopicForbidden, TopicNotFound
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message

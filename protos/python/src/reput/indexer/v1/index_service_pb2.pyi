@@ -61,6 +61,30 @@ REPUT_STATE_REBUILDING: ReputState.ValueType  # 6
 """Building all indexes again from the log, because RebuildIndexes dropped them."""
 Global___ReputState: _TypeAlias = ReputState  # noqa: Y015
 
+class _QueueSelection:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QueueSelectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueSelection.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUEUE_SELECTION_UNSPECIFIED: _QueueSelection.ValueType  # 0
+    """Refused."""
+    QUEUE_SELECTION_EXPIRED: _QueueSelection.ValueType  # 1
+    """Queues all of whose messages are deleted from the log; not those of delayed messages."""
+    QUEUE_SELECTION_UNUSED_TOPICS: _QueueSelection.ValueType  # 2
+    """Queues of topics that the CommitLog does not know any more, also if the log still has their messages."""
+
+class QueueSelection(_QueueSelection, metaclass=_QueueSelectionEnumTypeWrapper):
+    """Which queues nobody needs."""
+
+QUEUE_SELECTION_UNSPECIFIED: QueueSelection.ValueType  # 0
+"""Refused."""
+QUEUE_SELECTION_EXPIRED: QueueSelection.ValueType  # 1
+"""Queues all of whose messages are deleted from the log; not those of delayed messages."""
+QUEUE_SELECTION_UNUSED_TOPICS: QueueSelection.ValueType  # 2
+"""Queues of topics that the CommitLog does not know any more, also if the log still has their messages."""
+Global___QueueSelection: _TypeAlias = QueueSelection  # noqa: Y015
+
 @_typing.final
 class GetStatusRequest(_message.Message):
     """Asks how far the indexes are."""
@@ -293,3 +317,95 @@ class TrimToResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrimToResponse: _TypeAlias = TrimToResponse  # noqa: Y015
+
+@_typing.final
+class RemoveQueuesRequest(_message.Message):
+    """Which queues to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SELECTION_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    selection: Global___QueueSelection.ValueType
+    """EXPIRED or UNUSED_TOPICS."""
+    dry_run: _builtins.bool
+    """Tell what would be removed, and remove nothing."""
+    def __init__(
+        self,
+        *,
+        selection: Global___QueueSelection.ValueType = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "selection", b"selection"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveQueuesRequest: _TypeAlias = RemoveQueuesRequest  # noqa: Y015
+
+@_typing.final
+class RemoveQueuesResponse(_message.Message):
+    """What was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVED_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    DELETED_QUEUE_FILE_COUNT_FIELD_NUMBER: _builtins.int
+    FREED_BYTES_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    removed_queue_count: _builtins.int
+    """Queues that were removed."""
+    deleted_queue_file_count: _builtins.int
+    """Files that were deleted."""
+    freed_bytes: _builtins.int
+    """Bytes that were freed."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___RemovedQueue]:
+        """The queues by topic and queue id, at most the first 1,000."""
+
+    def __init__(
+        self,
+        *,
+        removed_queue_count: _builtins.int = ...,
+        deleted_queue_file_count: _builtins.int = ...,
+        freed_bytes: _builtins.int = ...,
+        queues: _abc.Iterable[Global___RemovedQueue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_queue_file_count", b"deleted_queue_file_count", "freed_bytes", b"freed_bytes", "queues", b"queues", "removed_queue_count", b"removed_queue_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveQueuesResponse: _TypeAlias = RemoveQueuesResponse  # noqa: Y015
+
+@_typing.final
+class RemovedQueue(_message.Message):
+    """A queue that was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    MAX_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    queue_id: _builtins.int
+    """Queue within the topic, from 0."""
+    max_queue_offset: _builtins.int
+    """End of the queue, exclusive: the next message goes on there."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        max_queue_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_offset", b"max_queue_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemovedQueue: _TypeAlias = RemovedQueue  # noqa: Y015

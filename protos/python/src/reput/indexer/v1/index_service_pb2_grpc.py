@@ -45,6 +45,11 @@ class IndexServiceStub(object):
                 request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.SerializeToString,
                 response_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToResponse.FromString,
                 _registered_method=True)
+        self.RemoveQueues = channel.unary_unary(
+                '/reput.indexer.v1.IndexService/RemoveQueues',
+                request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesRequest.SerializeToString,
+                response_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesResponse.FromString,
+                _registered_method=True)
 
 
 class IndexServiceServicer(object):
@@ -66,6 +71,15 @@ class IndexServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveQueues(self, request, context):
+        """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
+        the next one. A message that comes later begins its queue anew, at its own queue offset. The log, the index files and
+        consumer offsets stay; a rebuild brings back the queues of messages that the log still has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_IndexServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +92,11 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.TrimTo,
                     request_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.FromString,
                     response_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToResponse.SerializeToString,
+            ),
+            'RemoveQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveQueues,
+                    request_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesRequest.FromString,
+                    response_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +154,33 @@ class IndexService(object):
             '/reput.indexer.v1.IndexService/TrimTo',
             reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.SerializeToString,
             reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.indexer.v1.IndexService/RemoveQueues',
+            reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesRequest.SerializeToString,
+            reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

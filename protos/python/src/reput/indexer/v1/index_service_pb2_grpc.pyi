@@ -39,6 +39,11 @@ class IndexServiceStub:
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
     the call returns. At most up to what is indexed.
     """
+    RemoveQueues: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.RemoveQueuesRequest, _index_service_pb2.RemoveQueuesResponse]
+    """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
+    the next one. A message that comes later begins its queue anew, at its own queue offset. The log, the index files and
+    consumer offsets stay; a rebuild brings back the queues of messages that the log still has.
+    """
 
 @_typing.type_check_only
 class IndexServiceAsyncStub(IndexServiceStub):
@@ -50,6 +55,11 @@ class IndexServiceAsyncStub(IndexServiceStub):
     TrimTo: _aio.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]  # type: ignore[assignment]
     """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
     the call returns. At most up to what is indexed.
+    """
+    RemoveQueues: _aio.UnaryUnaryMultiCallable[_index_service_pb2.RemoveQueuesRequest, _index_service_pb2.RemoveQueuesResponse]  # type: ignore[assignment]
+    """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
+    the next one. A message that comes later begins its queue anew, at its own queue offset. The log, the index files and
+    consumer offsets stay; a rebuild brings back the queues of messages that the log still has.
     """
 
 class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -71,6 +81,17 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_index_service_pb2.TrimToResponse, _abc.Awaitable[_index_service_pb2.TrimToResponse]]:
         """Forgets all index entries of records below a physical offset. Idempotent. Readers stop seeing what is trimmed before
         the call returns. At most up to what is indexed.
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveQueues(
+        self,
+        request: _index_service_pb2.RemoveQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_service_pb2.RemoveQueuesResponse, _abc.Awaitable[_index_service_pb2.RemoveQueuesResponse]]:
+        """Removes whole queues that nobody needs any more, with their files. Idempotent: what an interrupted call left goes with
+        the next one. A message that comes later begins its queue anew, at its own queue offset. The log, the index files and
+        consumer offsets stay; a rebuild brings back the queues of messages that the log still has.
         """
 
 def add_IndexServiceServicer_to_server(servicer: IndexServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removal of expired queues and of unused topics: what goes, what stays, and what comes after."""
+
+import asyncio
+import contextlib
+import errno
+import random
+
+import pytest
+
+from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.machine.failpoints import FailpointRaised, armed
+from libs.machine.faulty_fs import Fault, FaultyFs, by_ordinal
+from libs.machine.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log_source import QueueEnd
+from services.indexer.engine.pull import PullStatus
+from services.indexer.engine.queue_removal import TOPIC_COUNT, RemovedQueues
+from services.indexer.engine.reput_loop import ReputState
+from services.indexer.errors import DependencyUnavailable, Incomplete, Stopping
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.engine.test_log_history import checked, ends_of, first_of, grown
+from tests.unit.services.indexer.engine.test_pull import query
+from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running
+
+QUEUES = DATA_DIR / "consumequeue"
+
+
+def names(removed: RemovedQueues) -> list[tuple[str, int]]:
+    """Topic and queue id of what was removed."""
+    return [(end.topic, end.queue_id) for end in removed.ends]
+
+
+async def trimmed(indexer: Indexer, log: FakeLog, topic: str) -> None:
+    """Delete the log below a topic's first record, and wait until the Indexer knows of it."""
+    log.trim(first_of(log, topic))
+    await eventually(lambda: indexer.queues.min_physical_offset == log.min_physical_offset)
+
+
+async def test_a_queue_without_records_goes() -> None:
+    """With its files and directories. A dry run says the same and changes nothing; a second removal finds nothing."""
+    log, fs = grown(40, 3, 2), MemoryFs()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        await trimmed(indexer, log, "C")
+        before = files(fs, QUEUES)
+        told = await indexer.removal.remove_expired(dry_run=True)
+        assert files(fs, QUEUES) == before
+        removed = await indexer.removal.remove_expired(dry_run=False)
+        assert removed == told
+        last_of_a = max(found.physical_offset for found in log.records if found.topic == "A")
+        assert removed.ends[0] == QueueEnd("A", 0, 40, last_of_a)
+        assert names(removed) == [("A", 0), ("B", 0)]
+        assert removed.file_count == 3 + 1
+        assert indexer.queues.topics() == fs.list(QUEUES) == ["C"]
+        assert indexer.queues.queue_count == 1
+        assert indexer.removal.removed_queue_count == 2
+        assert await indexer.removal.remove_expired(dry_run=False) == RemovedQueues([], 0)
+
+
+async def test_what_still_has_a_record_stays() -> None:
+    """One record is enough; another queue of the same topic goes alone; delayed messages' queues always stay."""
+    log, fs = FakeLog(), MemoryFs()
+    for topic, queue_id in (("A", 0), ("A", 1), (SCHEDULE_TOPIC, 2), ("B", 0), ("A", 0)):
+        log.append(topic, queue_id)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        await trimmed(indexer, log, "B")
+        assert names(await indexer.removal.remove_expired(dry_run=False)) == [("A", 1)]
+        assert indexer.queues.queue_ids("A") == [0]
+        assert indexer.queues.queue_ids(SCHEDULE_TOPIC) == [2]
+        assert fs.list(QUEUES / "A") == ["0"]
+
+
+async def test_files_that_wait_for_their_removal_go_with_their_queue() -> None:
+    """What a trim has given up, and FlushLoop has not removed yet, is not removed twice."""
+    log, fs = grown(40, 1), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    log.trim(first_of(log, "B"))
+    assert indexer.trim(log.min_physical_offset).queue_file_count == 2
+    assert names(await indexer.removal.remove_expired(dry_run=False)) == [("A", 0)]
+    assert fs.list(QUEUES) == ["B"]
+    await indexer.close()
+
+
+async def test_a_later_message_begins_the_queue_anew() -> None:
+    """At the queue offset that the log gives it; whoever was at the old end finds it there, also after a restart."""
+    log, fs = grown(40, 1), MemoryFs()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        await trimmed(indexer, log, "B")
+        await indexer.removal.remove_expired(dry_run=False)
+        gone = await indexer.puller.pull(query(40, topic="A"), wait_s=0)
+        assert gone.status is PullStatus.NO_MATCHED_LOGIC_QUEUE
+        waiting = asyncio.create_task(indexer.puller.pull(query(0, topic="A"), wait_s=30))
+        await asyncio.sleep(0.01)
+        made = log.append("A", 0)
+        assert made.queue_offset == 40
+        assert (await waiting).status is PullStatus.OFFSET_TOO_SMALL
+        assert (await waiting).next_queue_offset == 40
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        found = await indexer.puller.pull(query(40, topic="A"), wait_s=0)
+        assert found.status is PullStatus.FOUND
+        queue = indexer.queues.find("A", 0)
+        assert queue is not None
+        assert (queue.min_queue_offset, queue.max_queue_offset) == (40, 41)
+
+
+async def test_topics_that_the_log_does_not_know_go() -> None:
+    """Although the log has their records; system topics and topics without records stay. A rebuild brings them back."""
+    log, fs = grown(3, 4, 2), MemoryFs()
+    log.append(SCHEDULE_TOPIC, 1)
+    log.append("rmq_sys_TRACE", 0)
+    log.append("B", 7)
+    log.deleted_topics = {"B", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        assert names(await indexer.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
+        assert indexer.queues.queue_ids("B") == [0, 7]
+        assert names(await indexer.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
+        assert indexer.queues.topics() == ["A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
+        assert "B" not in fs.list(QUEUES)
+        log.deleted_topics = set()
+        made = log.append("B", 0)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        queue = indexer.queues.find("B", 0)
+        assert queue is not None
+        assert (queue.min_queue_offset, queue.max_queue_offset) == (made.queue_offset, made.queue_offset + 1) == (4, 5)
+        indexer.rebuild.begin()
+        await eventually(lambda: not indexer.rebuild.is_running)
+        queue = indexer.queues.find("B", 0)
+        assert queue is not None
+        assert (queue.min_queue_offset, queue.max_queue_offset) == (0, 5)
+
+
+async def test_a_log_that_cannot_be_asked() -> None:
+    """Then nobody knows which topics there are: nothing goes."""
+    log, fs = grown(3, 4), MemoryFs()
+    log.deleted_topics = {"B"}
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        log.go_down()
+        with pytest.raises(DependencyUnavailable):
+            await indexer.removal.remove_unused(dry_run=False)
+        assert indexer.queues.topics() == ["A", "B"]
+        log.is_up = True
+
+
+async def test_incomplete_indexes_and_a_stop_refuse() -> None:
+    """Queues that are being built again seem to end too early; and nothing is removed behind a clean stop."""
+    log, fs = grown(3, 4), MemoryFs()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        indexer.rebuild.begin()
+        with pytest.raises(Incomplete):
+            await indexer.removal.remove_expired(dry_run=False)
+        await eventually(lambda: not indexer.rebuild.is_running)
+    with pytest.raises(Stopping):
+        await indexer.removal.remove_expired(dry_run=False)
+
+
+async def test_the_log_still_hears_of_their_ends() -> None:
+    """Should it lose its own count it gives no queue offset twice."""
+    log, fs = grown(7, 4, 3), MemoryFs()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        await trimmed(indexer, log, "C")
+        await indexer.removal.remove_expired(dry_run=False)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        assert ends_of(log) == {"A": 7, "B": 4, "C": 3}
+
+
+async def test_many_topics() -> None:
+    """More than one turn has; the last turns' topics too."""
+    log = FakeLog()
+    topics = [f"t{number:03}" for number in range(3 * TOPIC_COUNT + 1)]
+    for topic in [*topics, "z"]:
+        log.append(topic, 0)
+    async with running(log) as indexer:
+        await checked(indexer, log)
+        await trimmed(indexer, log, "z")
+        assert [topic for topic, _ in names(await indexer.removal.remove_expired(dry_run=False))] == topics
+        assert indexer.queues.topics() == ["z"]
+
+
+@pytest.mark.parametrize("survival", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+@pytest.mark.parametrize("point", ["removal.before_remove", "removal.after_remove", "progress.before_save", "never"])
+async def test_a_crash_costs_no_rebuild(point: str, survival: Survives) -> None:
+    """Whatever was removed by then: the start goes on where the indexes were, and the rest can be removed."""
+    log, fs = grown(40, 3, 2), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    log.trim(first_of(log, "C"))
+    indexer.trim(log.min_physical_offset)
+
+    if point == "never":
+        await indexer.removal.remove_expired(dry_run=False)
+    else:
+        with armed(point, "raise"), pytest.raises(FailpointRaised):
+            await indexer.removal.remove_expired(dry_run=False)
+    fs.crash(survival)
+    log.follow_starts.clear()
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        assert log.follow_starts[0] == log.end_physical_offset
+        assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
+        await indexer.removal.remove_expired(dry_run=False)
+        assert indexer.queues.topics() == ["C"]
+        log.append("A", 0)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.reput.state is not ReputState.STOPPED
+
+
+@pytest.mark.parametrize("operation", ["remove", "remove_directory", "sync_directory"])
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, number: int) -> None:
+    """What is left of the queue is whole at its end, and the next start takes it as it is."""
+    log, memory = grown(40, 3, 2), MemoryFs()
+    fs = FaultyFs(memory)
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    log.trim(first_of(log, "C"))
+    indexer.queues.min_physical_offset = log.min_physical_offset
+    fs.plan = by_ordinal({(operation, number): Fault(errno.EIO)})
+    with contextlib.suppress(OSError):
+        await indexer.removal.remove_expired(dry_run=False)
+        assert not log.failures
+    memory.crash(everything_survives)
+    log.follow_starts.clear()
+    async with running(log, memory) as indexer:
+        await checked(indexer, log)
+        assert log.follow_starts[0] == log.end_physical_offset
+        assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
+        await indexer.removal.remove_expired(dry_run=False)
+        assert all("/C/" in name for name in files(memory, QUEUES))  # directories without files may be left
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_any_order_of_things(seed: int) -> None:
+    """Appends, trims, removals and crashes by chance: no record that is kept is missing, but for unused topics."""
+    chance = random.Random(seed)
+    log, fs = FakeLog(segment_size_bytes=1 << 14), MemoryFs()
+    removed_below: dict[str, int] = {}
+    for _ in range(8):
+        indexer = make_indexer(log, fs)
+        indexer.start()
+        for _ in range(6):
+            await _act(chance, log, indexer, removed_below)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)  # noqa: B023
+        assert indexer.reput.state is not ReputState.STOPPED
+        _check(log, indexer, removed_below)
+        if chance.random() < 0.5:
+            await indexer.close()
+            continue
+        await indexer.reput.stop()
+        await indexer.flush._loop.stop()
+        await indexer._offset_loop.stop()
+        fs.crash(chance.choice((nothing_survives, everything_survives)))
+    assert log.failures == []
+
+
+async def _act(chance: random.Random, log: FakeLog, indexer: Indexer, removed_below: dict[str, int]) -> None:
+    kind = chance.choice(("append", "append", "append", "trim", "expired", "unused"))
+    if kind == "append":
+        for _ in range(chance.randrange(1, 60)):
+            topic = chance.choice("ABCDE")
+            log.deleted_topics.discard(topic)
+            log.append(topic, chance.randrange(2))
+    elif kind == "trim" and log.records:
+        kept = chance.choice(log.records).physical_offset
+        log.trim(max(kept, log.min_physical_offset))
+        await eventually(lambda: indexer.queues.min_physical_offset == log.min_physical_offset)
+    elif kind == "expired":
+        await eventually(lambda: indexer.completeness.is_complete)
+        await indexer.removal.remove_expired(dry_run=False)
+    elif kind == "unused":
+        log.deleted_topics.add(chance.choice("ABCDE"))
+        await eventually(lambda: indexer.completeness.is_complete)
+        end = log.end_physical_offset
+        for topic, _ in names(await indexer.removal.remove_unused(dry_run=False)):
+            removed_below[topic] = end
+
+
+def _check(log: FakeLog, indexer: Indexer, removed_below: dict[str, int]) -> None:
+    wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for made in log.records:
+        if made.physical_offset >= max(log.min_physical_offset, removed_below.get(made.topic, 0)):
+            wanted.setdefault((made.topic, made.queue_id), []).append((made.queue_offset, made.physical_offset))
+    for (topic, queue_id), places in wanted.items():
+        queue = indexer.queues.find(topic, queue_id)
+        assert queue is not None
+        units = queue.read(places[0][0], len(places) + 1)
+        assert units.physical_offsets.tolist() == [physical_offset for _, physical_offset in places]

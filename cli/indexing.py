@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput index rebuild`: all indexes anew from the log, by the running Indexer, or with --data-dir by itself.
+"""`reput index …`: all indexes anew from the log, and queues that nobody needs any more.
 
-What it does without a service is in cli/offline_rebuild.py.
+A rebuild is done by the running Indexer, or with --data-dir without any service: that is in cli/offline_rebuild.py.
 """
 
 import contextlib
@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from reput.indexer.v1.index_service_pb2 import ReputState
+from reput.indexer.v1.index_service_pb2 import RemoveQueuesResponse, ReputState
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from cli.connection import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, errors, print_fields, warning_line
+from cli.output import JsonOption, errors, print_fields, print_rows, warning_line
 
-index = typer.Typer(no_args_is_help=True, help="Indexes: build them again.")
+index = typer.Typer(no_args_is_help=True, help="Indexes: build them again, drop what nobody needs.")
+
+QUEUE_COLUMNS = ("topic", "queue_id", "max_queue_offset")
+TOPIC_COUNT_SHOWN = 10
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell which queues they are, remove nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 Advance = Callable[[int, int, int], None]
 """Takes bytes done, bytes in all, and records done."""
@@ -36,7 +41,7 @@ def rebuild_indexes(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="With --data-dir: the Indexer's TOML file.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: JsonOption = False,
 ) -> None:
     """Drop all indexes and build them again from the log. Consumer offsets and the log stay as they are.
@@ -48,17 +53,62 @@ def rebuild_indexes(
     Exit code 6 if the log is damaged: the indexes then hold what lies before the damage.
     """
     if not yes:
-        _ask()
+        _ask("Drop all indexes and build them again?")
     if data_dir is None:
         _rebuild_online(context, as_json=as_json)
     else:
         _rebuild_offline(data_dir, config, as_json=as_json)
 
 
-def _ask() -> None:
+@index.command("remove-expired")
+def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: JsonOption = False) -> None:
+    """Remove queues all of whose messages are deleted from the log, with their files.
+
+    A queue keeps its last file otherwise, however old it is. The queues of delayed messages stay. A later message
+    begins its queue anew, at the next queue offset.
+    """
+    with client_of(context) as client:
+        _print_removed(client.admin.remove_expired_queues(dry_run=dry_run), as_json=as_json)
+
+
+@index.command("remove-unused")
+def remove_unused(
+    context: typer.Context, dry_run: DryRun = False, yes: Yes = False, as_json: JsonOption = False
+) -> None:
+    """Remove the queues of topics that the CommitLog does not know any more, such as those that were deleted.
+
+    Their messages can't be read by queue any more; by key and by id they can, until the log deletes them. Topics that
+    the store itself needs stay. A rebuild brings the queues back.
+    """
+    with client_of(context) as client:
+        removed = client.admin.remove_unused_topics(dry_run=True)
+        if removed.removed_queue_count and not dry_run:
+            if not yes:
+                topics = sorted({queue.topic for queue in removed.queues})
+                _ask(f"Remove {removed.removed_queue_count} queues of {', '.join(topics[:TOPIC_COUNT_SHOWN])}?")
+            removed = client.admin.remove_unused_topics(dry_run=False)
+    _print_removed(removed, as_json=as_json)
+
+
+def _print_removed(removed: RemoveQueuesResponse, *, as_json: bool) -> None:
+    queues = [{name: getattr(queue, name) for name in QUEUE_COLUMNS} for queue in removed.queues]
+    fields = {
+        "removed_queue_count": removed.removed_queue_count,
+        "deleted_queue_file_count": removed.deleted_queue_file_count,
+        "freed_bytes": removed.freed_bytes,
+    }
+    if as_json:
+        print_fields({**fields, "queues": queues}, as_json=True)
+        return
+    if queues:
+        print_rows(queues, QUEUE_COLUMNS, as_json=False)
+    print_fields(fields, as_json=False)
+
+
+def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         raise CommandFailed("NOT_CONFIRMED", "say --yes where nobody can be asked", code=ExitCode.USAGE)
-    if not typer.confirm("Drop all indexes and build them again?", err=True):
+    if not typer.confirm(question, err=True):
         raise CommandFailed("NOT_CONFIRMED", "nothing was changed", code=ExitCode.USAGE)
 
 

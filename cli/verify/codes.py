@@ -95,6 +95,11 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
         "the Indexer has forgotten records that were about to expire, and the log still has them",
         "nothing: the next retention run deletes them; `reput index rebuild` would bring them back",
     ),
+    "QUEUES_REMOVED": (
+        "note",
+        "an operator had queues of topics removed that were not there any more, and the log still has their records",
+        "nothing: the records expire with the others; `reput index rebuild` would bring the queues back",
+    ),
     "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),
     "QUEUE_NOT_CHECKED": ("note", "a kind of queue of RocketMQ that is not checked", NOTHING),
 }
@@ -169,6 +174,11 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
         "remove it: the next start scans the log",
     ),
     "SNAPSHOT_TIMES": ("fault", "`reput/queue_offsets` has wrong times", "remove it: the next start scans the log"),
+    "LOG_HISTORY_DAMAGED": (
+        "fault",
+        "`reput/log_history` of the Indexer can't be read",
+        "nothing: the Indexer makes a new one; a CommitLog that loses its snapshot then waits for an operator",
+    ),
     "PROGRESS_DAMAGED": ("fault", "`reput/index_progress` can't be read", "remove it: all is built again from the log"),
     "PROGRESS_BEYOND_LOG": ("fault", "the Indexer has indexed more than the log has: its end is lost", RESTORE),
     "PROGRESS_EPOCH": ("fault", "the Indexer has followed an epoch that the log does not know", RESTORE),

@@ -84,7 +84,9 @@ class QueueCheck:
         self._units = UnitCheck(log, facts, store, report)
         self._units.are_starts_certain = _begin_where_said(queues or {}, store)
         self._by_name: dict[tuple[bytes, int], QueueState] = {}
+        self._are_ends_as_said = _end_where_said(queues or {}, store)
         self._behind_count = 0
+        self._removed_count = 0
         for (topic, queue_id), files in (queues or {}).items():
             state = self.states[topic, queue_id] = QueueState(topic, queue_id, files)
             if topic.startswith(_LIGHT_QUEUE_PREFIX):
@@ -129,6 +131,8 @@ class QueueCheck:
         if self._behind_count:
             message = "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there"
             self._report.add("QUEUES_BEHIND", QUEUE_DIRECTORY, message, count=self._behind_count)
+        message = "records are of queues that were removed, because the log did not know their topics any more"
+        self._report.add("QUEUES_REMOVED", QUEUE_DIRECTORY, message, count=self._removed_count)
         self._units.tell_unchecked()
 
     def _check_ends(self, state: QueueState, files: QueueFiles) -> None:
@@ -153,9 +157,16 @@ class QueueCheck:
             file, position = files.file_of(state.first_missing)
             message = f"{state.missing_count} records have no unit, from queue offset {state.first_missing} on"
             self._report.add("QUEUE_UNIT_MISSING", file, message, position=position, count=state.missing_count)
+        elif self._is_removed(state):
+            self._removed_count += state.missing_count
         else:
             message = f"the log has {state.missing_count} records of this queue, but the queue has no file"
             self._report.add("QUEUE_MISSING", files.name, message)
+
+    def _is_removed(self, state: QueueState) -> bool:
+        """Whether an operator had the queue removed: the Indexer knows where it ended, and misses no other."""
+        end = self._store.dropped_ends.get((state.topic, state.queue_id), 0)
+        return self._are_ends_as_said and state.first_missing + state.missing_count <= end
 
     def _skip(self, state: QueueState, reason: str, *, code: str = "QUEUE_NOT_CHECKED") -> None:
         if state.is_checked:
@@ -262,3 +273,9 @@ def _begin_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreSta
     """Whether the Indexer knows of all first files that are gone; it says so before it removes one."""
     found = sum(files.first_unit for files in queues.values())
     return store.progress is not None and found <= store.progress.queue_start_sum
+
+
+def _end_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
+    """Whether no queue is missing that the Indexer counted when it last wrote down how far it is."""
+    found = sum(files.end_unit for files in queues.values())
+    return store.progress is not None and found >= store.progress.queue_end_sum

@@ -39,6 +39,7 @@ from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.store import history_file
 from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
 from services.commitlog.engine.recovery import CUT_DIRECTORY
+from services.indexer.engine import log_history
 from services.indexer.engine.progress import KIND as PROGRESS_KIND
 from services.indexer.engine.progress import IndexProgress
 
@@ -47,6 +48,7 @@ EPOCH_FILE = Path("epochFileCheckpoint")
 TOPICS_FILE = Path("config") / "topics.json"
 CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
 DELAY_OFFSETS_FILE = Path("config") / "delayOffset.json"
+LOG_HISTORY_FILE = Path("reput") / "log_history"
 PROGRESS_FILE = Path("reput") / "index_progress"
 ABORT_FILE = Path("abort")
 LOCK_FILES = (Path("lock"), Path("reput") / "indexer.lock")
@@ -68,6 +70,8 @@ class StoreState:
     topics: TopicsFile | None
     consumer_offsets: ConsumerOffsetsFile | None
     delay_offsets: DelayOffsetsFile | None
+    dropped_ends: dict[tuple[str, int], int]
+    """Ends of queues whose files the Indexer has dropped, by topic and queue id."""
 
     @property
     def known_end_physical_offset(self) -> int:
@@ -137,6 +141,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
         delay_offsets=_load(
             index_dir, DELAY_OFFSETS_FILE, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
         ),
+        dropped_ends=_load(index_dir, LOG_HISTORY_FILE, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report) or {},
     )
 
 

@@ -17,6 +17,8 @@ from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
+NOTHING_REMOVED = {"removed_queue_count": 0, "deleted_queue_file_count": 0, "freed_bytes": 0, "queues": []}
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
@@ -269,6 +271,24 @@ def test_states(running: Store) -> None:
     assert (run_["is_dry_run"], run_["decisions"][-1]["reason"]) == (True, "ACTIVE")
     assert running.json("janitor", "status")[0]["deleted_segment_count"] == 0
     assert running.json("janitor", "history") == []
+
+
+def test_removal_of_queues(running: Store) -> None:
+    """Queues of a topic that was deleted go, if somebody says so; they are listed before and after."""
+    running.json("put", "dropped", "body", "--queue", "1")
+    until_indexed(running, "dropped", 1)
+    assert running.json("index", "remove-expired") == [NOTHING_REMOVED]
+    assert running.run("topics", "delete", "dropped").code == 0
+    queue = {"topic": "dropped", "queue_id": 1, "max_queue_offset": 1}
+    assert running.json("index", "remove-unused", "--dry-run")[0]["queues"] == [queue]
+    result = running.run("index", "remove-unused")
+    assert result.code == 2
+    assert "NOT_CONFIRMED" in result.errors
+    result = running.run("index", "remove-unused", "--yes")
+    assert result.code == 0
+    assert result.output.split()[:6] == ["topic", "queue", "id", "max", "queue", "offset"]
+    assert "dropped" in result.output
+    assert running.json("index", "remove-unused", "--yes") == [NOTHING_REMOVED]
 
 
 def test_status_with_a_silent_service(running: Store) -> None:

@@ -250,6 +250,8 @@ def bad_offset_requests() -> list[Case]:
             "IndexService/TrimTo", "beyond the end", index_pb.TrimToRequest(min_physical_offset=2**60), RANGE,
             "OFFSET_BEYOND_END", "min_physical_offset",
         ),
+        bad("IndexService/RemoveQueues", index_pb.RemoveQueuesRequest(), "selection"),
+        bad("IndexService/RemoveQueues", index_pb.RemoveQueuesRequest(selection=9), "selection"),  # type: ignore[arg-type]
     ]  # fmt: skip
 
 
@@ -271,6 +273,9 @@ def malformed() -> list[Case]:
         "ConsumerOffsetService/ResetConsumerOffset": offset_pb.ResetConsumerOffsetRequest(group="g"),
         "ConsumerOffsetService/ListConsumerGroups": offset_pb.ListConsumerGroupsRequest(page_size=300),
         "IndexService/TrimTo": index_pb.TrimToRequest(min_physical_offset=300),
+        "IndexService/RemoveQueues": index_pb.RemoveQueuesRequest(
+            selection=index_pb.QUEUE_SELECTION_EXPIRED, dry_run=True
+        ),
     }
     cases = []
     for rpc, request in requests.items():

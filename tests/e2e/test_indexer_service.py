@@ -313,6 +313,27 @@ async def test_trim_and_status(tmp_path: Path) -> None:
         assert again.deleted_queue_file_count == again.deleted_index_file_count == again.freed_bytes == 0
 
 
+async def test_removal_of_queues(tmp_path: Path) -> None:
+    """The queue of a topic that was deleted goes; a dry run says so before. It is no expired queue."""
+    async with store(tmp_path) as (log, client):
+        await put(log, client, *[new(index) for index in range(3)])
+        request = index_pb.RemoveQueuesRequest(selection=index_pb.QUEUE_SELECTION_EXPIRED)
+        assert await client.index.RemoveQueues(request) == index_pb.RemoveQueuesResponse()
+        request = index_pb.RemoveQueuesRequest(selection=index_pb.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=True)
+        assert await client.index.RemoveQueues(request) == index_pb.RemoveQueuesResponse()
+        await log.topics.DeleteTopic(topic_pb.DeleteTopicRequest(name=T))
+        told = await client.index.RemoveQueues(request)
+        assert (await client.status()).queue_count == 1
+        request.dry_run = False
+        removed = await client.index.RemoveQueues(request)
+        assert removed == told
+        assert removed.queues == [index_pb.RemovedQueue(topic=T, queue_id=0, max_queue_offset=3)]
+        assert (removed.removed_queue_count, removed.deleted_queue_file_count) == (1, 1)
+        assert removed.freed_bytes > 0
+        assert (await client.status()).queue_count == 0
+        assert await client.index.RemoveQueues(request) == index_pb.RemoveQueuesResponse()
+
+
 async def test_without_the_log(tmp_path: Path) -> None:
     """The Indexer serves what needs no log and names the missing service for the rest."""
     async with store(tmp_path) as (log, client):

@@ -126,6 +126,12 @@ class LogHistory:
             self._content = content
 
 
+def kept_ends(data: bytes) -> dict[tuple[str, int], int]:
+    """Ends of queues whose files were dropped, as the file's bytes say. Raises FormatError and msgspec.DecodeError."""
+    content = msgspec.json.decode(checksummed.unwrap(KIND, data), type=_Content)
+    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in content.ends}
+
+
 def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:
     """Where the files of a queue say that it ends, whatever state they are in; None if they have no unit. Blocks."""
     for name in reversed(fs.list(directory)):

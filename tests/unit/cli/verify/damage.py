@@ -104,6 +104,11 @@ class Target:
         """Change the index progress, with a right checksum."""
         self._edit("index_progress", "index-progress", change)
 
+    def write_log_history(self, **fields: object) -> None:
+        """Make what the Indexer knows of the log besides."""
+        path = self.root / "reput" / "log_history"
+        path.write_bytes(checksummed.wrap("log-history", json.dumps(fields).encode()))
+
     def checkpoint(self, position: int, value: int) -> None:
         """Change a number of the checkpoint."""
         self.write(self.root / "checkpoint", position, struct.pack(">q", value))

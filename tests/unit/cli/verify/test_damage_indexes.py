@@ -128,6 +128,20 @@ def _trim(t: Target) -> None:
     min(t.queue().iterdir()).unlink()
 
 
+def _drop_queue(t: Target) -> None:
+    """Remove a queue whose end the Indexer had kept at an earlier rebuild, without its knowledge."""
+    end = ["orders", 1, t.unit_count(), _of_queue(t, 1)[-1]]
+    t.write_log_history(ends=[end])
+    shutil.rmtree(t.queue())
+
+
+def _remove_queue(t: Target) -> None:
+    """Remove a queue as the Indexer does: it keeps the end, and counts the queue no more."""
+    count = t.unit_count()
+    _drop_queue(t)
+    t.edit_progress(lambda fields: fields.update(queue_end_sum=fields["queue_end_sum"] - count))
+
+
 QUEUES = [
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.queue().parent / "one").mkdir()),
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.root / "consumequeue" / "bad topic").mkdir(), "topic"),
@@ -141,6 +155,8 @@ QUEUES = [
     Case("QUEUE_FILE_SIZE", lambda t: os.truncate(_second_file(t), 100), is_rebuilt=True),
     Case("QUEUE_FILE_MISSING", lambda t: _second_file(t).unlink(), is_rebuilt=True),
     Case("QUEUE_MISSING", lambda t: shutil.rmtree(t.queue()), is_rebuilt=True),
+    Case("QUEUE_MISSING", _drop_queue, "its end is known", is_rebuilt=True),
+    Case("QUEUES_REMOVED", _remove_queue, is_note=True, is_rebuilt=True),
     Case("QUEUE_UNIT_MISSING", _zero_last_units, is_rebuilt=True),
     Case("QUEUE_UNIT_HOLE", lambda t: t.write_unit(5, bytes(40)), is_rebuilt=True),
     Case("QUEUE_UNIT_INVALID", lambda t: t.write_unit(5, b"\xff", 8), is_rebuilt=True),

@@ -23,6 +23,11 @@ LONG = struct.Struct(">q")
 HOUR_MS = 3_600_000
 
 
+def _flip_log_history(t: Target) -> None:
+    t.write_log_history(history_id="one")
+    t.flip(t.root / "reput" / "log_history", 40)
+
+
 def _store_time(t: Target, number: int, change_ms: int) -> bytes:
     return LONG.pack(t.records[number].store_time_ms + change_ms)
 
@@ -167,6 +172,7 @@ FILES = [
     ),
     Case("SNAPSHOT_COUNTER", lambda t: t.edit_snapshot(_edit_counter)),
     Case("SNAPSHOT_TIMES", lambda t: t.edit_snapshot(_edit_times)),
+    Case("LOG_HISTORY_DAMAGED", _flip_log_history),
     Case("PROGRESS_DAMAGED", lambda t: t.flip(t.root / "reput" / "index_progress", 60)),
     Case(
         "PROGRESS_BEYOND_LOG",

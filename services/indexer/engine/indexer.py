@@ -213,8 +213,8 @@ class Indexer:
     async def close(self) -> None:
         """Stop the loops, make everything durable, mark the stop as clean. Raises what keeps it from being clean."""
         await self.rebuild.stop()
-        await self.removal.stop()
         await self.reput.stop()
+        await self.removal.stop()
         await self._offset_loop.stop()
         try:
             if self._is_open:

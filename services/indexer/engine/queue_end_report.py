@@ -64,9 +64,10 @@ class QueueEndReport:
         names = [(topic, queue_id) for topic in self._queues.topics() for queue_id in self._queues.queue_ids(topic)]
         for name in names:
             await asyncio.sleep(0)  # others have their turn: a queue may have to be read
-            found = [end for end in (self._queues.end_of(*name), kept.pop(name, None)) if end is not None]
-            if found:
-                page.append(max(found, key=lambda end: end.end_queue_offset))
+            end = self._queues.end_of(*name)
+            if end is not None:
+                kept.pop(name, None)
+                page.append(end)
             if len(page) == PAGE_QUEUE_COUNT:
                 yield page
                 page = []

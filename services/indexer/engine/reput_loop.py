@@ -298,9 +298,12 @@ class ReputLoop:
         if is_truncated or handshake.epoch != self.epoch:
             self.on_history_change(is_truncated)
         self.epoch = handshake.epoch
+        holds_nothing = self.entered_physical_offset <= handshake.min_physical_offset
         if self.indexed_physical_offset < handshake.min_physical_offset:
             await uninterrupted(self._history.skip(self.indexed_physical_offset, handshake.min_physical_offset))
             self._skip_to(handshake.min_physical_offset)
+        if holds_nothing:  # all that the log has will be entered; other ends past its first byte are of a lost tail
+            await uninterrupted(self._history.truncate(handshake.min_physical_offset))
         self._is_agreed = self.indexed_physical_offset < max(common_end, handshake.min_physical_offset)
         return not self._is_agreed
 

@@ -338,6 +338,22 @@ async def trim(world: World, chance: random.Random) -> str:
     return f"trim: {trimmed.queue_file_count} queue files, {trimmed.index_file_count} index files"
 
 
+async def remove_queues(world: World, chance: random.Random) -> str:
+    """Old segments go, as in `delete`, and then the queues that expired with them."""
+    deleted = await delete(world, chance)
+    if world.index is None or world.index.process.failures:
+        return f"{deleted}; remove queues: nobody listens"
+    indexer, process = world.index.indexer, world.index.process
+    try:
+        removed = await world.call(process, indexer.removal.remove_expired(dry_run=chance.random() < 0.1))
+    except Killed:
+        return f"{deleted}; remove queues: killed"
+    except (OSError, SyncFailed, IndexerError) as error:
+        return f"{deleted}; remove queues: {error!r}"
+    world.count("queues removed", len(removed.ends))
+    return f"{deleted}; remove queues: {len(removed.ends)}"
+
+
 async def rebuild(world: World, chance: random.Random) -> str:
     """Somebody has the indexes built again while they are in use."""
     del chance
@@ -392,6 +408,7 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "fill_disk": (4, fill_disk),
     "delete": (5, delete),
     "trim": (3, trim),
+    "remove_queues": (3, remove_queues),
     "rebuild": (1, rebuild),
     "look": (4, look),
     "query": (6, query),

@@ -161,6 +161,24 @@ async def test_an_end_that_the_log_still_has_is_not_taken_from_memory() -> None:
         assert ends_of(log) == {"A": 4}
 
 
+async def test_the_end_of_a_lost_tail_is_forgotten_before_the_log_goes_on() -> None:
+    """The log writes other records at its place, and deletes them: then the end must not pass for one that was."""
+    log, fs = grown(3, 2), MemoryFs()
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    fs.crash(everything_survives)
+    log.lose_tail(first_of(log, "B"))
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        for topic in "ACCCD":
+            log.append(topic, 0)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    log.trim(first_of(log, "D"))
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        assert ends_of(log) == {"A": 4, "C": 3, "D": 1}
+
+
 def test_ends_of_files_in_any_state() -> None:
     """The last unit that looks like one counts, wherever the files are damaged or cut."""
     log, fs = grown(40), MemoryFs()

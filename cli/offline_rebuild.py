@@ -16,12 +16,12 @@ from pathlib import Path
 from cli.exit_codes import CommandFailed, ExitCode
 from libs.formats.errors import FormatError
 from libs.formats.limits import SEGMENT_SIZE_BYTES
-from libs.formats.offsets import is_file_name
 from libs.machine.clock import SystemClock
 from libs.machine.fs import Fs
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.config import load
-from libs.store.errors import SegmentMissing, SegmentSizeWrong, StoreError, StoreLocked
+from libs.store import log_directories
+from libs.store.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreError, StoreLocked
 from services.indexer.bootstrap import Settings, fitted
 from services.indexer.engine.rebuild import RebuildProgress, rebuild
 from services.indexer.errors import Inapplicable, RecordDamaged
@@ -34,20 +34,20 @@ def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int,
     """
     flags = {"data_dir": str(data_dir)}
     settings = load(Settings, section="indexer", file=config, environment=os.environ, flags=flags).value
-    fs, log_directory = PosixFs(), data_dir / "commitlog"
+    fs = PosixFs()
 
     def show(state: RebuildProgress) -> None:
         start = state.start_physical_offset
         advance(state.indexed_physical_offset - start, state.target_physical_offset - start, state.record_count)
 
     with _explained(data_dir), contextlib.ExitStack() as locks:
-        segment_size_bytes = _segment_size_bytes(fs, log_directory)
+        segment_size_bytes = _segment_size_bytes(fs, data_dir)
         locks.callback(fs.lock(data_dir / "lock").release)
         report = asyncio.run(
             rebuild(
                 fs,
                 fitted(settings.engine),
-                log_directory=log_directory,
+                log_data_dir=data_dir,
                 segment_size_bytes=segment_size_bytes,
                 clock=SystemClock(),
                 on_progress=show,
@@ -57,10 +57,10 @@ def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int,
     return {**dataclasses.asdict(report), "log_end": report.log_end.value, "records_per_s": rate}
 
 
-def _segment_size_bytes(fs: Fs, directory: Path) -> int:
+def _segment_size_bytes(fs: Fs, data_dir: Path) -> int:
     """The size of the log's first file, which all must have."""
-    names = [name for name in fs.list(directory) if is_file_name(name)]
-    return (fs.size(directory / names[0]) if names else 0) or SEGMENT_SIZE_BYTES
+    paths = log_directories.segment_paths(fs, log_directories.load(fs, data_dir))
+    return (fs.size(paths[0]) if paths else 0) or SEGMENT_SIZE_BYTES
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def _explained(data_dir: Path) -> Iterator[None]:
     except StoreLocked as error:
         text = f"{error}; stop the services of {data_dir} first, or leave out --data-dir to let the Indexer do it"
         raise CommandFailed("STORE_LOCKED", text, code=ExitCode.REFUSED) from error
-    except (RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, FormatError) as error:
+    except (RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, SegmentTwice, FormatError) as error:
         raise CommandFailed("DAMAGED", str(error), code=ExitCode.DAMAGED) from error
     except StoreError as error:
         raise CommandFailed("NOT_REBUILT", str(error)) from error

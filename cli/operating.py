@@ -25,7 +25,7 @@ from cli.output import JsonOption, print_fields, print_json, print_rows, time_te
 
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
-DISK_COLUMNS = ("service", "used_percent", "free_bytes", "total_bytes")
+DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes")
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
 RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")

@@ -45,6 +45,13 @@ _LOG: dict[str, tuple[Severity, str, str]] = {
     "LOG_FILE_NAME": ("fault", "a name in `commitlog/` is not that of a segment", CLEAR),
     "LOG_FILE_SIZE": ("fault", "a segment has another size than the others", RESTORE),
     "LOG_FILE_MISSING": ("fault", "a segment between two others is missing", RESTORE),
+    "LOG_FILE_TWICE": ("fault", "two directories of the log have a segment of the same name", CLEAR),
+    "LOG_DIRECTORY_MISSING": ("fault", "a directory with segments of the log is not there", "mount its disk"),
+    "LOG_DIRECTORIES_DAMAGED": (
+        "fault",
+        "`reput/log_directories` can't be read; only `commitlog/` is looked at",
+        "start the CommitLog with its `log_dirs`: it writes the file anew",
+    ),
     "LOG_RECORD_MAGIC": ("fault", "no record starts where one should, but whole records follow", RESTORE),
     "LOG_RECORD_LENGTH": ("fault", "the lengths in a record contradict each other", RESTORE),
     "LOG_RECORD_OFFSET": ("fault", "a record says that it lies at another place", RESTORE),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogFiles: the segments of a log as they lie in a directory, and what can be asked of them at any place.
+"""LogFiles: the segments of a log as they lie in its directories, and what can be asked of them at any place.
 
 The name of a segment is authoritative; the size of a segment is what most of them have. Findings: wrong names and
 sizes, missing segments. Layout: docs/formats/commit_log.md section 2.
@@ -21,6 +21,8 @@ from libs.formats import limits, offsets, record
 from libs.formats.errors import FormatError
 from libs.kernel import scan_cy
 from libs.machine.fs import TEMPORARY_SUFFIX
+from libs.machine.posix_fs import PosixFs
+from libs.store import log_directories
 
 LOG_DIRECTORY = "commitlog"
 RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
@@ -54,17 +56,18 @@ def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
 
 
 class LogFiles:
-    """The segments of one directory, oldest first. Listing them reports what is wrong with their names and sizes."""
+    """The segments of one log, oldest first. Listing them reports what is wrong with their names and sizes."""
 
     def __init__(self, files: Files, data_dir: Path, report: Report) -> None:
         self.segments: list[LogFile] = []
         self.segment_size_bytes = 0
         self._files = files
         self._report = report
-        directory = data_dir / LOG_DIRECTORY
-        self.is_there = directory.is_dir()
-        for path in sorted(directory.iterdir()) if self.is_there else []:
-            self._add(path, str(path.relative_to(data_dir)))
+        directories = [directory for directory in self._directories(data_dir) if directory.is_dir()]
+        self.is_there = bool(directories)
+        paths = [path for directory in directories for path in directory.iterdir()]
+        for path in sorted(paths, key=lambda path: (path.name, str(path))):
+            self._add(path, str(path.relative_to(data_dir) if path.is_relative_to(data_dir) else path))
         if self.segments:
             self._check_sizes()
         self._bases = [segment.base_physical_offset for segment in self.segments]
@@ -125,6 +128,18 @@ class LogFiles:
             return False
         return bool(record.TIME.unpack_from(data, record.check_header(data).store_time_at)[0] >= store_time_ms_min)
 
+    def _directories(self, data_dir: Path) -> list[Path]:
+        """Where the log says that its segments are; a directory that is not there is a finding."""
+        try:
+            directories = log_directories.load(PosixFs(), data_dir)
+        except FormatError as error:
+            self._report.add("LOG_DIRECTORIES_DAMAGED", str(log_directories.PATH), f"content: {error.reason}")
+            return [data_dir / LOG_DIRECTORY]
+        for directory in directories:
+            if directory != data_dir / LOG_DIRECTORY and not directory.is_dir():
+                self._report.add("LOG_DIRECTORY_MISSING", str(directory), "the log has segments there, it is said")
+        return directories
+
     def _add(self, path: Path, name: str) -> None:
         if path.name.endswith(TEMPORARY_SUFFIX):
             return
@@ -135,6 +150,9 @@ class LogFiles:
             return
         if not path.is_file():
             self._report.add("LOG_FILE_NAME", name, "it is no file")
+            return
+        if self.segments and self.segments[-1].base_physical_offset == base:
+            self._report.add("LOG_FILE_TWICE", name, f"there is {self.segments[-1].name}, too; it is looked at alone")
             return
         self.segments.append(LogFile(name, path, base, path.stat().st_size))
 

@@ -22,6 +22,7 @@ from cli.verify.queue_files import QUEUE_DIRECTORY, QueueFiles, list_queues
 from cli.verify.small_files import check_small_files, check_snapshot_counters
 from cli.verify.state import StoreState, check_left_files, load_state
 from libs.formats.delay_level import DELAY_LEVELS_MS
+from libs.store import log_directories
 
 UNKNOWN_DIRECTORIES = ("consumequeue_ext", "batchconsumequeue", "timerlog", "compaction")
 """What RocketMQ keeps there is only named."""
@@ -43,7 +44,8 @@ class Summary:
 
 def is_store(directory: Path) -> bool:
     """Whether a directory holds a log, queues or index files."""
-    return any((directory / name).is_dir() for name in (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY))
+    names = (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY)
+    return any((directory / name).is_dir() for name in names) or (directory / log_directories.PATH).exists()
 
 
 def verify_store(

@@ -11,10 +11,13 @@ from libs.machine.errors import StoreLocked
 __all__ = [
     "CheckpointDamaged",
     "CommitFailed",
+    "LogDirectoryLeftOut",
+    "LogDirectoryMissing",
     "OffsetBeyondEnd",
     "OffsetTrimmed",
     "SegmentMissing",
     "SegmentSizeWrong",
+    "SegmentTwice",
     "SegmentUnreadable",
     "StoreError",
     "StoreFull",
@@ -45,6 +48,38 @@ class SegmentMissing(StoreError):
             "changed: restore the missing file from a copy"
         )
         self.path, self.previous = path, previous
+
+
+class SegmentTwice(StoreError):
+    """Two directories of a log have a segment of the same name: nobody knows which one is right."""
+
+    def __init__(self, *, path: Path, other: Path) -> None:
+        super().__init__(
+            f"{path}: there is {other}, too; nothing was changed: compare the two, and move the wrong one away"
+        )
+        self.path, self.other = path, other
+
+
+class LogDirectoryMissing(StoreError):
+    """A directory that had segments of the log at the last start is not there, most likely because of its disk."""
+
+    def __init__(self, *, path: Path) -> None:
+        super().__init__(
+            f"{path}: this directory has segments of the log, and it is not there; nothing was changed: mount its "
+            "disk, or make an empty directory if its segments are gone for good"
+        )
+        self.path = path
+
+
+class LogDirectoryLeftOut(StoreError):
+    """A directory has segments of the log, and the settings do not name it any more."""
+
+    def __init__(self, *, path: Path) -> None:
+        super().__init__(
+            f"{path}: this directory has segments of the log, but neither log_dirs nor log_dirs_read_only names it; "
+            "nothing was changed: name it, as a read-only one if nothing new is to go there"
+        )
+        self.path = path
 
 
 class SegmentSizeWrong(StoreError):

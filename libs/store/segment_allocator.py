@@ -31,6 +31,11 @@ class SegmentAllocator:
         self._path: Path | None = None
         self._prepared: Future[MappedFile] | None = None
 
+    @property
+    def prepared_path(self) -> Path | None:
+        """Where the file is made that is prepared; None if none is."""
+        return self._path
+
     def prepare(self, path: Path) -> None:
         """Begin to make this file. A file that was prepared under another name is discarded."""
         if path == self._path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SegmentChain: files of equal size in one directory, each named by the offset of its first byte.
+"""SegmentChain: files of equal size, each named by the offset of its first byte, in one directory or several.
 
 Invariants: neighbours are exactly one segment size apart; only the last segment is written; every segment but the last
 is full; after the first failed sync, commit or write the chain is sealed and none succeeds again.
@@ -14,6 +14,7 @@ full, and recovery calls `truncate_after` with the end that it found.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,10 +22,11 @@ from typing import Self
 from libs.formats.offsets import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
 from libs.machine.errors import DiskFull
 from libs.machine.fs import TEMPORARY_SUFFIX, Fs, MappedFile
-from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, SegmentSizeWrong, StoreFull
+from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreFull
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment, SharedState
 from libs.store.segment_allocator import SegmentAllocator
+from libs.store.segment_places import SegmentPlaces
 from libs.store.transient_store_pool import TransientStorePool
 
 
@@ -42,7 +44,7 @@ class ChainStatistics:
 
 
 class SegmentChain:
-    """The segments of one directory. Make it with `open`."""
+    """The segments of one directory, or of `places`, of which `directory` is one. Make it with `open`."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class SegmentChain:
         warms: bool = False,
         maps: MapBudget | None = None,
         pool: TransientStorePool | None = None,
+        places: SegmentPlaces | None = None,
     ) -> None:
         assert segment_size_bytes > 0
         assert pool is None or pool.size_bytes == segment_size_bytes
@@ -63,6 +66,7 @@ class SegmentChain:
         self._maps = maps or MapBudget()
         self._shared = SharedState()
         self._pool = pool
+        self._places = places
         self._segments: list[Segment] = []
         self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
@@ -77,9 +81,10 @@ class SegmentChain:
         warms: bool = False,
         maps: MapBudget | None = None,
         pool: TransientStorePool | None = None,
+        places: SegmentPlaces | None = None,
         is_clean: bool = False,
     ) -> Self:
-        """Open the files of a directory, which is made when missing; maps none of them.
+        """Open the files of a directory, or of all of `places`; those are made when missing. Maps none of them.
 
         `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator.
 
@@ -87,22 +92,28 @@ class SegmentChain:
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
         covers it. Names that are not 20 digits are left alone; unfinished files that a crash left are removed, and an
         empty last file, as RocketMQ may leave it.
-        Raises SegmentSizeWrong and SegmentMissing, and then nothing was removed.
+        Raises SegmentSizeWrong, SegmentMissing and SegmentTwice, and then nothing was removed.
         """
-        chain = cls(fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool)
-        fs.make_directory(directory)
-        listed = fs.list(directory)
-        names = [name for name in listed if _is_segment(name)]
-        leftovers = [name for name in listed if name.endswith(TEMPORARY_SUFFIX) and _is_segment(Path(name).stem)]
-        if names and fs.size(directory / names[-1]) == 0:
-            leftovers.append(names.pop())
-        for name in names:
-            chain._open_segment(directory / name, is_clean=is_clean)
-        for name in leftovers:
-            fs.remove(directory / name)
-        if leftovers:
-            fs.sync_directory(directory)
+        chain = cls(
+            fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool,
+            places=places,
+        )  # fmt: skip
+        listed = [found for one in chain.directories for found in chain._listed(one)]
+        paths = sorted((path for path in listed if _is_segment(path.name)), key=lambda path: path.name)
+        leftovers = [path for path in listed if path.suffix == TEMPORARY_SUFFIX and _is_segment(path.stem)]
+        if paths and fs.size(paths[-1]) == 0:
+            leftovers.append(paths.pop())
+        for path in paths:
+            chain._open_segment(path, is_clean=is_clean)
+        for path in leftovers:
+            fs.remove(path)
+            fs.sync_directory(path.parent)
         return chain
+
+    @property
+    def directories(self) -> Sequence[Path]:
+        """All directories that may have files of the chain."""
+        return self._places.all if self._places is not None else (self.directory,)
 
     @property
     def segments(self) -> list[Segment]:
@@ -179,13 +190,13 @@ class SegmentChain:
         assert active is None or active.is_full
         assert self.can_roll
         base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
-        mapped = self._create(self.directory / file_name(base))
+        mapped = self._create(base)
         segment = self._make_segment(
             mapped.path, base, wrote_position=0, flushed_position=0, mapped=mapped, pool=self._pool
         )
         self._segments = [*self._segments, segment]
         if self._allocator is not None:
-            self._allocator.prepare(self.directory / file_name(base + self.segment_size_bytes))
+            self._allocator.prepare(self._paths_for(base + self.segment_size_bytes)[0])
             if active is not None:
                 self._allocator.retire(active)
         return segment
@@ -246,7 +257,7 @@ class SegmentChain:
         """
         first = self.detach_first()
         first.delete(self._fs)
-        self._fs.sync_directory(self.directory)
+        self._fs.sync_directory(first.path.parent)
         return first
 
     def detach_first(self) -> Segment:
@@ -290,15 +301,18 @@ class SegmentChain:
 
     def _delete_last(self) -> None:
         """Remove the newest segment, durably. With an error it is still of the chain unless its file is gone."""
-        self._segments[-1].delete(self._fs)
+        last = self._segments[-1]
+        last.delete(self._fs)
         self._segments = self._segments[:-1]
-        self._fs.sync_directory(self.directory)
+        self._fs.sync_directory(last.path.parent)
 
     def _open_segment(self, path: Path, *, is_clean: bool) -> None:
         size_bytes = self._fs.size(path)
         if size_bytes != self.segment_size_bytes:
             raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=self.segment_size_bytes)
         base = parse_file_name(path.name)
+        if self._segments and base == self._segments[-1].base_physical_offset:
+            raise SegmentTwice(path=path, other=self._segments[-1].path)
         if self._segments and base != self._segments[-1].base_physical_offset + size_bytes:
             raise SegmentMissing(path=path, previous=self._segments[-1].path)
         flushed_position = size_bytes if is_clean else 0
@@ -328,13 +342,32 @@ class SegmentChain:
             pool=pool,
         )
 
-    def _create(self, path: Path) -> MappedFile:
-        try:
-            if self._allocator is not None:
-                return self._allocator.take(path)
-            return self._fs.create_mapped(path, self.segment_size_bytes)
-        except DiskFull as error:
-            raise StoreFull(path=path, needed_bytes=self.segment_size_bytes) from error
+    def _listed(self, directory: Path) -> list[Path]:
+        self._fs.make_directory(directory)
+        return [directory / name for name in self._fs.list(directory)]
+
+    def _paths_for(self, base: int) -> list[Path]:
+        """Where the file that begins here may go, the best place first."""
+        name = file_name(base)
+        if self._places is None:
+            return [self.directory / name]
+        return [directory / name for directory in self._places.candidates(base // self.segment_size_bytes)]
+
+    def _create(self, base: int) -> MappedFile:
+        """Make a file where there is room: where it was prepared, or else in the first place that takes it."""
+        paths = self._paths_for(base)
+        prepared = self._allocator.prepared_path if self._allocator is not None else None
+        if prepared is not None and prepared in paths:
+            paths = [prepared, *(path for path in paths if path != prepared)]
+        full: DiskFull | None = None
+        for path in paths:
+            try:
+                if self._allocator is not None:
+                    return self._allocator.take(path)
+                return self._fs.create_mapped(path, self.segment_size_bytes)
+            except DiskFull as error:
+                full = error
+        raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from full
 
 
 def _is_segment(name: str) -> bool:

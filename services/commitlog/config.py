@@ -4,6 +4,7 @@
 Values only. Addresses, TLS, tokens and telemetry belong to the process and are not here.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +15,8 @@ from libs.formats import limits
 from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
 from libs.formats.host import Host
+from libs.store.log_directories import COMMIT_LOG
+from libs.store.segment_places import SegmentPlaces
 
 PAGE_SIZE_BYTES = 4096
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -25,6 +28,17 @@ class CommitLogConfig:
 
     data_dir: Path = Path("reput-data")
     """Directory of the store, in RocketMQ's layout. Made when it is missing."""
+
+    log_dirs: str = ""
+    """Directories of the segments, separated by commas, for a log on several disks; empty is data_dir/commitlog.
+
+    RocketMQ's storePathCommitLog. Give directories below the mount points: a disk that is not mounted is noticed then.
+    """
+
+    log_dirs_read_only: str = ""
+    """Further directories, where segments are read and expire, and no new ones are made.
+
+    RocketMQ's readOnlyCommitLogStorePaths."""
 
     role: Literal["async_master", "sync_master"] = "async_master"
     """Role in replication; until replicas exist both roles behave the same."""
@@ -175,6 +189,10 @@ class CommitLogConfig:
         if self.disk_open_percent > self.disk_full_percent:
             percents = f"disk_open_percent is {self.disk_open_percent}, disk_full_percent is {self.disk_full_percent}"
             raise ValueError(f"{percents}: the first must not be above the second")
+        named = [*_directories(self.log_dirs, "log_dirs"), *_directories(self.log_dirs_read_only, "log_dirs_read_only")]
+        twice = [path for path, count in Counter(map(Path.absolute, named)).items() if count > 1]
+        if twice:
+            raise ValueError(f"log_dirs and log_dirs_read_only name {twice[0]} twice")
         try:
             self.delay_levels_ms()
         except FormatError as error:
@@ -194,3 +212,16 @@ class CommitLogConfig:
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delays of the levels in milliseconds, level 1 first."""
         return parse_levels(self.message_delay_level)
+
+    def places(self) -> SegmentPlaces:
+        """The directories of the segments."""
+        writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / COMMIT_LOG]
+        return SegmentPlaces(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
+
+
+def _directories(text: str, name: str) -> list[Path]:
+    """The paths of a setting. Raises ValueError for an empty one between others."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(parts):
+        raise ValueError(f"{name} is {text!r}: a directory is missing beside a comma")
+    return [Path(part) for part in parts]

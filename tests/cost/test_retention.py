@@ -43,7 +43,7 @@ class Owners:
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE_MAX)
         page = await self._servicer.ListSegments(request, None)
         assert not page.next_page_token
-        return LogFacts([segment_facts(segment) for segment in page.segments], self.end, Disk(LOG_OWNER, 50))
+        return LogFacts([segment_facts(segment) for segment in page.segments], self.end, [Disk(LOG_OWNER, 50)])
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""

@@ -195,7 +195,7 @@ async def check_indexes(
         await rebuild(
             PosixFs(),
             store.sizes.indexer_config(scratch),
-            log_directory=store.data_dir / "commitlog",
+            log_data_dir=store.data_dir,
             segment_size_bytes=store.sizes.segment_size_bytes,
             clock=SystemClock(),
             end_physical_offset=end_physical_offset,

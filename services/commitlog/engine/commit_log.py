@@ -11,9 +11,11 @@ Not handled: protobuf, streams and their limits (rpc), replication.
 import asyncio
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from libs.formats.host import Host
 from libs.machine.clock import Clock
@@ -58,6 +60,17 @@ class Handshake:
     min_physical_offset: int
     confirmed_physical_offset: int
     start_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A directory of segments. `is_full` keeps new ones away while there are others, `is_read_only` always."""
+
+    path: Path
+    usage: DiskUsage
+    segment_count: int
+    is_read_only: bool
+    is_full: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +134,8 @@ class CommitLog:
         self._ballast = Ballast(
             fs, config.data_dir, size_bytes=config.disk_ballast_bytes, reserve_bytes=config.disk_reserve_bytes
         )
-        self._disk = DiskGuard(fs, clock, config, self.gate, self._ballast)
+        self._places = config.places()
+        self._disk = DiskGuard(fs, clock, config, self._places, self.gate, self._ballast)
         self._checkpoint_loop = SupervisedLoop(
             "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
         )
@@ -134,7 +148,9 @@ class CommitLog:
 
     async def open(self, listen_host: Host) -> None:
         """Recover and start. `listen_host` stands in records unless the configuration has another. See `open_store`."""
-        store = await asyncio.to_thread(open_store, self._fs, self.config, self._clock, self.recovery_progress)
+        store = await asyncio.to_thread(
+            open_store, self._fs, self.config, self._places, self._clock, self.recovery_progress
+        )
         self._store = store
         self.store_host = Host.parse(self.config.store_host) if self.config.store_host else listen_host
         self.chain, self.topics, self.writers, self.progress, self.recovery = (
@@ -241,8 +257,22 @@ class CommitLog:
 
     @property
     def disk_usage(self) -> DiskUsage:
-        """The file system, as of the last look."""
+        """The emptiest file system that takes new segments, as of the last look."""
         return self._disk.usage
+
+    def log_directories(self) -> list[LogDirectory]:
+        """The directories of the segments, as of the last look at their disks."""
+        counts = Counter(segment.path.parent for segment in self.chain.segments)
+        return [
+            LogDirectory(
+                path=directory,
+                usage=usage,
+                segment_count=counts[directory],
+                is_read_only=directory in self._places.read_only,
+                is_full=directory in self._places.full,
+            )
+            for directory, usage in self._disk.usages.items()
+        ]
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """See `AppendPipeline.append`."""

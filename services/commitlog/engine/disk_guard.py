@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
 
+Of several disks of the log the emptiest counts, because the next segment can go there; those that are too full for
+appends to begin again are named to the chain, which keeps new segments away from them.
 It closes above disk_full_percent and opens again at disk_open_percent, so that it does not flap; it needs no Janitor.
 The Janitor's reports, which tell of the Indexer's disk too, hold for a while only: one that is gone keeps nobody out.
 The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
@@ -11,10 +13,12 @@ Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_
 
 import asyncio
 import logging
+from pathlib import Path
 
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
+from libs.store.segment_places import SegmentPlaces
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.ballast import Ballast
 from services.commitlog.engine.write_gate import WriteGate
@@ -25,9 +29,12 @@ _log = logging.getLogger(__name__)
 class DiskGuard:
     """Keeps the gate's flags about disks up to date."""
 
-    def __init__(self, fs: Fs, clock: Clock, config: CommitLogConfig, gate: WriteGate, ballast: Ballast) -> None:
-        self.usage = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
-        """As of the last look."""
+    def __init__(
+        self, fs: Fs, clock: Clock, config: CommitLogConfig, places: SegmentPlaces, gate: WriteGate, ballast: Ballast
+    ) -> None:
+        self.usages = dict.fromkeys(places.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
+        """Of each directory of the log, as of the last look."""
+        self._places = places
         self._fs = fs
         self._clock = clock
         self._config = config
@@ -49,10 +56,24 @@ class DiskGuard:
     async def look(self) -> None:
         """Look once. Raises OSError."""
         self._end_old_report()
-        self.usage = await asyncio.to_thread(self._fs.disk_usage, self._config.data_dir)
-        self._judge_reserve()
+        own = await asyncio.to_thread(self._fs.disk_usage, self._config.data_dir)
+        self.usages = await asyncio.to_thread(self._measure)
+        self._places.full = frozenset(
+            directory for directory, usage in self.usages.items() if usage.used_percent > self._config.disk_open_percent
+        )
+        self._judge_reserve(own)
         self._judge_percent()
         await asyncio.to_thread(self._ballast.take)
+
+    @property
+    def usage(self) -> DiskUsage:
+        """The emptiest disk that takes new segments, as of the last look."""
+        return min(
+            (self.usages[directory] for directory in self._places.writable), key=lambda usage: usage.used_percent
+        )
+
+    def _measure(self) -> dict[Path, DiskUsage]:
+        return {directory: self._fs.disk_usage(directory) for directory in self._places.all}
 
     def report(self, *, is_full: bool, used_ratio: float) -> None:
         """Take the Janitor's verdict."""
@@ -68,13 +89,15 @@ class DiskGuard:
             self._gate.is_disk_reported_full = False
             _log.warning("the Janitor has not reported for %.0f s: its verdict of a full disk has ended", age_s)
 
-    def _judge_reserve(self) -> None:
-        is_short = self.usage.free_bytes < self._config.disk_reserve_bytes
+    def _judge_reserve(self, own: DiskUsage) -> None:
+        """The small files need some space, and the next segment."""
+        free_bytes = min(own.free_bytes, max(self.usages[directory].free_bytes for directory in self._places.writable))
+        is_short = free_bytes < self._config.disk_reserve_bytes
         if is_short != self._gate.is_disk_reserve_short:
             self._gate.is_disk_reserve_short = is_short
             _log.warning(
                 "%d bytes are free, the reserve is %d: appends are %s",
-                self.usage.free_bytes,
+                free_bytes,
                 self._config.disk_reserve_bytes,
                 "refused" if is_short else "accepted again",
             )

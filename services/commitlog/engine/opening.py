@@ -8,13 +8,16 @@ RocketMQ's counterpart is DefaultMessageStore.load.
 import contextlib
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
+from libs.formats.errors import FormatError
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
-from libs.store import checkpoint_file
-from libs.store.errors import CheckpointDamaged
+from libs.store import checkpoint_file, log_directories
+from libs.store.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
 from libs.store.segment_chain import SegmentChain
+from libs.store.segment_places import SegmentPlaces
 from libs.store.transient_store_pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine import queue_snapshot, recovery
@@ -27,8 +30,6 @@ from services.commitlog.engine.recovery_progress import RecoveryProgress
 from services.commitlog.engine.store_files import StoreFiles
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.writers import WriterTable
-
-COMMIT_LOG_DIRECTORY = "commitlog"
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +47,13 @@ class OpenStore:
     recovery: RecoveryReport
 
 
-def open_store(fs: Fs, config: CommitLogConfig, clock: Clock, progress: RecoveryProgress) -> OpenStore:
-    """Open the store of `config.data_dir`.
+def open_store(
+    fs: Fs, config: CommitLogConfig, places: SegmentPlaces, clock: Clock, progress: RecoveryProgress
+) -> OpenStore:
+    """Open the store of `config.data_dir`, whose segments are in `places`.
 
-    Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentUnreadable, LogDamaged, FormatError (topics or epochs)
-    or OSError.
+    Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
+    LogDirectoryLeftOut, LogDamaged, FormatError (topics or epochs) or OSError.
     """
     files = StoreFiles(fs, config.data_dir)
     was_clean_stop = files.claim()
@@ -59,7 +62,7 @@ def open_store(fs: Fs, config: CommitLogConfig, clock: Clock, progress: Recovery
     )
     try:
         with ballast.given_way():
-            return _open_claimed(fs, config, clock, progress, files, was_clean_stop=was_clean_stop)
+            return _open_claimed(fs, config, places, clock, progress, files, was_clean_stop=was_clean_stop)
     except BaseException:
         files.release()
         raise
@@ -68,6 +71,7 @@ def open_store(fs: Fs, config: CommitLogConfig, clock: Clock, progress: Recovery
 def _open_claimed(
     fs: Fs,
     config: CommitLogConfig,
+    places: SegmentPlaces,
     clock: Clock,
     progress: RecoveryProgress,
     files: StoreFiles,
@@ -75,18 +79,21 @@ def _open_claimed(
     was_clean_stop: bool,
 ) -> OpenStore:
     with contextlib.ExitStack() as undo:
+        _check_directories(fs, config, places)
         chain = SegmentChain.open(
             fs,
-            config.data_dir / COMMIT_LOG_DIRECTORY,
+            places.writable[0],
             config.segment_size_bytes,
             preallocates=config.preallocate,
             warms=config.warm_segments,
             pool=_take_pool(config),
+            places=places,
             is_clean=was_clean_stop,
         )
         undo.callback(chain.close)
         if not was_clean_stop:  # a segment whose removal is not durable yet must not come back once it was missed
-            fs.sync_directory(chain.directory)
+            for directory in chain.directories:
+                fs.sync_directory(directory)
         epochs = EpochHistory.open(fs, config.data_dir)
         topics = TopicRegistry(
             fs,
@@ -115,12 +122,32 @@ def _open_claimed(
         fs.make_directory(config.data_dir / "config")
         fs.make_directory(config.data_dir / "reput")
         topics.load()
+        log_directories.save(fs, config.data_dir, places.all)
         files.mark_in_use()
         report = recovery.settle(fs, config, chain, epochs, clock, finding)
         undo.pop_all()
     store_progress = Progress(fs, config.data_dir, clock, checkpoint)
     store_progress.note_flushed(report.last_store_time_ms, report.end_physical_offset)
     return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
+
+
+def _check_directories(fs: Fs, config: CommitLogConfig, places: SegmentPlaces) -> None:
+    """Compare the directories with those of the last start, so that no disk's part of the log is missed in silence."""
+    named = {directory.absolute() for directory in places.all}
+    for directory in _known_directories(fs, config.data_dir):
+        is_there, is_named = fs.exists(directory), directory.absolute() in named
+        if is_named and not is_there:
+            raise LogDirectoryMissing(path=directory)
+        if not is_named and is_there and log_directories.segment_paths(fs, [directory]):
+            raise LogDirectoryLeftOut(path=directory)
+
+
+def _known_directories(fs: Fs, data_dir: Path) -> list[Path]:
+    try:
+        return log_directories.load(fs, data_dir) if fs.exists(data_dir / log_directories.PATH) else []
+    except FormatError as error:
+        _log.warning("%s can't be read (%s): written anew", log_directories.PATH, error)
+        return []
 
 
 def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:

@@ -163,7 +163,7 @@ class SegmentKeeper:
         failpoint("delete_segment.before_remove")
         if self._fs.exists(segment.path):  # an attempt that failed after this is made again
             self._fs.remove(segment.path)
-        self._fs.sync_directory(self._chain.directory)
+        self._fs.sync_directory(segment.path.parent)
         failpoint("delete_segment.after_remove")
 
     async def _lasting_refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:

@@ -52,6 +52,18 @@ def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
     status.disk_total_bytes = statistics.disk_total_bytes
     status.disk_free_bytes = statistics.disk_free_bytes
     status.disk_used_percent = statistics.disk_used_percent
+    status.log_directories.extend(
+        pb.LogDirectory(
+            path=str(one.path),
+            segment_count=one.segment_count,
+            is_read_only=one.is_read_only,
+            is_full=one.is_full,
+            disk_total_bytes=one.usage.total_bytes,
+            disk_free_bytes=one.usage.free_bytes,
+            disk_used_percent=one.usage.used_percent,
+        )
+        for one in log.log_directories()
+    )
     status.appended_message_count = statistics.appended_messages_total
     status.sync_count = statistics.syncs_total
     status.raised_queue_count = statistics.raised_queues_total

@@ -22,10 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.offsets import file_name, is_file_name, parse_file_name
+from libs.formats.errors import FormatError
+from libs.formats.offsets import parse_file_name
 from libs.kernel import scan_cy
 from libs.machine.fs import Fs, ReadableFile
-from libs.store import history_file
+from libs.store import history_file, log_directories
+from libs.store.errors import SegmentTwice
 from services.indexer.engine.log_source import RecordBlock, RecordSource
 from services.indexer.engine.record_reader import READ_COUNT_MAX
 
@@ -38,8 +40,6 @@ FIRST_READ_BYTES = 4096
 """What is read of a record whose size is not known; the rest follows if it is larger."""
 OPEN_FILE_COUNT_MAX = 64
 NO_BASES = np.empty(0, np.int64)
-COMMIT_LOG = "commitlog"
-"""Directory of the log's files."""
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ class LocalRecords:
         self._lock = threading.Lock()
         self._bases = NO_BASES
         self._end_physical_offset = 0
+        self._paths: list[Path] = []
         self._files: dict[int, ReadableFile] = {}
         self._present: set[int] = set()
         """Files that were looked at for the answer that is being made, and had their names."""
@@ -112,7 +113,7 @@ class LocalRecords:
                 return self._block(offsets, sizes, may_wait=False)
             except _WouldWait:
                 return await asyncio.to_thread(self._block, offsets, sizes, may_wait=True)
-        except (OSError, _Doubtful) as error:
+        except (OSError, FormatError, SegmentTwice, _Doubtful) as error:
             _log.debug("asking the CommitLog: %s", error)
             return None
 
@@ -200,10 +201,10 @@ class LocalRecords:
             number = int(np.searchsorted(self._bases, physical_offset, side="right")) - 1
             if number < 0 or physical_offset >= self._end_physical_offset:
                 raise _Doubtful(f"no file has {physical_offset}")
-            base = int(self._bases[number])
+            base, path = int(self._bases[number]), self._paths[number]
             file = self._files.pop(base, None)
             if file is None or (base not in self._present and file.is_removed()):
-                file = self._fs.open_readable(self._data_dir / COMMIT_LOG / file_name(base))
+                file = self._fs.open_readable(path)
             self._present.add(base)
             self._files[base] = file  # the latest is the last
             if len(self._files) > OPEN_FILE_COUNT_MAX:
@@ -213,12 +214,10 @@ class LocalRecords:
     def _list(self, physical_offset: int) -> None:
         """Look for new files if none that is known has this byte."""
         if physical_offset >= self._end_physical_offset:
-            directory = self._data_dir / COMMIT_LOG
-            names = [name for name in self._fs.list(directory) if is_file_name(name)]
-            self._bases = np.array([parse_file_name(name) for name in names], np.int64)
-            if names:
-                last = int(self._bases[-1])
-                self._end_physical_offset = last + self._fs.size(directory / file_name(last))
+            self._paths = log_directories.segment_paths(self._fs, log_directories.load(self._fs, self._data_dir))
+            self._bases = np.array([parse_file_name(path.name) for path in self._paths], np.int64)
+            if self._paths:
+                self._end_physical_offset = int(self._bases[-1]) + self._fs.size(self._paths[-1])
 
 
 def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[np.int64]) -> Iterator[_Run]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogFiles: the log's tail and records from the files of a `commitlog` directory, without a CommitLog.
+"""LogFiles: the log's tail and records from the files of a CommitLog's data directory, without a CommitLog.
 
 Invariants: reads only, and changes no byte; steps are those of Dispatch (same scan, same checks, same columns), with
 the checksums of all records looked at on top; it ends where a start of the CommitLog would let the log end, a torn
@@ -23,11 +23,11 @@ from libs.formats import dispatch_columns, topics_json
 from libs.formats.delay_level import DELAY_LEVELS_MS
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.errors import FormatError
-from libs.formats.offsets import file_name, is_file_name, parse_file_name, segment_base
+from libs.formats.offsets import file_name, parse_file_name, segment_base
 from libs.kernel import scan_cy
 from libs.kernel.scan_columns import ScanColumns
 from libs.machine.fs import Fs, MappedFile
-from libs.store import log_end, tail_search
+from libs.store import log_directories, log_end, tail_search
 from libs.store.errors import SegmentMissing, SegmentSizeWrong
 from libs.store.log_end import KnownDurable, ScanEnd, ScanEndKind
 from services.indexer.engine.log_source import ProgressReport, QueueEnd, RecordBlock
@@ -93,7 +93,7 @@ class LogFiles:
     def __init__(
         self,
         fs: Fs,
-        directory: Path,
+        data_dir: Path,
         *,
         segment_size_bytes: int,
         end_physical_offset: int | None = None,
@@ -102,11 +102,14 @@ class LogFiles:
         clock_step_ms_max: int = CLOCK_STEP_MS_MAX,
         delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
     ) -> None:
-        """List the files. Raises FileNotFoundError for the directory, SegmentSizeWrong and SegmentMissing."""
+        """List the files.
+
+        Raises FileNotFoundError for a directory, SegmentSizeWrong, SegmentMissing, SegmentTwice and FormatError.
+        """
         self.epoch = epoch
         self.end: ScanEnd | None = None
         self._fs = fs
-        self._directory = directory
+        self._data_dir = data_dir
         self._segment_size_bytes = segment_size_bytes
         self._end_physical_offset = end_physical_offset
         self._durable = durable or KnownDurable(physical_offset=end_physical_offset or 0)
@@ -151,7 +154,7 @@ class LogFiles:
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource; as `topics.json` has it. Raises FormatError."""
-        path = self._directory.parent / "config" / "topics.json"
+        path = self._data_dir / "config" / "topics.json"
         return self._fs.exists(path) and topic in topics_json.loads(self._fs.read(path).decode()).topics
 
     async def read(
@@ -176,12 +179,12 @@ class LogFiles:
             file.close()
 
     def _list(self) -> list[_LogFile]:
-        names = [name for name in self._fs.list(self._directory) if is_file_name(name)]
-        if names and self._fs.size(self._directory / names[-1]) == 0:
-            names.pop()  # as RocketMQ may leave it
+        paths = log_directories.segment_paths(self._fs, log_directories.load(self._fs, self._data_dir))
+        if paths and self._fs.size(paths[-1]) == 0:
+            paths.pop()  # as RocketMQ may leave it
         files: list[_LogFile] = []
-        for name in names:
-            path, expected_bytes = self._directory / name, self._segment_size_bytes
+        expected_bytes = self._segment_size_bytes
+        for path in paths:
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
             file = _LogFile(self._fs, path, size_bytes)

@@ -64,27 +64,27 @@ async def rebuild(
     fs: Fs,
     config: IndexerConfig,
     *,
-    log_directory: Path,
+    log_data_dir: Path,
     segment_size_bytes: int,
     clock: Clock,
     on_progress: Callable[[RebuildProgress], None] = lambda _: None,
     end_physical_offset: int | None = None,
 ) -> RebuildReport:
-    """Fill the indexes of `config.data_dir` from the log in `log_directory`, which may belong to another directory.
+    """Fill the indexes of `config.data_dir` from the log of `log_data_dir`, which may be another directory.
 
     With `end_physical_offset` a log that is still written may be read up to there. What was indexed is durable on
     return, also when it ends with an error. Raises RecordDamaged, Inapplicable, StoreLocked, StoreError, FormatError
     (the epoch file) and OSError.
     """
     started_s = clock.monotonic_s()
-    epoch = _epoch(fs, log_directory.parent / EPOCH_FILE_NAME)
+    epoch = _epoch(fs, log_data_dir / EPOCH_FILE_NAME)
     log = LogFiles(
         fs,
-        log_directory,
+        log_data_dir,
         segment_size_bytes=segment_size_bytes,
         end_physical_offset=end_physical_offset,
         epoch=epoch,
-        durable=_durable(fs, log_directory.parent, end_physical_offset, has_epochs=epoch > 0),
+        durable=_durable(fs, log_data_dir, end_physical_offset, has_epochs=epoch > 0),
         delay_levels_ms=config.delay_levels_ms(),
     )
     indexer = Indexer(config, fs, clock, source=log, records=log, on_failure=lambda _: None)

@@ -38,6 +38,8 @@ class Disk:
     used_percent: int | None
     total_bytes: int = 0
     free_bytes: int = 0
+    path: str = ""
+    """Directory of the owner's files, empty where the owner does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the CommitLog says."""
+    """What the CommitLog says. It has a disk for each directory that takes new segments."""
 
     segments: Sequence[SegmentFacts]
     replicated_physical_offset: int
-    disk: Disk
+    disks: Sequence[Disk]
 
 
 @dataclass(frozen=True, slots=True)

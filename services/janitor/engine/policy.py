@@ -120,7 +120,7 @@ def decide(
     `was_disk_full` is the verdict before, for a full disk stays so until it is down to disk_forcible_percent.
     `requested` is MANUAL or RETRY when a run is due whatever the hour.
     """
-    disks = _by_owner(facts.disks)
+    disks = emptiest_by_owner(facts.disks)
     needs = _Needs(_excess_bytes(facts.segments, policy), _forced_bytes(disks, policy))
     trigger = _trigger(disks, now_ms, policy, requested, needs)
     judge = _Judge(facts, now_ms, policy, trigger, needs)
@@ -267,7 +267,7 @@ def _forced_bytes(disks: Sequence[Disk], policy: Policy) -> float:
     return needed
 
 
-def _by_owner(disks: Sequence[Disk]) -> list[Disk]:
+def emptiest_by_owner(disks: Sequence[Disk]) -> list[Disk]:
     """One disk for each owner: of several the emptiest, and one that can't be told comes before all (as RocketMQ)."""
     found: dict[str, Disk] = {}
     for disk in disks:

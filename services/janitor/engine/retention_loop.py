@@ -21,7 +21,7 @@ from libs.machine.loop import SupervisedLoop
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, Trimmed
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.owners import IndexOwner, LogOwner
-from services.janitor.engine.policy import Decision, Policy, Trigger, Unsafe, Verdict, decide
+from services.janitor.engine.policy import Decision, Policy, Trigger, Unsafe, Verdict, decide, emptiest_by_owner
 from services.janitor.errors import JanitorError, OwnerRefused, OwnerUnavailable, RunInProgress
 
 MANUAL_ROUND_COUNT = 20
@@ -141,7 +141,7 @@ class RetentionLoop:
 
     def counters(self) -> RetentionCounters:
         """What the loop counted since its start. From any thread."""
-        used = {disk.service: disk.used_percent or 0 for disk in self._disks}
+        used = {disk.service: disk.used_percent or 0 for disk in emptiest_by_owner(self._disks)}
         return RetentionCounters(
             is_running=int(self._is_running),
             last_check_time_ms=self._last_check_ms or 0,
@@ -201,11 +201,11 @@ class RetentionLoop:
             if policy.unsafe_segments is Unsafe.KEEP:
                 raise
             index = IndexFacts(0, Disk(INDEX_OWNER, None))
-        self._disks, self._indexed_physical_offset = (log.disk, index.disk), index.indexed_physical_offset
+        self._disks, self._indexed_physical_offset = (*log.disks, index.disk), index.indexed_physical_offset
         facts = Facts(log.segments, index.indexed_physical_offset, log.replicated_physical_offset, self._disks)
         verdict = decide(facts, self._clock.now_ms(), policy, was_disk_full=self._is_disk_full, requested=requested)
         if verdict.is_disk_full or self._is_disk_full:  # again at each look: the CommitLog forgets an old report
-            used_percent = max(disk.used_percent or 0 for disk in self._disks)
+            used_percent = max(disk.used_percent or 0 for disk in emptiest_by_owner(self._disks))
             await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
         self._is_disk_full = verdict.is_disk_full
         return verdict

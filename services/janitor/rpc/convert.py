@@ -31,12 +31,10 @@ def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
     )
 
 
-def disk(service: str, status: log_service_pb2.GetStatusResponse | index_service_pb2.GetStatusResponse) -> Disk:
-    """The disk of an owner, by its status."""
-    is_known = status.disk_total_bytes > 0
-    return Disk(
-        service, status.disk_used_percent if is_known else None, status.disk_total_bytes, status.disk_free_bytes
-    )
+def disk(service: str, of: log_service_pb2.LogDirectory | index_service_pb2.GetStatusResponse, path: str = "") -> Disk:
+    """The disk of an owner, by what it says."""
+    is_known = of.disk_total_bytes > 0
+    return Disk(service, of.disk_used_percent if is_known else None, of.disk_total_bytes, of.disk_free_bytes, path)
 
 
 def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
@@ -55,6 +53,7 @@ def disk_message(known: Disk) -> retention_service_pb2.Disk:
         total_bytes=known.total_bytes,
         free_bytes=known.free_bytes,
         used_percent=known.used_percent or 0,
+        path=known.path,
     )
 
 

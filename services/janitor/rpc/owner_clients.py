@@ -35,7 +35,8 @@ class CommitLogClient:
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options)
         if status.state != log_service_pb2.LOG_STATE_SERVING:
             raise OwnerUnavailable(service=LOG_OWNER, text="it is recovering")
-        return LogFacts(await self._segments(), status.confirmed_physical_offset, disk(LOG_OWNER, status))
+        disks = [disk(LOG_OWNER, one, one.path) for one in status.log_directories if not one.is_read_only]
+        return LogFacts(await self._segments(), status.confirmed_physical_offset, disks)
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""

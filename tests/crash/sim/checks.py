@@ -144,7 +144,7 @@ async def check_rebuilt(world: World) -> None:
         report = await rebuild(
             world.log_disk,
             config,
-            log_directory=world.setup.log.data_dir / "commitlog",
+            log_data_dir=world.setup.log.data_dir,
             segment_size_bytes=world.setup.log.segment_size_bytes,
             clock=world.clock,
             end_physical_offset=world.log.log.confirmed_physical_offset,

@@ -100,6 +100,7 @@ def make_setup(chance: random.Random) -> Setup:
         disk_reserve_bytes=chance.choice((0, 1_000_000)),
         disk_full_percent=100,
         disk_ballast_bytes=16_384,
+        log_dirs=chance.choice(("", "", f"{LOG_DIRECTORY}/commitlog,{LOG_DIRECTORY}/more")),
         crc_property=chance.random() < 0.8,
         message_delay_level=DELAY_LEVELS,
         writer_batch_count_max=chance.choice((3, 1_000, 1_000)),

@@ -50,8 +50,7 @@ def make_store(data_dir: Path) -> None:
 async def index(data_dir: Path, message_delay_level: str = DELAY_LEVELS_TEXT) -> None:
     """Build the indexes of a log anew, as `reput index rebuild` does."""
     config = indexer_config(data_dir, message_delay_level)
-    log_directory = data_dir / "commitlog"
-    await rebuild(PosixFs(), config, log_directory=log_directory, segment_size_bytes=SEGMENT_SIZE, clock=ManualClock())
+    await rebuild(PosixFs(), config, log_data_dir=data_dir, segment_size_bytes=SEGMENT_SIZE, clock=ManualClock())
 
 
 async def _make(data_dir: Path) -> None:

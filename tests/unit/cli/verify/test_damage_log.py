@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from libs.formats import epoch_file
 from libs.formats.epoch_file import Epoch
+from libs.machine.posix_fs import PosixFs
+from libs.store import log_directories
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE
 from tests.unit.cli.verify.test_store import verified
@@ -21,6 +24,23 @@ KEYED = 173
 UNCHECKED = frozenset({"QUEUE_UNIT_UNCHECKED", "INDEX_ENTRY_UNCHECKED"})
 LONG = struct.Struct(">q")
 HOUR_MS = 3_600_000
+
+
+def _name_directories(t: Target, *directories: Path) -> None:
+    log_directories.save(PosixFs(), t.root, [t.root / "commitlog", *directories])
+
+
+def _copy_segment(t: Target) -> None:
+    other = t.root.parent / "other"
+    other.mkdir()
+    shutil.copy(t.segments[1], other)
+    _name_directories(t, other)
+
+
+def _damage_directories(t: Target) -> None:
+    _name_directories(t, t.root / "more")
+    (t.root / "more").mkdir()
+    t.flip(t.root / "reput" / "log_directories", 40)
 
 
 def _flip_log_history(t: Target) -> None:
@@ -95,6 +115,9 @@ LOG = [
     Case("LOG_FILE_NAME", lambda t: (t.root / "commitlog" / "segment").write_bytes(b"x")),
     Case("LOG_FILE_NAME", lambda t: (t.root / "commitlog" / f"{10 * SEGMENT_SIZE:020d}").mkdir(), "a directory"),
     Case("LOG_FILE_SIZE", lambda t: os.truncate(t.segments[2], 1000), others=UNCHECKED | {"LOG_RECORD_LENGTH"}),
+    Case("LOG_FILE_TWICE", _copy_segment),
+    Case("LOG_DIRECTORY_MISSING", lambda t: _name_directories(t, t.root / "more")),
+    Case("LOG_DIRECTORIES_DAMAGED", _damage_directories),
     Case("LOG_FILE_MISSING", lambda t: t.segments[2].unlink(), others=UNCHECKED),
     Case("LOG_RECORD_MAGIC", lambda t: t.write_record(KEYED, 4, b"\xdb"), others=UNCHECKED),
     Case("LOG_RECORD_LENGTH", lambda t: t.write_record(KEYED, 0, b"\x00\x00\x40"), others=UNCHECKED),

@@ -66,7 +66,7 @@ class Owners:
 
     async def log_facts(self) -> LogFacts:
         self._fail("log_facts")
-        return LogFacts(list(self.segments), self.replicated, self.disks[LOG_OWNER])
+        return LogFacts(list(self.segments), self.replicated, [self.disks[LOG_OWNER]])
 
     async def index_facts(self) -> IndexFacts:
         self._fail("index_facts")

@@ -66,9 +66,12 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
         return log_service_pb2.GetStatusResponse(
             state=log_service_pb2.LOG_STATE_SERVING,
             confirmed_physical_offset=1 << 40,
-            disk_total_bytes=1000,
-            disk_free_bytes=300,
-            disk_used_percent=70,
+            log_directories=[
+                log_service_pb2.LogDirectory(
+                    path=path, disk_total_bytes=1000, disk_free_bytes=free, disk_used_percent=used, is_read_only=old
+                )
+                for path, free, used, old in (("/a", 300, 70, False), ("/b", 200, 80, False), ("/c", 900, 10, True))
+            ],
         )
 
     async def ReportDisk(self, request, context):
@@ -163,9 +166,10 @@ async def test_run_and_history(tmp_path: Path) -> None:
         assert (room.commitlog.bases, room.indexer.trimmed) == ([3 * SIZE], 3 * SIZE)
         status = await room.stub.GetStatus(messages.GetStatusRequest())
         assert (status.is_running, status.deleted_segment_count, status.freed_bytes) == (False, 3, 3 * SIZE + 1)
-        assert [(one.service, one.used_percent, one.free_bytes) for one in status.disks] == [
-            ("commitlog", 70, 300),
-            ("indexer", 0, 0),
+        assert [(one.service, one.path, one.used_percent, one.free_bytes) for one in status.disks] == [
+            ("commitlog", "/a", 70, 300),
+            ("commitlog", "/b", 80, 200),
+            ("indexer", "", 0, 0),
         ]
         assert status.HasField("next_check_time")
         assert not status.HasField("last_check_time")

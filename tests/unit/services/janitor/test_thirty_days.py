@@ -82,7 +82,7 @@ class World:
             SegmentFacts(one.base_physical_offset, SIZE, one.last_store_time_ms, True, True)
             for one in self._segments[-1:]
         ]
-        return LogFacts(shown, self._end, Disk(LOG_OWNER, self.percent, total_bytes))
+        return LogFacts(shown, self._end, [Disk(LOG_OWNER, self.percent, total_bytes)])
 
     async def index_facts(self) -> IndexFacts:
         """The Indexer is where it was when it went down."""

@@ -19,7 +19,7 @@ from tests.support.fake_sink import delay
 from tests.support.records import IPV6_BORN
 from tests.unit.services.indexer.delay_world import PATH, World, settle
 from tests.unit.services.indexer.support import (
-    COMMIT_LOG,
+    DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
     eventually,
@@ -317,7 +317,7 @@ async def test_rebuilt_queues_are_due_by_the_configured_levels() -> None:
     sent = [delay(log, b"1"), delay(log, b"2", level=2), delay(log, b"3", level=3)]
     write_log(log, fs)
     config = replace(SMALL, message_delay_level="7s 1d")
-    await rebuild(fs, config, log_directory=COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, clock=ManualClock())
+    await rebuild(fs, config, log_data_dir=DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, clock=ManualClock())
     indexer = make_indexer(log, fs, config)
     for queue_id, delay_ms in enumerate((7_000, 86_400_000, 86_400_000)):
         queue = indexer.queues.find(SCHEDULE_TOPIC, queue_id)

@@ -15,7 +15,7 @@ from libs.machine.failpoints import armed
 from libs.machine.faulty_fs import Fault, FaultyFs
 from libs.machine.fs import ReadableFile
 from libs.machine.memory_fs import MemoryFs
-from libs.store import history_file
+from libs.store import history_file, log_directories
 from services.indexer.engine import local_records
 from services.indexer.engine.local_records import LocalRecords
 from services.indexer.engine.log_source import RecordBlock
@@ -76,6 +76,35 @@ def expected(log: FakeLog, indexes: list[int]) -> list[bytes]:
         bytes(log.data[record.physical_offset : record.physical_offset + record.size_bytes])
         for record in (log.records[index] for index in indexes)
     ]
+
+
+def spread(fs: MemoryFs) -> None:
+    """Move every second file of the log to another directory, as a log with several has them."""
+    other = Path("/disk2/log")
+    fs.make_directory(other)
+    for name in fs.list(COMMIT_LOG)[1::2]:
+        fs.append(other / name, fs.read(COMMIT_LOG / name))
+        fs.remove(COMMIT_LOG / name)
+    log_directories.save(fs, DATA_DIR, [COMMIT_LOG, other])
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+async def test_a_log_in_several_directories(*, has_sizes: bool) -> None:
+    """Each file is read where it is; a list that can't be believed, or a file that is twice, is the log's affair."""
+    fs = MemoryFs()
+    log = filled(fs)
+    spread(fs)
+    offsets, sizes = columns(log, list(range(len(log.records))))
+    block = await over(fs, log).read(offsets, sizes if has_sizes else None)
+    assert pieces(block) == expected(log, list(range(len(log.records))))
+    assert log.read_count == 0
+    name = fs.list(COMMIT_LOG)[0]
+    fs.append(Path("/disk2/log") / name, fs.read(COMMIT_LOG / name))
+    assert pieces(await over(fs, log).read(offsets[:3], sizes[:3])) == expected(log, [0, 1, 2])
+    assert log.read_count == 1
+    fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
+    assert pieces(await over(fs, log).read(offsets[:3], sizes[:3])) == expected(log, [0, 1, 2])
+    assert log.read_count == 2
 
 
 @pytest.mark.parametrize("seed", range(30))

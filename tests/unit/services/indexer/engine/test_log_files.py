@@ -10,12 +10,13 @@ import pytest
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.offsets import file_name
 from libs.machine.memory_fs import MemoryFs
-from libs.store.errors import SegmentMissing, SegmentSizeWrong
+from libs.store import log_directories
+from libs.store.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice
 from libs.store.log_end import KnownDurable, ScanEndKind
 from services.indexer.engine.log_files import LogFiles
 from services.indexer.errors import LogEndsEarlier, NotARecord, RecordDamaged
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import SEGMENT_SIZE_BYTES, write_log
+from tests.unit.services.indexer.support import DATA_DIR, SEGMENT_SIZE_BYTES, write_log
 
 COMMIT_LOG = Path("/data/commitlog")
 
@@ -32,7 +33,7 @@ def files_of(log: FakeLog, fs: MemoryFs | None = None, **options: object) -> Log
     """The log's files, as they lie on a disk."""
     fs = fs or MemoryFs()
     write_log(log, fs)
-    return LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1, **options)  # type: ignore[arg-type]
+    return LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1, **options)  # type: ignore[arg-type]
 
 
 async def all_steps(
@@ -89,7 +90,7 @@ async def test_no_files_are_an_empty_log() -> None:
     """A store that never had a message has an end at 0."""
     fs = MemoryFs()
     fs.make_directory(COMMIT_LOG)
-    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)
+    files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
     assert await all_steps(files, epoch=0) == [Handshake(0, 0, 0, 0), Heartbeat(0, 0)]
     with pytest.raises(FileNotFoundError):
         LogFiles(fs, Path("/none"), segment_size_bytes=SEGMENT_SIZE_BYTES)
@@ -101,7 +102,7 @@ async def test_an_expired_start() -> None:
     write_log(log, fs)
     fs.remove(COMMIT_LOG / file_name(0))
     fs.remove(COMMIT_LOG / file_name(SEGMENT_SIZE_BYTES))
-    steps = await all_steps(LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1))
+    steps = await all_steps(LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1))
     kept = [made.physical_offset for made in log.records if made.physical_offset >= 2 * SEGMENT_SIZE_BYTES]
     assert steps[0].min_physical_offset == 2 * SEGMENT_SIZE_BYTES  # type: ignore[union-attr]
     assert offsets(steps) == kept
@@ -120,7 +121,7 @@ async def test_a_torn_tail_is_the_end(cut_bytes: int) -> None:
     write_log(log, fs)
     last = log.records[-1]
     _change(fs, last.physical_offset + last.size_bytes - cut_bytes, bytes(cut_bytes))
-    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
+    files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
     steps = await all_steps(files)
     assert offsets(steps) == [made.physical_offset for made in log.records[:-1]]
     assert files.end is not None
@@ -147,7 +148,7 @@ async def test_a_damaged_middle_is_no_end(at: int) -> None:
     write_log(log, fs)
     victim = log.records[33].physical_offset
     _change(fs, victim + at, b"\xff")
-    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
+    files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
     steps: list[Handshake | DispatchBatch | Heartbeat] = []
     with pytest.raises(RecordDamaged) as raised:
         await all_steps(files, into=steps)
@@ -164,7 +165,7 @@ async def test_what_was_durable_must_be_there() -> None:
     _change(fs, last.physical_offset, bytes(last.size_bytes))
     durable = KnownDurable(store_time_ms=last.store_time_ms)
     with pytest.raises(RecordDamaged, match="on disk once"):
-        await all_steps(LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1, durable=durable))
+        await all_steps(LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1, durable=durable))
 
 
 async def test_a_given_end_is_kept() -> None:
@@ -180,17 +181,36 @@ async def test_a_given_end_is_kept() -> None:
         await all_steps(files_of(log, end_physical_offset=end + 7))
 
 
+async def test_files_in_several_directories() -> None:
+    """They are one log; a directory that is not there, and a file that is twice, are named."""
+    log, fs, other = filled(60), MemoryFs(), Path("/disk2/log")
+    write_log(log, fs)
+    fs.make_directory(other)
+    for name in fs.list(COMMIT_LOG)[::2]:
+        fs.append(other / name, fs.read(COMMIT_LOG / name))
+        fs.remove(COMMIT_LOG / name)
+    log_directories.save(fs, DATA_DIR, [COMMIT_LOG, other])
+    files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, epoch=1)
+    assert offsets(await all_steps(files)) == [made.physical_offset for made in log.records]
+    fs.append(COMMIT_LOG / fs.list(other)[0], b"x")
+    with pytest.raises(SegmentTwice):
+        LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
+    log_directories.save(fs, DATA_DIR, [COMMIT_LOG, Path("/disk3/log")])
+    with pytest.raises(FileNotFoundError):
+        LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
+
+
 async def test_files_that_do_not_fit_are_named() -> None:
     """A missing file and a file of another size; an empty last one, as RocketMQ may leave it, does not count."""
     log, fs = filled(), MemoryFs()
     write_log(log, fs)
     fs.append(COMMIT_LOG / file_name(90 * SEGMENT_SIZE_BYTES), b"")
-    assert len(offsets(await all_steps(LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)))) == 60
+    assert len(offsets(await all_steps(LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)))) == 60
     with pytest.raises(SegmentSizeWrong):
-        LogFiles(fs, COMMIT_LOG, segment_size_bytes=2 * SEGMENT_SIZE_BYTES)
+        LogFiles(fs, DATA_DIR, segment_size_bytes=2 * SEGMENT_SIZE_BYTES)
     fs.remove(COMMIT_LOG / file_name(SEGMENT_SIZE_BYTES))
     with pytest.raises(SegmentMissing):
-        LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)
+        LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
 
 
 async def test_records_are_read_and_checked() -> None:
@@ -214,5 +234,5 @@ async def test_records_are_read_and_checked() -> None:
     with pytest.raises(RecordDamaged):
         await files.read(places)
     fs.remove(COMMIT_LOG / file_name(0))
-    files = LogFiles(fs, COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES)
+    files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
     assert (await files.read(places)).sizes[1] == 0

@@ -20,7 +20,7 @@ from services.indexer.engine.reput_loop import ReputState
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
 from tests.unit.services.indexer.support import (
-    COMMIT_LOG,
+    DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
     eventually,
@@ -84,7 +84,7 @@ def live(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
 def offline(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
     async def build(fs: MemoryFs) -> None:
         write_log(log, fs)
-        await rebuild(fs, FEW, log_directory=COMMIT_LOG, segment_size_bytes=SEGMENT_SIZE_BYTES, clock=ManualClock())
+        await rebuild(fs, FEW, log_data_dir=DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, clock=ManualClock())
 
     return lambda fs: asyncio.ensure_future(build(fs))
 

@@ -52,7 +52,7 @@ def stored(log: FakeLog, fs: MemoryFs | None = None, *, epoch: int = 1) -> Memor
 
 async def run(fs: MemoryFs, **options: object) -> RebuildReport:
     """Rebuild the indexes of the directory."""
-    arguments = {"log_directory": COMMIT_LOG, "segment_size_bytes": SEGMENT_SIZE_BYTES, "clock": ManualClock()}
+    arguments = {"log_data_dir": DATA_DIR, "segment_size_bytes": SEGMENT_SIZE_BYTES, "clock": ManualClock()}
     return await rebuild(fs, SMALL, **{**arguments, **options})  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ async def test_another_directory_than_the_logs() -> None:
     log = filled(20)
     fs = MemoryFs()
     write_log(log, fs, Path("/log/commitlog"))
-    await run(fs, log_directory=Path("/log/commitlog"))
+    await run(fs, log_data_dir=Path("/log"))
     assert fs.list(Path("/log")) == ["commitlog"]
     await assert_complete(fs, log)
 

@@ -698,6 +698,7 @@ class GetStatusResponse(_message.Message):
     RAISED_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     CONTRADICTING_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
+    LOG_DIRECTORIES_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
     epoch: _builtins.int
@@ -721,7 +722,7 @@ class GetStatusResponse(_message.Message):
     topic_count: _builtins.int
     """Number of topics."""
     disk_total_bytes: _builtins.int
-    """Bytes of the log's file system."""
+    """Bytes of the log's file system; of several, of the emptiest one that takes new segments."""
     disk_free_bytes: _builtins.int
     """Bytes of it that are free for the store."""
     appended_message_count: _builtins.int
@@ -760,6 +761,10 @@ class GetStatusResponse(_message.Message):
     def recovery_progress(self) -> Global___RecoveryProgress:
         """How far the scan of the last start came."""
 
+    @_builtins.property
+    def log_directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogDirectory]:
+        """The directories of the segments."""
+
     def __init__(
         self,
         *,
@@ -788,14 +793,61 @@ class GetStatusResponse(_message.Message):
         raised_queue_count: _builtins.int = ...,
         contradicting_queue_count: _builtins.int = ...,
         disk_used_percent: _builtins.int = ...,
+        log_directories: _abc.Iterable[Global___LogDirectory] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class LogDirectory(_message.Message):
+    """A directory of segments, and the disk that it is on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    IS_READ_ONLY_FIELD_NUMBER: _builtins.int
+    IS_FULL_FIELD_NUMBER: _builtins.int
+    DISK_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path on the log's machine."""
+    segment_count: _builtins.int
+    """Segments in it."""
+    is_read_only: _builtins.bool
+    """True if no new segments are made there, because the settings say so."""
+    is_full: _builtins.bool
+    """True if new segments go elsewhere as long as there is another directory, because its disk is too full."""
+    disk_total_bytes: _builtins.int
+    """Bytes of its file system."""
+    disk_free_bytes: _builtins.int
+    """Bytes of it that are free for the store."""
+    disk_used_percent: _builtins.int
+    """Used part of what the store could use of it, rounded up, 0 to 100."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        segment_count: _builtins.int = ...,
+        is_read_only: _builtins.bool = ...,
+        is_full: _builtins.bool = ...,
+        disk_total_bytes: _builtins.int = ...,
+        disk_free_bytes: _builtins.int = ...,
+        disk_used_percent: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "is_full", b"is_full", "is_read_only", b"is_read_only", "path", b"path", "segment_count", b"segment_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogDirectory: _TypeAlias = LogDirectory  # noqa: Y015
 
 @_typing.final
 class RecoveryProgress(_message.Message):

@@ -154,6 +154,7 @@ class Disk(_message.Message):
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     USED_PERCENT_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     """commitlog or indexer."""
     total_bytes: _builtins.int
@@ -162,6 +163,8 @@ class Disk(_message.Message):
     """Bytes of it that the owner may still write."""
     used_percent: _builtins.int
     """Used part, rounded up, 0 to 100."""
+    path: _builtins.str
+    """Directory of the segments, for a disk of the CommitLog."""
     def __init__(
         self,
         *,
@@ -169,10 +172,11 @@ class Disk(_message.Message):
         total_bytes: _builtins.int = ...,
         free_bytes: _builtins.int = ...,
         used_percent: _builtins.int = ...,
+        path: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "service", b"service", "total_bytes", b"total_bytes", "used_percent", b"used_percent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "path", b"path", "service", b"service", "total_bytes", b"total_bytes", "used_percent", b"used_percent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

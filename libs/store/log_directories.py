@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file `reput/log_directories`: where the segments of a log lie, if not in `commitlog/` below its data directory.
+
+The CommitLog writes it at a start; whoever reads the log's files without a CommitLog looks at it.
+Layout: docs/formats/reput_files.md section 4. RocketMQ has only its setting storePathCommitLog.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from libs.formats import checksummed
+from libs.formats.errors import BadField
+from libs.formats.offsets import is_file_name
+from libs.machine.fs import Fs
+from libs.store.errors import SegmentTwice
+
+KIND = "log-directories"
+PATH = Path("reput") / "log_directories"
+COMMIT_LOG = "commitlog"
+"""Directory of the segments below the data directory, unless the settings name others."""
+
+
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    directories: list[str]
+
+
+def load(fs: Fs, data_dir: Path) -> list[Path]:
+    """All directories that have segments, or had some at the last start. Raises FormatError for a damaged file."""
+    path = data_dir / PATH
+    if not fs.exists(path):
+        return [data_dir / COMMIT_LOG]
+    try:
+        content = msgspec.json.decode(checksummed.unwrap(KIND, fs.read(path)), type=_Content)
+    except msgspec.DecodeError as error:
+        raise BadField(position=0, reason=str(error), field="content") from error
+    return [data_dir / directory for directory in content.directories]
+
+
+def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
+    """Replace the file, durably; nothing is written for the one directory that needs no file. Raises OSError."""
+    names = [str(_relative(directory, data_dir)) for directory in directories]
+    path = data_dir / PATH
+    if names == [COMMIT_LOG] and not fs.exists(path):
+        return
+    data = checksummed.wrap(KIND, msgspec.json.encode(_Content(names)))
+    if not fs.exists(path) or fs.read(path) != data:
+        fs.make_directory(path.parent)
+        fs.write_atomic(path, data)
+
+
+def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
+    """The segments in these directories, oldest first. Raises SegmentTwice, and FileNotFoundError for a directory."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        for name in filter(is_file_name, fs.list(directory)):
+            if name in found:
+                raise SegmentTwice(path=directory / name, other=found[name])
+            found[name] = directory / name
+    return [found[name] for name in sorted(found)]
+
+
+def _relative(directory: Path, data_dir: Path) -> Path:
+    """Below the data directory the path from there, so that the store may be moved; others as they are."""
+    directory, data_dir = directory.absolute(), data_dir.absolute()
+    return directory.relative_to(data_dir) if directory.is_relative_to(data_dir) else directory

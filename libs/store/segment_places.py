@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SegmentPlaces: the directories of a chain that has several, on disks of their own, and where its next file goes.
+
+The files of all directories together are the chain; each has its place by its name alone. New files go round the
+directories, past those whose disk is full as long as there are others. Read-only means that no new file is put there:
+the old ones are read, the last one is written to its end, and they are deleted as any other.
+Callers: the chain's writer; whoever watches the disks sets `full`.
+Rules: RocketMQ's MultiPathMappedFileQueue, storePathCommitLog and readOnlyCommitLogStorePaths; unlike there a disk that
+turns out to have no room for a file is passed, too.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class SegmentPlaces:
+    """At least one writable directory; none twice."""
+
+    def __init__(self, writable: Sequence[Path], read_only: Sequence[Path] = ()) -> None:
+        assert writable
+        self.writable = tuple(sorted(writable, key=str))
+        self.read_only = tuple(read_only)
+        self.full: frozenset[Path] = frozenset()
+        """Directories that new files should stay away from."""
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """Every directory that may have files."""
+        return (*self.writable, *self.read_only)
+
+    def candidates(self, number: int) -> list[Path]:
+        """Directories for the file with this number, counted from 0 by offset, the best one first."""
+        roomy = [directory for directory in self.writable if directory not in self.full]
+        order = roomy or list(self.writable)
+        first = number % len(order)
+        rest = [directory for directory in self.writable if directory not in order]
+        return [*order[first:], *order[:first], *rest]

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log on several disks: where it writes, what a start wants to find, and when appends are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.machine.fs import DiskUsage
+from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.store import log_directories
+from libs.store.errors import LogDirectoryLeftOut, LogDirectoryMissing, SegmentMissing
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.errors import AppendsRefused
+from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message
+
+A, B = Path("/disk1/log"), Path("/disk2/log")
+BOTH = {"log_dirs": f"{A}, {B}"}
+BODY = bytes(SEGMENT_SIZE // 3)
+
+
+class Disks(MemoryFs):
+    """Directories whose use, in percent, a test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: dict[Path, int] = {}
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """See `Fs.disk_usage`."""
+        percent = self.used.get(path, 10)
+        return DiskUsage(total_bytes=100_000, free_bytes=100_000 - percent * 1_000, used_bytes=percent * 1_000)
+
+
+def machine(**config: object) -> tuple[Machine, Disks]:
+    """A machine with such disks and both directories."""
+    made = Machine(**{**BOTH, **config})
+    made.fs = disks = Disks()
+    return made, disks
+
+
+async def appended(log: CommitLog, count: int) -> int:
+    """Append messages of a third of a segment, of which two fit into one; how many."""
+    for number in range(count):
+        await append(log, message(BODY + b"%d" % number))
+    return count
+
+
+def record_count(log: CommitLog) -> int:
+    """Records that a reader finds."""
+    start, end = log.chain.min_physical_offset, log.confirmed_physical_offset
+    return sum(len(stretch.run.positions) for stretch in log.reader.stretches(start, end, size_bytes_max=1 << 20))
+
+
+def bases(fs: MemoryFs, directory: Path) -> list[int]:
+    """Segments of a directory, by number."""
+    return [int(name) // SEGMENT_SIZE for name in fs.list(directory)]
+
+
+async def test_segments_go_round_and_are_read() -> None:
+    """Records of all directories are one log, before and after a restart and a kill."""
+    made, fs = machine()
+    async with made.running() as log:
+        await appended(log, 8)
+    assert (bases(fs, A), bases(fs, B)) == ([0, 2], [1, 3])
+    assert not fs.exists(DATA_DIR / "commitlog")
+    assert log_directories.load(fs, DATA_DIR) == [A, B]
+    log = await made.start()
+    assert log.recovery.was_clean_stop
+    assert record_count(log) == 8
+    await appended(log, 2)
+    await made.kill(log)
+    async with made.running() as log:
+        assert record_count(log) == 10
+        shown = {one.path: (one.segment_count, one.is_full, one.is_read_only) for one in log.log_directories()}
+        assert shown == {A: (3, False, False), B: (2, False, False)}
+
+
+async def test_a_power_cut_cuts_the_tail_in_any_directory() -> None:
+    """What was synced is there; what was not is gone, with its segments."""
+    made, fs = machine()
+    log = await made.start()
+    await appended(log, 3)
+    await log.flusher.sync_now()
+    end = log.flusher.flushed_physical_offset
+    await appended(log, 5)
+    await made.kill(log, nothing_survives)
+    async with made.running() as log:
+        assert log.chain.max_physical_offset == end
+    assert bases(fs, A) + bases(fs, B) == [0, 1]
+
+
+async def test_a_directory_that_is_not_there() -> None:
+    """A disk that is not mounted is no empty part of the log; nothing is changed, and the store can be opened later."""
+    made, fs = machine()
+    async with made.running() as log:
+        await appended(log, 4)
+    kept = fs.read(B / f"{SEGMENT_SIZE:020d}")
+    fs.remove(B / f"{SEGMENT_SIZE:020d}")
+    fs.remove_directory(B)
+    with pytest.raises(LogDirectoryMissing, match=f"{B}.*mount"):
+        await made.start()
+    fs.make_directory(B)
+    fs.append(B / f"{SEGMENT_SIZE:020d}", kept)
+    async with made.running() as log:
+        assert log.chain.min_physical_offset == 0
+
+
+async def test_a_directory_that_is_left_out() -> None:
+    """It must be named while it has segments, read-only at least; afterwards it is forgotten."""
+    made, fs = machine()
+    async with made.running() as log:
+        await appended(log, 4)
+    with pytest.raises(LogDirectoryLeftOut, match=str(A)):
+        await made.start(log_dirs=str(B))
+    async with made.running(log_dirs=str(B), log_dirs_read_only=str(A)) as log:
+        await appended(log, 3)
+        assert {one.path: one.is_read_only for one in log.log_directories()} == {A: True, B: False}
+        await log.segments.delete([0], allow_unindexed=True)
+    assert bases(fs, A) == []
+    async with made.running(log_dirs=str(B)) as log:
+        assert log_directories.load(fs, DATA_DIR) == [B]
+        assert log.chain.min_physical_offset == SEGMENT_SIZE
+
+
+async def test_from_one_directory_to_several_and_back() -> None:
+    """The usual directory is one like any other."""
+    made = Machine()
+    usual = DATA_DIR / "commitlog"
+    async with made.running() as log:
+        await appended(log, 3)
+    assert not made.fs.exists(DATA_DIR / log_directories.PATH)
+    made.fs.make_directory(A)
+    made.fs.append(A / f"{9 * SEGMENT_SIZE:020d}", bytes(SEGMENT_SIZE))
+    with pytest.raises(SegmentMissing):
+        await made.start(log_dirs=f"{usual},{A}")
+    made.fs.remove(A / f"{9 * SEGMENT_SIZE:020d}")
+    async with made.running(log_dirs=f"{usual},{A}") as log:
+        await appended(log, 6)
+        assert bases(made.fs, A) != []
+    with pytest.raises(LogDirectoryLeftOut):
+        await made.start()
+    async with made.running(log_dirs_read_only=str(A)) as log:
+        await appended(log, 1)
+        assert record_count(log) == 10
+
+
+async def test_a_damaged_list_of_directories() -> None:
+    """It is written anew from the settings."""
+    made, fs = machine()
+    async with made.running() as log:
+        await appended(log, 3)
+    fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
+    async with made.running():
+        assert log_directories.load(fs, DATA_DIR) == [A, B]
+
+
+async def test_new_segments_keep_away_from_a_full_disk() -> None:
+    """As long as there is another one: RocketMQ's set of full paths."""
+    made, fs = machine(disk_full_percent=90)
+    async with made.running() as log:
+        fs.used = {B: 86}
+        await log._disk.look()
+        assert log.gate.is_open
+        assert [one.is_full for one in log.log_directories()] == [False, True]
+        await appended(log, 5)
+        assert (bases(fs, A), bases(fs, B)) == ([0, 1, 2], [])
+        fs.used = {B: 85}
+        await log._disk.look()
+        await appended(log, 2)
+        assert bases(fs, B) == [3]
+
+
+async def test_the_emptiest_disk_decides_about_appends() -> None:
+    """As with RocketMQ; and the small files' own disk must have the reserve."""
+    made, fs = machine(disk_full_percent=90, disk_reserve_bytes=8_000)
+    async with made.running() as log:
+        for used, is_open in (
+            ({A: 95, B: 20}, True),
+            ({A: 91, B: 91}, False),
+            ({A: 91, B: 86}, False),
+            ({A: 91, B: 85}, True),
+            ({DATA_DIR: 95}, False),
+            ({}, True),
+        ):
+            fs.used = used
+            await log._disk.look()
+            assert log.gate.is_open is is_open, used
+            if not is_open:
+                with pytest.raises(AppendsRefused):
+                    await append(log)
+        fs.used = {A: 40, B: 60}
+        await log._disk.look()
+        assert log.disk_usage.used_percent == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"log_dirs": "/a,/b,/a"}, "name /a twice"),
+        ({"log_dirs": "/a", "log_dirs_read_only": "/a"}, "name /a twice"),
+        ({"log_dirs": "/a,,/b"}, "a directory is missing"),
+        ({"log_dirs": ","}, "a directory is missing"),
+        ({"log_dirs_read_only": "/a,"}, "log_dirs_read_only is '/a,'"),
+    ],
+)
+def test_settings_that_cannot_be(changes: dict[str, str], text: str) -> None:
+    """Each with its name."""
+    with pytest.raises(ValueError, match=text):
+        make_config(**changes)
+
+
+async def test_a_crash_between_two_directories_loses_nothing() -> None:
+    """Every prefix of a run that ends in a kill opens again with all that it had."""
+    made, _ = machine(preallocate=True)
+    total = 0
+    for count in (1, 2, 3, 1, 4):
+        log = await made.start()
+        total += await appended(log, count)
+        await made.kill(log, everything_survives)
+    async with made.running() as log:
+        assert record_count(log) == total

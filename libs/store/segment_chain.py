@@ -195,6 +195,7 @@ class SegmentChain:
             mapped.path, base, wrote_position=0, flushed_position=0, mapped=mapped, pool=self._pool
         )
         self._segments = [*self._segments, segment]
+        self._count(segment, 1)
         if self._allocator is not None:
             self._allocator.prepare(self._paths_for(base + self.segment_size_bytes)[0])
             if active is not None:
@@ -268,6 +269,7 @@ class SegmentChain:
         assert len(self._segments) > 1
         first = self._segments[0]
         self._segments = self._segments[1:]
+        self._count(first, -1)
         return first
 
     def destroy(self) -> None:
@@ -304,6 +306,7 @@ class SegmentChain:
         last = self._segments[-1]
         last.delete(self._fs)
         self._segments = self._segments[:-1]
+        self._count(last, -1)
         self._fs.sync_directory(last.path.parent)
 
     def _open_segment(self, path: Path, *, is_clean: bool) -> None:
@@ -318,6 +321,7 @@ class SegmentChain:
         flushed_position = size_bytes if is_clean else 0
         segment = self._make_segment(path, base, wrote_position=size_bytes, flushed_position=flushed_position)
         self._segments.append(segment)
+        self._count(segment, 1)
 
     def _make_segment(
         self,
@@ -341,6 +345,10 @@ class SegmentChain:
             mapped=mapped,
             pool=pool,
         )
+
+    def _count(self, segment: Segment, change: int) -> None:
+        if self._places is not None:
+            self._places.counts[segment.path.parent] += change
 
     def _listed(self, directory: Path) -> list[Path]:
         self._fs.make_directory(directory)

@@ -9,6 +9,7 @@ Rules: RocketMQ's MultiPathMappedFileQueue, storePathCommitLog and readOnlyCommi
 turns out to have no room for a file is passed, too.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ class SegmentPlaces:
         self.read_only = tuple(read_only)
         self.full: frozenset[Path] = frozenset()
         """Directories that new files should stay away from."""
+        self.counts: Counter[Path] = Counter()
+        """Files of the chain in each directory; the chain counts them."""
 
     @property
     def all(self) -> tuple[Path, ...]:

@@ -11,7 +11,6 @@ Not handled: protobuf, streams and their limits (rpc), replication.
 import asyncio
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -262,12 +261,11 @@ class CommitLog:
 
     def log_directories(self) -> list[LogDirectory]:
         """The directories of the segments, as of the last look at their disks."""
-        counts = Counter(segment.path.parent for segment in self.chain.segments)
         return [
             LogDirectory(
                 path=directory,
                 usage=usage,
-                segment_count=counts[directory],
+                segment_count=self._places.counts[directory],
                 is_read_only=directory in self._places.read_only,
                 is_full=directory in self._places.full,
             )

@@ -101,9 +101,11 @@ class ReputStore:
         crc_property: bool = True,
         store_host: str = STORE_HOST,
         deliver_delayed: bool = True,
+        log_dirs: str = "",
     ) -> AsyncIterator["ReputStore"]:
         """Both services inside this process, where they start faster; stopped orderly at the end of the block."""
         options = {"crc_property": crc_property, "store_host": store_host, "default_queue_count": QUEUE_COUNT}
+        options["log_dirs"] = log_dirs
         names = {"queue_file_size_bytes", "index_slot_count", "index_entry_capacity"}
         settings = {**{name: getattr(sizes, name) for name in names}, "deliver_delayed": deliver_delayed}
         async with (

@@ -100,6 +100,7 @@ class RocketMqStore:
         verify_crc: bool = False,
         index_safe: bool = False,
         delivers: bool = False,
+        log_dirs: str = "",
     ) -> Self:
         """Load and start a store and wait until everything is in the indexes. Raises RocketMqEnded.
 
@@ -116,7 +117,7 @@ class RocketMqStore:
         settings = msgspec.structs.asdict(sizes)
         flags = {"crc_property": crc_property, "verify_crc": verify_crc}
         flags |= {"index_safe": index_safe, "delivers": delivers}
-        await store.ask("open", dict[str, Any], directory=str(directory), **settings, **flags)
+        await store.ask("open", dict[str, Any], directory=str(directory), log_dirs=log_dirs, **settings, **flags)
         return store
 
     async def __aenter__(self) -> Self:

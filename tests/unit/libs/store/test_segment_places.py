@@ -80,6 +80,11 @@ def test_files_go_round(preallocates: bool) -> None:
     again = open_chain(fs, SegmentPlaces((A, B)))
     assert [segment.base_physical_offset for segment in again.segments] == [0, SIZE, 2 * SIZE, 3 * SIZE]
     assert again.find(SIZE).path.parent == B
+    assert again._places is not None
+    assert again._places.counts == {A: 2, B: 2}
+    again.drop_first()
+    again.truncate_after(2 * SIZE)
+    assert again._places.counts == {A: 0, B: 1}
 
 
 @pytest.mark.parametrize("preallocates", [False, True])

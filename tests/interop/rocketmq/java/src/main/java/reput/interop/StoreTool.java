@@ -107,7 +107,8 @@ final class StoreTool {
         directory = settings.get("directory").getAsString();
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(directory);
-        config.setStorePathCommitLog(directory + "/commitlog");
+        String logDirectories = settings.get("log_dirs").getAsString();
+        config.setStorePathCommitLog(logDirectories.isEmpty() ? directory + "/commitlog" : logDirectories);
         config.setMappedFileSizeCommitLog(settings.get("segment_size_bytes").getAsInt());
         config.setMappedFileSizeConsumeQueue(settings.get("queue_file_size_bytes").getAsInt());
         config.setMaxHashSlotNum(settings.get("index_slot_count").getAsInt());

@@ -24,6 +24,8 @@ pytest.importorskip("matplotlib")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 GUIDE = REPOSITORY / "docs" / "spark.md"
+PATHS = re.compile(r'"(lake/[\w.]+|\w+\.checkpoint)"')
+"""Of Spark, whose process may have begun in another directory."""
 
 
 class Step(NamedTuple):
@@ -87,10 +89,12 @@ def test_recipes(store: Store, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for step in found:
         code = step.code.replace("127.0.0.1:7101", store.log).replace("127.0.0.1:7102", store.indexer)
+        code = PATHS.sub(rf'"{tmp_path}/work/\1"', code)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * step.line + code, str(GUIDE), "exec"), names)
         assert printed.getvalue() == step.printed, f"{GUIDE.name}, line {step.line}"
         wait_until_indexed(store)
+    assert {path.name for path in (tmp_path / "work").iterdir()} >= {"lake", "orders.png", "split.checkpoint"}
     assert (tmp_path / "work" / "orders.png").stat().st_size > 5_000
     names["spark"].stop()

@@ -75,19 +75,25 @@ def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: Jso
 def remove_unused(
     context: typer.Context, dry_run: DryRun = False, yes: Yes = False, as_json: JsonOption = False
 ) -> None:
-    """Remove the queues of topics that the CommitLog does not know any more, such as those that were deleted.
+    """Remove the queues of topics that the CommitLog does not know any more.
 
-    Their messages can't be read by queue any more; by key and by id they can, until the log deletes them. Topics that
-    the store itself needs stay. A rebuild brings the queues back.
+    Such as those of deleted topics. Their messages can't be read by queue any more; by key and by id they can, until
+    the log deletes them. Topics that the store itself needs stay. A rebuild brings the queues back.
     """
     with client_of(context) as client:
-        removed = client.admin.remove_unused_topics(dry_run=True)
+        removed = client.admin.remove_unused_queues(dry_run=True)
         if removed.removed_queue_count and not dry_run:
             if not yes:
-                topics = sorted({queue.topic for queue in removed.queues})
-                _ask(f"Remove {removed.removed_queue_count} queues of {', '.join(topics[:TOPIC_COUNT_SHOWN])}?")
-            removed = client.admin.remove_unused_topics(dry_run=False)
+                _ask(_question(removed))
+            removed = client.admin.remove_unused_queues(dry_run=False)
     _print_removed(removed, as_json=as_json)
+
+
+def _question(removed: RemoveQueuesResponse) -> str:
+    topics = sorted({queue.topic for queue in removed.queues})
+    is_part = len(topics) > TOPIC_COUNT_SHOWN or len(removed.queues) < removed.removed_queue_count
+    rest = " and others" if is_part else ""
+    return f"Remove {removed.removed_queue_count} queues of {', '.join(topics[:TOPIC_COUNT_SHOWN])}{rest}?"
 
 
 def _print_removed(removed: RemoveQueuesResponse, *, as_json: bool) -> None:
@@ -102,6 +108,8 @@ def _print_removed(removed: RemoveQueuesResponse, *, as_json: bool) -> None:
         return
     if queues:
         print_rows(queues, QUEUE_COLUMNS, as_json=False)
+    if len(queues) < removed.removed_queue_count:
+        warning_line(f"only the first {len(queues)} queues are shown")
     print_fields(fields, as_json=False)
 
 

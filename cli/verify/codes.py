@@ -42,11 +42,11 @@ CLEAR = "find out who put it there, and move it away"
 WAIT = "nothing: the Indexer goes on there when it runs"
 
 _LOG: dict[str, tuple[Severity, str, str]] = {
-    "LOG_FILE_NAME": ("fault", "a name in `commitlog/` is not that of a segment", CLEAR),
+    "LOG_FILE_NAME": ("fault", "a name in a directory of the log is not that of a segment", CLEAR),
     "LOG_FILE_SIZE": ("fault", "a segment has another size than the others", RESTORE),
     "LOG_FILE_MISSING": ("fault", "a segment between two others is missing", RESTORE),
     "LOG_FILE_TWICE": ("fault", "two directories of the log have a segment of the same name", CLEAR),
-    "LOG_DIRECTORY_MISSING": ("fault", "a directory with segments of the log is not there", "mount its disk"),
+    "LOG_DIRECTORY_MISSING": ("fault", "a directory of the log is not there", "mount its disk"),
     "LOG_DIRECTORIES_DAMAGED": (
         "fault",
         "`reput/log_directories` can't be read; only `commitlog/` is looked at",
@@ -104,7 +104,7 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
     ),
     "QUEUES_REMOVED": (
         "note",
-        "an operator had queues of topics removed that were not there any more, and the log still has their records",
+        "an operator removed the queues of deleted topics, and the log still has their records",
         "nothing: the records expire with the others; `reput index rebuild` would bring the queues back",
     ),
     "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),

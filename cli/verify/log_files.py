@@ -2,7 +2,7 @@
 """LogFiles: the segments of a log as they lie in its directories, and what can be asked of them at any place.
 
 The name of a segment is authoritative; the size of a segment is what most of them have. Findings: wrong names and
-sizes, missing segments. Layout: docs/formats/commit_log.md section 2.
+sizes, missing and double segments, missing directories. Layout: docs/formats/commit_log.md section 2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 from libs.store import log_directories
 
-LOG_DIRECTORY = "commitlog"
+LOG_DIRECTORY = log_directories.DEFAULT_DIRECTORY
 RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
 """No record is larger; a size above it is damage, so that memory is bounded."""
 
@@ -136,8 +136,8 @@ class LogFiles:
             self._report.add("LOG_DIRECTORIES_DAMAGED", str(log_directories.PATH), f"content: {error.reason}")
             return [data_dir / LOG_DIRECTORY]
         for directory in directories:
-            if directory != data_dir / LOG_DIRECTORY and not directory.is_dir():
-                self._report.add("LOG_DIRECTORY_MISSING", str(directory), "the log has segments there, it is said")
+            if not directory.is_dir() and directories != [data_dir / LOG_DIRECTORY]:
+                self._report.add("LOG_DIRECTORY_MISSING", str(directory), f"`{log_directories.PATH}` names it")
         return directories
 
     def _add(self, path: Path, name: str) -> None:
@@ -152,7 +152,9 @@ class LogFiles:
             self._report.add("LOG_FILE_NAME", name, "it is no file")
             return
         if self.segments and self.segments[-1].base_physical_offset == base:
-            self._report.add("LOG_FILE_TWICE", name, f"there is {self.segments[-1].name}, too; it is looked at alone")
+            self._report.add(
+                "LOG_FILE_TWICE", name, f"there is {self.segments[-1].name}, too; only that one is looked at"
+            )
             return
         self.segments.append(LogFile(name, path, base, path.stat().st_size))
 
@@ -176,7 +178,7 @@ class LogFiles:
 
     def _check_gap(self, expected: int, base: int, size: int) -> None:
         if base > expected:
-            name = f"{LOG_DIRECTORY}/{offsets.file_name(expected)}"
+            name = offsets.file_name(expected)
             count = -(-(base - expected) // size)
             message = f"the log has no bytes from physical offset {expected} to {base}"
             self._report.add("LOG_FILE_MISSING", name, message, physical_offset=expected, count=count)

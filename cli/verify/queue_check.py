@@ -26,13 +26,13 @@ from cli.verify.state import StoreState
 from libs.formats import record
 from libs.formats.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import INT64_MAX
+from libs.formats.system_topics import LIGHT_QUEUE_PREFIX
 from libs.kernel.index_cy import encode_queue_units
 from services.indexer.engine.consume_queue import UNIT
 from services.indexer.engine.names import is_topic
 
 QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
 """Above it a unit would have no place in a file."""
-_LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class QueueCheck:
         self._removed_count = 0
         for (topic, queue_id), files in (queues or {}).items():
             state = self.states[topic, queue_id] = QueueState(topic, queue_id, files)
-            if topic.startswith(_LIGHT_QUEUE_PREFIX):
+            if topic.startswith(LIGHT_QUEUE_PREFIX):
                 self._skip(state, "a light queue of RocketMQ 5, whose units are of records of other topics")
 
     @property

@@ -48,7 +48,6 @@ EPOCH_FILE = Path("epochFileCheckpoint")
 TOPICS_FILE = Path("config") / "topics.json"
 CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
 DELAY_OFFSETS_FILE = Path("config") / "delayOffset.json"
-LOG_HISTORY_FILE = Path("reput") / "log_history"
 PROGRESS_FILE = Path("reput") / "index_progress"
 ABORT_FILE = Path("abort")
 LOCK_FILES = (Path("lock"), Path("reput") / "indexer.lock")
@@ -141,7 +140,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
         delay_offsets=_load(
             index_dir, DELAY_OFFSETS_FILE, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
         ),
-        dropped_ends=_load(index_dir, LOG_HISTORY_FILE, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report) or {},
+        dropped_ends=_load(index_dir, log_history.PATH, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report) or {},
     )
 
 

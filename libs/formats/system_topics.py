@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics that belong to the store itself. RocketMQ's counterpart is TopicValidator's set of system topics."""
 
+from libs.formats.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
 from libs.formats.topics_json import TopicConfig
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-SCHEDULE_TOPIC = TopicConfig(name="SCHEDULE_TOPIC_XXXX", read_queue_count=18, write_queue_count=18)
-"""Delayed messages, one queue for each of RocketMQ's 18 delay levels."""
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+"""Of RocketMQ 5's light queues, whose units are of records of other topics; they are in no list of topics."""
 SYSTEM_TOPICS = (
     TopicConfig(name="RMQ_SYS_TRANS_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
     TopicConfig(name="RMQ_SYS_TRANS_OP_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
-    SCHEDULE_TOPIC,
+    TopicConfig(name=SCHEDULE_TOPIC, read_queue_count=DELAY_LEVEL_MAX, write_queue_count=DELAY_LEVEL_MAX),
 )
 """What every store has, sorted by name."""
 

@@ -61,12 +61,12 @@ class SegmentTwice(StoreError):
 
 
 class LogDirectoryMissing(StoreError):
-    """A directory that had segments of the log at the last start is not there, most likely because of its disk."""
+    """A directory that the last start used for segments is not there, most likely because of its disk."""
 
     def __init__(self, *, path: Path) -> None:
         super().__init__(
-            f"{path}: this directory has segments of the log, and it is not there; nothing was changed: mount its "
-            "disk, or make an empty directory if its segments are gone for good"
+            f"{path}: this directory of the log is not there; nothing was changed: mount its disk, or make an empty "
+            "directory if nothing is lost with it"
         )
         self.path = path
 

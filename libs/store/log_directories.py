@@ -2,7 +2,8 @@
 """The file `reput/log_directories`: where the segments of a log lie, if not in `commitlog/` below its data directory.
 
 The CommitLog writes it at a start; whoever reads the log's files without a CommitLog looks at it.
-Layout: docs/formats/reput_files.md section 4. RocketMQ has only its setting storePathCommitLog.
+Layout: docs/formats/reput_files.md section 5. RocketMQ has only its settings storePathCommitLog and
+readOnlyCommitLogStorePaths.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from libs.store.errors import SegmentTwice
 
 KIND = "log-directories"
 PATH = Path("reput") / "log_directories"
-COMMIT_LOG = "commitlog"
+DEFAULT_DIRECTORY = "commitlog"
 """Directory of the segments below the data directory, unless the settings name others."""
 
 
@@ -27,10 +28,13 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(fs: Fs, data_dir: Path) -> list[Path]:
-    """All directories that have segments, or had some at the last start. Raises FormatError for a damaged file."""
+    """The directories that the settings named at the last start; `commitlog/` without a file.
+
+    Raises FormatError for a damaged file, and OSError.
+    """
     path = data_dir / PATH
     if not fs.exists(path):
-        return [data_dir / COMMIT_LOG]
+        return [data_dir / DEFAULT_DIRECTORY]
     try:
         content = msgspec.json.decode(checksummed.unwrap(KIND, fs.read(path)), type=_Content)
     except msgspec.DecodeError as error:
@@ -42,7 +46,7 @@ def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
     """Replace the file, durably; nothing is written for the one directory that needs no file. Raises OSError."""
     names = [str(_relative(directory, data_dir)) for directory in directories]
     path = data_dir / PATH
-    if names == [COMMIT_LOG] and not fs.exists(path):
+    if names == [DEFAULT_DIRECTORY] and not fs.exists(path):
         return
     data = checksummed.wrap(KIND, msgspec.json.encode(_Content(names)))
     if not fs.exists(path) or fs.read(path) != data:
@@ -62,6 +66,6 @@ def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
 
 
 def _relative(directory: Path, data_dir: Path) -> Path:
-    """Below the data directory the path from there, so that the store may be moved; others as they are."""
+    """Below the data directory the path from there, so that the store may be moved; others absolute."""
     directory, data_dir = directory.absolute(), data_dir.absolute()
     return directory.relative_to(data_dir) if directory.is_relative_to(data_dir) else directory

@@ -33,7 +33,7 @@ class SegmentAllocator:
 
     @property
     def prepared_path(self) -> Path | None:
-        """Where the file is made that is prepared; None if none is."""
+        """Path of the file that is prepared ahead; None if none is."""
         return self._path
 
     def prepare(self, path: Path) -> None:

@@ -26,7 +26,7 @@ from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, Se
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment, SharedState
 from libs.store.segment_allocator import SegmentAllocator
-from libs.store.segment_places import SegmentPlaces
+from libs.store.segment_directories import SegmentDirectories
 from libs.store.transient_store_pool import TransientStorePool
 
 
@@ -44,7 +44,7 @@ class ChainStatistics:
 
 
 class SegmentChain:
-    """The segments of one directory, or of `places`, of which `directory` is one. Make it with `open`."""
+    """The segments of one directory, or of `directories`, of which `directory` is one. Make it with `open`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SegmentChain:
         warms: bool = False,
         maps: MapBudget | None = None,
         pool: TransientStorePool | None = None,
-        places: SegmentPlaces | None = None,
+        directories: SegmentDirectories | None = None,
     ) -> None:
         assert segment_size_bytes > 0
         assert pool is None or pool.size_bytes == segment_size_bytes
@@ -66,7 +66,7 @@ class SegmentChain:
         self._maps = maps or MapBudget()
         self._shared = SharedState()
         self._pool = pool
-        self._places = places
+        self._directories = directories
         self._segments: list[Segment] = []
         self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
@@ -81,10 +81,10 @@ class SegmentChain:
         warms: bool = False,
         maps: MapBudget | None = None,
         pool: TransientStorePool | None = None,
-        places: SegmentPlaces | None = None,
+        directories: SegmentDirectories | None = None,
         is_clean: bool = False,
     ) -> Self:
-        """Open the files of a directory, or of all of `places`; those are made when missing. Maps none of them.
+        """Open the files of a directory, or of all of `directories`; those are made when missing. Maps none of them.
 
         `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator.
 
@@ -96,9 +96,9 @@ class SegmentChain:
         """
         chain = cls(
             fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool,
-            places=places,
+            directories=directories,
         )  # fmt: skip
-        listed = [found for one in chain.directories for found in chain._listed(one)]
+        listed = [found for one in chain.directory_paths for found in chain._listed(one)]
         paths = sorted((path for path in listed if _is_segment(path.name)), key=lambda path: path.name)
         leftovers = [path for path in listed if path.suffix == TEMPORARY_SUFFIX and _is_segment(path.stem)]
         if paths and fs.size(paths[-1]) == 0:
@@ -111,9 +111,9 @@ class SegmentChain:
         return chain
 
     @property
-    def directories(self) -> Sequence[Path]:
+    def directory_paths(self) -> Sequence[Path]:
         """All directories that may have files of the chain."""
-        return self._places.all if self._places is not None else (self.directory,)
+        return self._directories.all if self._directories is not None else (self.directory,)
 
     @property
     def segments(self) -> list[Segment]:
@@ -347,8 +347,8 @@ class SegmentChain:
         )
 
     def _count(self, segment: Segment, change: int) -> None:
-        if self._places is not None:
-            self._places.counts[segment.path.parent] += change
+        if self._directories is not None:
+            self._directories.counts[segment.path.parent] += change
 
     def _listed(self, directory: Path) -> list[Path]:
         self._fs.make_directory(directory)
@@ -357,16 +357,14 @@ class SegmentChain:
     def _paths_for(self, base: int) -> list[Path]:
         """Where the file that begins here may go, the best place first."""
         name = file_name(base)
-        if self._places is None:
+        if self._directories is None:
             return [self.directory / name]
-        return [directory / name for directory in self._places.candidates(base // self.segment_size_bytes)]
+        return [directory / name for directory in self._directories.candidates(base // self.segment_size_bytes)]
 
     def _create(self, base: int) -> MappedFile:
         """Make a file where there is room: where it was prepared, or else in the first place that takes it."""
-        paths = self._paths_for(base)
         prepared = self._allocator.prepared_path if self._allocator is not None else None
-        if prepared is not None and prepared in paths:
-            paths = [prepared, *(path for path in paths if path != prepared)]
+        paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
         full: DiskFull | None = None
         for path in paths:
             try:

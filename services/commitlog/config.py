@@ -15,8 +15,8 @@ from libs.formats import limits
 from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
 from libs.formats.host import Host
-from libs.store.log_directories import COMMIT_LOG
-from libs.store.segment_places import SegmentPlaces
+from libs.store.log_directories import DEFAULT_DIRECTORY
+from libs.store.segment_directories import SegmentDirectories
 
 PAGE_SIZE_BYTES = 4096
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -32,13 +32,15 @@ class CommitLogConfig:
     log_dirs: str = ""
     """Directories of the segments, separated by commas, for a log on several disks; empty is data_dir/commitlog.
 
-    RocketMQ's storePathCommitLog. Give directories below the mount points: a disk that is not mounted is noticed then.
+    RocketMQ's storePathCommitLog. Relative paths count from the working directory. Give directories below the mount
+    points: a disk that is not mounted is noticed then.
     """
 
     log_dirs_read_only: str = ""
-    """Further directories, where segments are read and expire, and no new ones are made.
+    """Directories with segments that are read until they expire; no new segments are made there.
 
-    RocketMQ's readOnlyCommitLogStorePaths."""
+    RocketMQ's readOnlyCommitLogStorePaths.
+    """
 
     role: Literal["async_master", "sync_master"] = "async_master"
     """Role in replication; until replicas exist both roles behave the same."""
@@ -141,17 +143,20 @@ class CommitLogConfig:
     """A record whose store time is older than its predecessor's by more than this is left over from an older log."""
 
     disk_reserve_bytes: Annotated[int, Meta(ge=0)] = 64 * limits.MIB
-    """Appends are refused while the file system has less free space than this."""
+    """Appends are refused while the disk of data_dir, or each disk of the log, has less free space than this."""
 
     disk_full_percent: Percent = 90
-    """Appends are refused while more than this part of the file system is used; 100 is never.
+    """Appends are refused while more than this part of the log's disk is used; 100 is never.
 
-    RocketMQ's diskSpaceWarningLevelRatio."""
+    Of several disks the emptiest counts that takes new segments. RocketMQ's diskSpaceWarningLevelRatio.
+    """
 
     disk_open_percent: Percent = 85
     """Appends that were refused so are accepted again when not more than this part is used.
 
-    RocketMQ's diskSpaceCleanForciblyRatio."""
+    Of several disks of the log, one that is used above it gets no new segments as long as there is another one.
+    RocketMQ's diskSpaceCleanForciblyRatio.
+    """
 
     disk_report_timeout_ms: Annotated[int, Meta(ge=1)] = 60_000
     """How long a report of the Janitor that the disk is full holds; it reports again at each of its looks."""
@@ -189,10 +194,10 @@ class CommitLogConfig:
         if self.disk_open_percent > self.disk_full_percent:
             percents = f"disk_open_percent is {self.disk_open_percent}, disk_full_percent is {self.disk_full_percent}"
             raise ValueError(f"{percents}: the first must not be above the second")
-        named = [*_directories(self.log_dirs, "log_dirs"), *_directories(self.log_dirs_read_only, "log_dirs_read_only")]
-        twice = [path for path, count in Counter(map(Path.absolute, named)).items() if count > 1]
+        paths = Counter(path.absolute() for path in self.segment_directories().all)
+        twice = [path for path, count in paths.items() if count > 1]
         if twice:
-            raise ValueError(f"log_dirs and log_dirs_read_only name {twice[0]} twice")
+            raise ValueError(f"log_dirs (empty: data_dir/commitlog) and log_dirs_read_only name {twice[0]} twice")
         try:
             self.delay_levels_ms()
         except FormatError as error:
@@ -213,10 +218,10 @@ class CommitLogConfig:
         """Delays of the levels in milliseconds, level 1 first."""
         return parse_levels(self.message_delay_level)
 
-    def places(self) -> SegmentPlaces:
+    def segment_directories(self) -> SegmentDirectories:
         """The directories of the segments."""
-        writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / COMMIT_LOG]
-        return SegmentPlaces(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
+        writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / DEFAULT_DIRECTORY]
+        return SegmentDirectories(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
 
 
 def _directories(text: str, name: str) -> list[Path]:

@@ -95,6 +95,7 @@ class CommitLogStatistics:
     disk_total_bytes: int
     disk_free_bytes: int
     disk_used_percent: int
+    data_disk_free_bytes: int
     evicted_segments_total: int
     is_writable: int
     raised_queues_total: int
@@ -133,8 +134,8 @@ class CommitLog:
         self._ballast = Ballast(
             fs, config.data_dir, size_bytes=config.disk_ballast_bytes, reserve_bytes=config.disk_reserve_bytes
         )
-        self._places = config.places()
-        self._disk = DiskGuard(fs, clock, config, self._places, self.gate, self._ballast)
+        self._directories = config.segment_directories()
+        self._disk = DiskGuard(fs, clock, config, self._directories, self.gate, self._ballast)
         self._checkpoint_loop = SupervisedLoop(
             "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
         )
@@ -148,7 +149,7 @@ class CommitLog:
     async def open(self, listen_host: Host) -> None:
         """Recover and start. `listen_host` stands in records unless the configuration has another. See `open_store`."""
         store = await asyncio.to_thread(
-            open_store, self._fs, self.config, self._places, self._clock, self.recovery_progress
+            open_store, self._fs, self.config, self._directories, self._clock, self.recovery_progress
         )
         self._store = store
         self.store_host = Host.parse(self.config.store_host) if self.config.store_host else listen_host
@@ -265,9 +266,9 @@ class CommitLog:
             LogDirectory(
                 path=directory,
                 usage=usage,
-                segment_count=self._places.counts[directory],
-                is_read_only=directory in self._places.read_only,
-                is_full=directory in self._places.full,
+                segment_count=self._directories.counts[directory],
+                is_read_only=directory in self._directories.read_only,
+                is_full=directory in self._directories.full,
             )
             for directory, usage in self._disk.usages.items()
         ]
@@ -378,6 +379,7 @@ class CommitLog:
             disk_total_bytes=self.disk_usage.total_bytes,
             disk_free_bytes=self.disk_usage.free_bytes,
             disk_used_percent=self.disk_usage.used_percent,
+            data_disk_free_bytes=self._disk.data_usage.free_bytes,
             evicted_segments_total=self.segments.evicted_count,
             is_writable=int(self.gate.is_open),
             raised_queues_total=self.queue_offsets.raised_count,

@@ -18,7 +18,7 @@ from pathlib import Path
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
-from libs.store.segment_places import SegmentPlaces
+from libs.store.segment_directories import SegmentDirectories
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.ballast import Ballast
 from services.commitlog.engine.write_gate import WriteGate
@@ -30,11 +30,19 @@ class DiskGuard:
     """Keeps the gate's flags about disks up to date."""
 
     def __init__(
-        self, fs: Fs, clock: Clock, config: CommitLogConfig, places: SegmentPlaces, gate: WriteGate, ballast: Ballast
+        self,
+        fs: Fs,
+        clock: Clock,
+        config: CommitLogConfig,
+        directories: SegmentDirectories,
+        gate: WriteGate,
+        ballast: Ballast,
     ) -> None:
-        self.usages = dict.fromkeys(places.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
-        """Of each directory of the log, as of the last look."""
-        self._places = places
+        self.usages = dict.fromkeys(directories.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
+        """Of each directory of the log, as of the last look that it let."""
+        self.data_usage = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
+        """Of the data directory, where all other files are."""
+        self._directories = directories
         self._fs = fs
         self._clock = clock
         self._config = config
@@ -56,24 +64,32 @@ class DiskGuard:
     async def look(self) -> None:
         """Look once. Raises OSError."""
         self._end_old_report()
-        own = await asyncio.to_thread(self._fs.disk_usage, self._config.data_dir)
-        self.usages = await asyncio.to_thread(self._measure)
-        self._places.full = frozenset(
-            directory for directory, usage in self.usages.items() if usage.used_percent > self._config.disk_open_percent
-        )
-        self._judge_reserve(own)
+        unknown = await asyncio.to_thread(self._measure)
+        most = self._config.disk_open_percent
+        full = {directory for directory, usage in self.usages.items() if usage.used_percent > most}
+        self._directories.full = frozenset(full | unknown)
+        self._judge_reserve()
         self._judge_percent()
         await asyncio.to_thread(self._ballast.take)
 
     @property
     def usage(self) -> DiskUsage:
         """The emptiest disk that takes new segments, as of the last look."""
-        return min(
-            (self.usages[directory] for directory in self._places.writable), key=lambda usage: usage.used_percent
-        )
+        usages = [self.usages[directory] for directory in self._directories.writable]
+        return min(usages, key=lambda usage: usage.used_percent)
 
-    def _measure(self) -> dict[Path, DiskUsage]:
-        return {directory: self._fs.disk_usage(directory) for directory in self._places.all}
+    def _measure(self) -> set[Path]:
+        """Look at all disks; the directories whose disk can't be looked at. Raises OSError for that of data_dir."""
+        self.data_usage = self._fs.disk_usage(self._config.data_dir)
+        unknown = set()
+        for directory in self.usages:
+            try:
+                self.usages[directory] = self._fs.disk_usage(directory)
+            except OSError as error:
+                unknown.add(directory)
+                if directory not in self._directories.full:
+                    _log.warning("%s gets no new segments: %s", directory, error.strerror)
+        return unknown
 
     def report(self, *, is_full: bool, used_ratio: float) -> None:
         """Take the Janitor's verdict."""
@@ -89,9 +105,10 @@ class DiskGuard:
             self._gate.is_disk_reported_full = False
             _log.warning("the Janitor has not reported for %.0f s: its verdict of a full disk has ended", age_s)
 
-    def _judge_reserve(self, own: DiskUsage) -> None:
+    def _judge_reserve(self) -> None:
         """The small files need some space, and the next segment."""
-        free_bytes = min(own.free_bytes, max(self.usages[directory].free_bytes for directory in self._places.writable))
+        most_bytes = max(self.usages[directory].free_bytes for directory in self._directories.writable)
+        free_bytes = min(self.data_usage.free_bytes, most_bytes)
         is_short = free_bytes < self._config.disk_reserve_bytes
         if is_short != self._gate.is_disk_reserve_short:
             self._gate.is_disk_reserve_short = is_short

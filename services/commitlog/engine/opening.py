@@ -17,7 +17,7 @@ from libs.machine.fs import Fs
 from libs.store import checkpoint_file, log_directories
 from libs.store.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
 from libs.store.segment_chain import SegmentChain
-from libs.store.segment_places import SegmentPlaces
+from libs.store.segment_directories import SegmentDirectories
 from libs.store.transient_store_pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine import queue_snapshot, recovery
@@ -48,9 +48,9 @@ class OpenStore:
 
 
 def open_store(
-    fs: Fs, config: CommitLogConfig, places: SegmentPlaces, clock: Clock, progress: RecoveryProgress
+    fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, clock: Clock, progress: RecoveryProgress
 ) -> OpenStore:
-    """Open the store of `config.data_dir`, whose segments are in `places`.
+    """Open the store of `config.data_dir`, whose segments are in `directories`.
 
     Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
     LogDirectoryLeftOut, LogDamaged, FormatError (topics or epochs) or OSError.
@@ -62,7 +62,7 @@ def open_store(
     )
     try:
         with ballast.given_way():
-            return _open_claimed(fs, config, places, clock, progress, files, was_clean_stop=was_clean_stop)
+            return _open_claimed(fs, config, directories, clock, progress, files, was_clean_stop=was_clean_stop)
     except BaseException:
         files.release()
         raise
@@ -71,7 +71,7 @@ def open_store(
 def _open_claimed(
     fs: Fs,
     config: CommitLogConfig,
-    places: SegmentPlaces,
+    directories: SegmentDirectories,
     clock: Clock,
     progress: RecoveryProgress,
     files: StoreFiles,
@@ -79,20 +79,20 @@ def _open_claimed(
     was_clean_stop: bool,
 ) -> OpenStore:
     with contextlib.ExitStack() as undo:
-        _check_directories(fs, config, places)
+        _check_directories(fs, config, directories)
         chain = SegmentChain.open(
             fs,
-            places.writable[0],
+            directories.writable[0],
             config.segment_size_bytes,
             preallocates=config.preallocate,
             warms=config.warm_segments,
             pool=_take_pool(config),
-            places=places,
+            directories=directories,
             is_clean=was_clean_stop,
         )
         undo.callback(chain.close)
         if not was_clean_stop:  # a segment whose removal is not durable yet must not come back once it was missed
-            for directory in chain.directories:
+            for directory in chain.directory_paths:
                 fs.sync_directory(directory)
         epochs = EpochHistory.open(fs, config.data_dir)
         topics = TopicRegistry(
@@ -122,7 +122,7 @@ def _open_claimed(
         fs.make_directory(config.data_dir / "config")
         fs.make_directory(config.data_dir / "reput")
         topics.load()
-        log_directories.save(fs, config.data_dir, places.all)
+        log_directories.save(fs, config.data_dir, directories.all)
         files.mark_in_use()
         report = recovery.settle(fs, config, chain, epochs, clock, finding)
         undo.pop_all()
@@ -131,18 +131,20 @@ def _open_claimed(
     return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
 
 
-def _check_directories(fs: Fs, config: CommitLogConfig, places: SegmentPlaces) -> None:
-    """Compare the directories with those of the last start, so that no disk's part of the log is missed in silence."""
-    named = {directory.absolute() for directory in places.all}
-    for directory in _known_directories(fs, config.data_dir):
+def _check_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories) -> None:
+    """Compare the settings with what is there, so that no disk's part of the log is missed in silence."""
+    named = {directory.absolute() for directory in directories.all}
+    listed = _listed_directories(fs, config.data_dir)
+    for directory in dict.fromkeys((config.data_dir / log_directories.DEFAULT_DIRECTORY, *listed)):
         is_there, is_named = fs.exists(directory), directory.absolute() in named
-        if is_named and not is_there:
+        if is_named and not is_there and directory in listed:
             raise LogDirectoryMissing(path=directory)
-        if not is_named and is_there and log_directories.segment_paths(fs, [directory]):
+        if is_there and not is_named and log_directories.segment_paths(fs, [directory]):
             raise LogDirectoryLeftOut(path=directory)
 
 
-def _known_directories(fs: Fs, data_dir: Path) -> list[Path]:
+def _listed_directories(fs: Fs, data_dir: Path) -> list[Path]:
+    """Those of the last start; none if it had the usual one alone, or its list can't be read."""
     try:
         return log_directories.load(fs, data_dir) if fs.exists(data_dir / log_directories.PATH) else []
     except FormatError as error:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from libs.formats import topics_json
 from libs.formats.config_json import DataVersion
-from libs.formats.delay_level import DELAY_LEVEL_MAX
+from libs.formats.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
 from libs.formats.errors import FormatError
 from libs.formats.limits import QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
-from libs.formats.system_topics import SCHEDULE_TOPIC, SYSTEM_TOPICS, is_system_topic
+from libs.formats.system_topics import SYSTEM_TOPICS, is_system_topic
 from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
 from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
@@ -167,7 +167,7 @@ class TopicRegistry:
         ]
         self._check_room(len(missing), field)
         table = TopicTable()
-        known = [self._file.topics[name] for name in (SCHEDULE_TOPIC.name, *names) if name in self._file.topics]
+        known = [self._file.topics[name] for name in (SCHEDULE_TOPIC, *names) if name in self._file.topics]
         for topic in [*missing, *known]:
             self._put(table, topic)
         return missing, table
@@ -230,7 +230,7 @@ class TopicRegistry:
         """Tell the kernel. The schedule topic has a queue for each delay level, whatever the file says."""
         name = topic.name.encode()
         queue_count = topic.write_queue_count
-        if topic.name == SCHEDULE_TOPIC.name:
+        if topic.name == SCHEDULE_TOPIC:
             queue_count = max(queue_count, self._delay_level_count)
         if queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
             return  # RocketMQ may keep such topics; nothing can be appended to them

@@ -16,11 +16,11 @@ class WriteGate:
         self.is_sealed = False
         """A sync failed. Never cleared."""
         self.is_disk_full = False
-        """The file system is used beyond disk_full_percent, and has not come back to disk_open_percent."""
+        """Every disk of the log is used beyond disk_full_percent, and none has come back to disk_open_percent."""
         self.is_disk_reported_full = False
         """The Janitor's last verdict."""
         self.is_disk_reserve_short = False
-        """The file system has less free space than the reserve."""
+        """The disk of data_dir, or each disk of the log, has less free space than the reserve."""
         self.are_queue_offsets_unknown = False
         """Nobody knows how far the queues were whose records are gone; see QueueOffsetCheck."""
 
@@ -38,11 +38,11 @@ class WriteGate:
         if self.are_queue_offsets_unknown:
             raise QueueOffsetsUnknown
         if self.is_disk_full:
-            raise AppendsRefused("the disk is used beyond disk_full_percent")
+            raise AppendsRefused("the log's disk is used beyond disk_full_percent")
         if self.is_disk_reported_full:
             raise AppendsRefused("the Janitor reported the disk as full")
         if self.is_disk_reserve_short:
-            raise AppendsRefused("the disk has less free space than the reserve")
+            raise AppendsRefused("the disk of data_dir or of the log has less free space than disk_reserve_bytes")
 
     def refusals(self) -> list[str]:
         """Names of the reasons that hold, as in ErrorReason."""

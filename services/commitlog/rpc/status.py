@@ -52,6 +52,7 @@ def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
     status.disk_total_bytes = statistics.disk_total_bytes
     status.disk_free_bytes = statistics.disk_free_bytes
     status.disk_used_percent = statistics.disk_used_percent
+    status.data_disk_free_bytes = statistics.data_disk_free_bytes
     status.log_directories.extend(
         pb.LogDirectory(
             path=str(one.path),

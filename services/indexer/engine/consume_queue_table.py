@@ -125,7 +125,7 @@ class ConsumeQueueTable:
         return sum(queue.file_count for queue in self._all())
 
     def file_count_of(self, names: Iterable[tuple[str, int]]) -> int:
-        """Number of files of these queues, which there are."""
+        """Number of files of these queues, all of which must exist."""
         return sum(self._topics[topic][queue_id].file_count for topic, queue_id in names)
 
     def check(self, batch: DispatchBatch) -> None:
@@ -267,11 +267,11 @@ class ConsumeQueueTable:
     def remove_queues(self, names: Sequence[tuple[str, int]]) -> None:
         """Remove the files of these queues, and directories that are empty then, durably. They must not be open.
 
-        Oldest first, so that what a crash leaves of a queue ends where the queue ended. Blocks. May be repeated.
+        Oldest first, so that what a crash leaves of a queue ends where the queue ended. Blocks.
         """
         for topic, queue_id in names:
             self._remove(topic, str(queue_id))
-        for topic in {topic for topic, _ in names}:
+        for topic in dict.fromkeys(topic for topic, _ in names):
             if not self._fs.list(self._directory / topic):
                 self._fs.remove_directory(self._directory / topic)
                 self._fs.sync_directory(self._directory)

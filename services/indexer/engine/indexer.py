@@ -19,6 +19,7 @@ from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import SegmentMissing
 from services.indexer.config import IndexerConfig
+from services.indexer.engine import log_history
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.delay_delivery import DelayDelivery
@@ -113,7 +114,7 @@ class Indexer:
         self.planner = ScanPlanner(self.queues, records, partition_key_count=config.scan_partition_key_count)
         self.records = records
         self._progress = ProgressKeeper(ProgressFile(fs, config.data_dir / "reput" / "index_progress"))
-        self._history = LogHistory(fs, config.data_dir / "reput" / "log_history")
+        self._history = LogHistory(fs, config.data_dir / log_history.PATH)
         self.queues.before_removal = self._history.keep
         self.reput = ReputLoop(
             source,

@@ -126,7 +126,7 @@ class LocalRecords:
             except OSError as error:
                 found = str(error)
             self._checked_history_id, self._is_same_log = history_id, found == history_id
-            self._bases, self._end_physical_offset, self._files = NO_BASES, 0, {}
+            self._bases, self._paths, self._end_physical_offset, self._files = NO_BASES, [], 0, {}
             if self._is_same_log:
                 _log.info("records are read from the log's files in %s", self._data_dir)
             else:
@@ -134,7 +134,7 @@ class LocalRecords:
         return bool(history_id) and self._is_same_log
 
     def _block(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None, *, may_wait: bool) -> RecordBlock:
-        """Read what fits into one answer. Raises OSError, _Doubtful and _WouldWait."""
+        """Read what fits into one answer. Raises OSError, FormatError, SegmentTwice, _Doubtful and _WouldWait."""
         self._present = set()
         if sizes is None:
             return self._block_of_unknown_sizes(offsets.tolist(), may_wait=may_wait)

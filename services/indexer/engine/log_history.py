@@ -27,6 +27,7 @@ from services.indexer.engine.consume_queue import UNIT
 from services.indexer.engine.log_source import QueueEnd
 
 KIND = "log-history"
+PATH = Path("reput") / "log_history"
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class LogHistory:
     def load(self) -> None:
         """Read the file. Without a believable one nobody can say that all was seen. Blocks."""
         try:
-            self._content = msgspec.json.decode(checksummed.unwrap(KIND, self._fs.read(self._path)), type=_Content)
+            self._content = _decode(self._fs.read(self._path))
         except FileNotFoundError:
             pass
         except (FormatError, msgspec.DecodeError) as error:
@@ -128,8 +129,11 @@ class LogHistory:
 
 def kept_ends(data: bytes) -> dict[tuple[str, int], int]:
     """Ends of queues whose files were dropped, as the file's bytes say. Raises FormatError and msgspec.DecodeError."""
-    content = msgspec.json.decode(checksummed.unwrap(KIND, data), type=_Content)
-    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in content.ends}
+    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in _decode(data).ends}
+
+
+def _decode(data: bytes) -> _Content:
+    return msgspec.json.decode(checksummed.unwrap(KIND, data), type=_Content)
 
 
 def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:

@@ -6,8 +6,8 @@ Invariants: the end of a queue is on the disk (LogHistory) before its files go, 
 count, gives no queue offset twice; progress says that its sums are unknown before the first file goes, so a start after
 a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. The
 log itself, index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
-Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike the latter
-the log goes on counting, because a queue offset that is given twice can't be built again.
+Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there the
+log goes on counting, because a queue offset that is given twice can't be built again. Light queues stay.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.formats.system_topics import is_system_topic
+from libs.formats.system_topics import LIGHT_QUEUE_PREFIX, is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
@@ -29,7 +29,7 @@ from services.indexer.engine.progress import ProgressKeeper
 from services.indexer.engine.reput_loop import ReputLoop
 from services.indexer.errors import Stopping
 
-TOPIC_COUNT = 16
+TURN_TOPIC_COUNT = 16
 """Topics whose queues are looked at in one turn; indexing waits meanwhile."""
 
 _log = logging.getLogger(__name__)
@@ -40,10 +40,11 @@ Choice = Callable[[Sequence[str]], AsyncGenerator[QueueEnd, None]]
 
 @dataclass(frozen=True, slots=True)
 class RemovedQueues:
-    """What was removed, or would be: where the queues ended, by topic and queue id, and how many files they had."""
+    """What was removed, or would be: where the queues ended, by topic and queue id, and what they had on the disk."""
 
     ends: list[QueueEnd]
     file_count: int
+    freed_bytes: int
 
 
 class QueueRemoval:
@@ -73,8 +74,8 @@ class QueueRemoval:
     async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
         """Remove queues whose last record lies below the log's first byte, except those of delayed messages.
 
-        Durable on return. A crash, a caller who goes away or an error on the way leaves some of them, whole. Raises
-        Incomplete, Stopping, SyncFailed and OSError.
+        Durable on return. A crash, a caller who goes away or an error on the way leaves some of them; one may have lost
+        its oldest files. Raises Incomplete, Stopping, SyncFailed and OSError.
         """
         return await self._remove(self._expired, dry_run=dry_run)
 
@@ -95,16 +96,18 @@ class QueueRemoval:
         topics = self._queues.topics()
         ends: list[QueueEnd] = []
         file_count = 0
-        for start in range(0, len(topics), TOPIC_COUNT):
-            some = await uninterrupted(self._look(choose, topics[start : start + TOPIC_COUNT], dry_run=dry_run))
+        for start in range(0, len(topics), TURN_TOPIC_COUNT):
+            some = await uninterrupted(
+                self._take_turn(choose, topics[start : start + TURN_TOPIC_COUNT], dry_run=dry_run)
+            )
             ends += some.ends
             file_count += some.file_count
         if ends and not dry_run:
             await self._flush.flush(is_thorough=True)
             _log.info("removed %d queues with %d files", len(ends), file_count)
-        return RemovedQueues(ends, file_count)
+        return self._removed(ends, file_count)
 
-    async def _look(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
+    async def _take_turn(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
         """Look at some topics in a turn of their own: what is chosen is gone before a record is entered again."""
         async with self._reput.turn, self._progress.turn:
             if self._is_stopping:
@@ -114,11 +117,16 @@ class QueueRemoval:
             file_count = self._queues.file_count_of((end.topic, end.queue_id) for end in ends)
             if ends and not dry_run:
                 await self._remove_now(ends)
-        return RemovedQueues(ends, file_count)
+        return self._removed(ends, file_count)
+
+    def _removed(self, ends: list[QueueEnd], file_count: int) -> RemovedQueues:
+        return RemovedQueues(ends, file_count, file_count * self._queues.file_size_bytes)
 
     async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         for topic in topics:
-            for queue_id in self._queues.queue_ids(topic) if topic != SCHEDULE_TOPIC else ():
+            if topic == SCHEDULE_TOPIC or topic.startswith(LIGHT_QUEUE_PREFIX):
+                continue
+            for queue_id in self._queues.queue_ids(topic):
                 await asyncio.sleep(0)  # others have their turn: a queue may have to be read
                 end = self._queues.end_of(topic, queue_id)
                 if end is not None and end.last_physical_offset < self._queues.min_physical_offset:
@@ -127,7 +135,8 @@ class QueueRemoval:
     async def _unused(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         """No record is entered between the log's answer and the removal, so all units are older than the answer."""
         for topic in topics:
-            if is_system_topic(topic) or await self._records.has_topic(topic):
+            is_kept = is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX)
+            if is_kept or await self._records.has_topic(topic):
                 continue
             for queue_id in self._queues.queue_ids(topic):
                 await asyncio.sleep(0)

@@ -86,7 +86,7 @@ class ReputLoop:
         self.last_error = ""
         self.completeness = Completeness()
         self.turn = asyncio.Lock()
-        """Held during each step; whoever else changes the queues holds it, and takes the turn of progress after it."""
+        """Held during each step. A removal of queues holds it, too, and takes the turn of progress after it."""
         self.last_gap: Gap | None = None
         self.gap_count = 0
         self.on_history_change: Callable[[bool], None] = lambda _is_truncated: None

@@ -16,7 +16,7 @@ from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp
 
 CONSUMER_COUNT_MAX = 100
-QUEUE_COUNT_MAX = 1_000
+REMOVED_QUEUE_COUNT_MAX = 1_000
 NOTHING_TRIMMED = Trimmed(0, 0, 0)
 VERSION = importlib.metadata.version("reput-server")
 
@@ -82,10 +82,10 @@ class IndexServicer:
         return messages.RemoveQueuesResponse(
             removed_queue_count=len(removed.ends),
             deleted_queue_file_count=removed.file_count,
-            freed_bytes=removed.file_count * self._indexer.queues.file_size_bytes,
+            freed_bytes=removed.freed_bytes,
             queues=[
                 messages.RemovedQueue(topic=end.topic, queue_id=end.queue_id, max_queue_offset=end.end_queue_offset)
-                for end in removed.ends[:QUEUE_COUNT_MAX]
+                for end in removed.ends[:REMOVED_QUEUE_COUNT_MAX]
             ],
         )
 

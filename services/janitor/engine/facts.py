@@ -39,7 +39,7 @@ class Disk:
     total_bytes: int = 0
     free_bytes: int = 0
     path: str = ""
-    """Directory of the owner's files, empty where the owner does not say it."""
+    """Directory of the segments, for a disk of the CommitLog; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

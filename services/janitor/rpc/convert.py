@@ -31,10 +31,12 @@ def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
     )
 
 
-def disk(service: str, of: log_service_pb2.LogDirectory | index_service_pb2.GetStatusResponse, path: str = "") -> Disk:
-    """The disk of an owner, by what it says."""
-    is_known = of.disk_total_bytes > 0
-    return Disk(service, of.disk_used_percent if is_known else None, of.disk_total_bytes, of.disk_free_bytes, path)
+def disk(
+    service: str, told: log_service_pb2.LogDirectory | index_service_pb2.GetStatusResponse, path: str = ""
+) -> Disk:
+    """The disk of an owner, by what it told; a total of 0 bytes is unknown."""
+    used_percent = told.disk_used_percent if told.disk_total_bytes > 0 else None
+    return Disk(service, used_percent, told.disk_total_bytes, told.disk_free_bytes, path)
 
 
 def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:

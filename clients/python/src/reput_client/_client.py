@@ -211,13 +211,20 @@ class Admin:
         return self._channels.stream(_admin_calls.rebuild_indexes())
 
     def remove_expired_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove queues all of whose messages are deleted from the log, or tell which they are."""
+        """Remove queues all of whose messages are deleted from the log, or tell which they are.
+
+        Durable when it returns. The answer names 1,000 queues at most.
+        """
         return self._channels.run(
             _admin_calls.remove_queues(index_service_pb2.QUEUE_SELECTION_EXPIRED, dry_run=dry_run)
         )
 
-    def remove_unused_topics(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove the queues of topics that the CommitLog does not know any more, or tell which they are."""
+    def remove_unused_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
+        """Remove the queues of topics that the CommitLog does not know any more, or tell which they are.
+
+        Their messages stay until they expire, and are found by key and by id. Durable when it returns. The answer names
+        1,000 queues at most.
+        """
         return self._channels.run(
             _admin_calls.remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)
         )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log on several disks: where it writes, what a start wants to find, and when appends are refused."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,12 @@ class Disks(MemoryFs):
     def __init__(self) -> None:
         super().__init__()
         self.used: dict[Path, int] = {}
+        self.dead: set[Path] = set()
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""
+        if path in self.dead:
+            raise OSError(errno.EIO, "dead")
         percent = self.used.get(path, 10)
         return DiskUsage(total_bytes=100_000, free_bytes=100_000 - percent * 1_000, used_bytes=percent * 1_000)
 
@@ -138,11 +142,30 @@ async def test_from_one_directory_to_several_and_back() -> None:
     async with made.running(log_dirs=f"{usual},{A}") as log:
         await appended(log, 6)
         assert bases(made.fs, A) != []
-    with pytest.raises(LogDirectoryLeftOut):
+    with pytest.raises(LogDirectoryLeftOut, match=str(A)):
         await made.start()
+    with pytest.raises(LogDirectoryLeftOut, match=str(usual)):
+        await made.start(log_dirs=str(A))
     async with made.running(log_dirs_read_only=str(A)) as log:
         await appended(log, 1)
         assert record_count(log) == 10
+
+
+async def test_the_usual_directory_is_left_out() -> None:
+    """Nobody wrote a list yet, neither Reput with one directory nor RocketMQ: it is noticed all the same."""
+    made = Machine()
+    async with made.running() as log:
+        await appended(log, 1)
+    for name in ("reput", "config"):
+        for file in made.fs.list(DATA_DIR / name):
+            made.fs.remove(DATA_DIR / name / file)
+    for file in ("checkpoint", "epochFileCheckpoint"):
+        made.fs.remove(DATA_DIR / file)
+    with pytest.raises(LogDirectoryLeftOut, match="commitlog"):
+        await made.start(log_dirs=str(A))
+    assert not made.fs.exists(A)
+    async with made.running(log_dirs=f"{A},{DATA_DIR / 'commitlog'}") as log:
+        assert record_count(log) == 1
 
 
 async def test_a_damaged_list_of_directories() -> None:
@@ -169,6 +192,23 @@ async def test_new_segments_keep_away_from_a_full_disk() -> None:
         await log._disk.look()
         await appended(log, 2)
         assert bases(fs, B) == [3]
+
+
+async def test_a_disk_that_cannot_be_looked_at() -> None:
+    """Gets no new segments; the others are looked at all the same."""
+    made, fs = machine(disk_full_percent=90)
+    async with made.running() as log:
+        fs.dead = {A}
+        await log._disk.look()
+        assert [one.is_full for one in log.log_directories()] == [True, False]
+        await appended(log, 3)
+        assert (bases(fs, A), bases(fs, B)) == ([], [0, 1])
+        fs.used = {B: 95}
+        await log._disk.look()
+        assert log.disk_usage.used_percent == 10  # as that disk was when it could be looked at
+        fs.dead = set()
+        await log._disk.look()
+        assert [one.is_full for one in log.log_directories()] == [False, True]
 
 
 async def test_the_emptiest_disk_decides_about_appends() -> None:
@@ -199,6 +239,7 @@ async def test_the_emptiest_disk_decides_about_appends() -> None:
     [
         ({"log_dirs": "/a,/b,/a"}, "name /a twice"),
         ({"log_dirs": "/a", "log_dirs_read_only": "/a"}, "name /a twice"),
+        ({"log_dirs_read_only": str(DATA_DIR / "commitlog")}, "commitlog twice"),
         ({"log_dirs": "/a,,/b"}, "a directory is missing"),
         ({"log_dirs": ","}, "a directory is missing"),
         ({"log_dirs_read_only": "/a,"}, "log_dirs_read_only is '/a,'"),
@@ -210,8 +251,8 @@ def test_settings_that_cannot_be(changes: dict[str, str], text: str) -> None:
         make_config(**changes)
 
 
-async def test_a_crash_between_two_directories_loses_nothing() -> None:
-    """Every prefix of a run that ends in a kill opens again with all that it had."""
+async def test_kills_in_a_row_lose_nothing() -> None:
+    """With a file prepared ahead in either directory."""
     made, _ = machine(preallocate=True)
     total = 0
     for count in (1, 2, 3, 1, 4):

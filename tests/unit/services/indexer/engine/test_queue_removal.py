@@ -2,7 +2,6 @@
 """Removal of expired queues and of unused topics: what goes, what stays, and what comes after."""
 
 import asyncio
-import contextlib
 import errno
 import random
 
@@ -15,7 +14,7 @@ from libs.machine.memory_fs import MemoryFs, Survives, everything_survives, noth
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.pull import PullStatus
-from services.indexer.engine.queue_removal import TOPIC_COUNT, RemovedQueues
+from services.indexer.engine.queue_removal import TURN_TOPIC_COUNT, RemovedQueues
 from services.indexer.engine.reput_loop import ReputState
 from services.indexer.errors import DependencyUnavailable, Incomplete, Stopping
 from tests.support.fake_log import FakeLog
@@ -55,7 +54,7 @@ async def test_a_queue_without_records_goes() -> None:
         assert indexer.queues.topics() == fs.list(QUEUES) == ["C"]
         assert indexer.queues.queue_count == 1
         assert indexer.removal.removed_queue_count == 2
-        assert await indexer.removal.remove_expired(dry_run=False) == RemovedQueues([], 0)
+        assert await indexer.removal.remove_expired(dry_run=False) == RemovedQueues([], 0, 0)
 
 
 async def test_what_still_has_a_record_stays() -> None:
@@ -109,18 +108,19 @@ async def test_a_later_message_begins_the_queue_anew() -> None:
 
 
 async def test_topics_that_the_log_does_not_know_go() -> None:
-    """Although the log has their records; system topics and topics without records stay. A rebuild brings them back."""
+    """Although the log has their records; those of the system and light queues stay. A rebuild brings them back."""
     log, fs = grown(3, 4, 2), MemoryFs()
     log.append(SCHEDULE_TOPIC, 1)
     log.append("rmq_sys_TRACE", 0)
     log.append("B", 7)
-    log.deleted_topics = {"B", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
+    log.append("%LMQ%light", 0)
+    log.deleted_topics = {"B", "%LMQ%light", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         assert names(await indexer.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
         assert indexer.queues.queue_ids("B") == [0, 7]
         assert names(await indexer.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
-        assert indexer.queues.topics() == ["A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
+        assert indexer.queues.topics() == ["%LMQ%light", "A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
         assert "B" not in fs.list(QUEUES)
         log.deleted_topics = set()
         made = log.append("B", 0)
@@ -176,7 +176,7 @@ async def test_the_log_still_hears_of_their_ends() -> None:
 async def test_many_topics() -> None:
     """More than one turn has; the last turns' topics too."""
     log = FakeLog()
-    topics = [f"t{number:03}" for number in range(3 * TOPIC_COUNT + 1)]
+    topics = [f"t{number:03}" for number in range(3 * TURN_TOPIC_COUNT + 1)]
     for topic in [*topics, "z"]:
         log.append(topic, 0)
     async with running(log) as indexer:
@@ -227,8 +227,12 @@ async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, nu
     log.trim(first_of(log, "C"))
     indexer.queues.min_physical_offset = log.min_physical_offset
     fs.plan = by_ordinal({(operation, number): Fault(errno.EIO)})
-    with contextlib.suppress(OSError):
+    try:
         await indexer.removal.remove_expired(dry_run=False)
+    except OSError:
+        was_begun = indexer.queues.topics() == ["C"]
+        assert bool(log.failures) == was_begun == (indexer.reput.state is ReputState.STOPPED)
+    else:
         assert not log.failures
     memory.crash(everything_survives)
     log.follow_starts.clear()

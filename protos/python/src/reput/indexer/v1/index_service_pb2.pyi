@@ -346,7 +346,7 @@ Global___RemoveQueuesRequest: _TypeAlias = RemoveQueuesRequest  # noqa: Y015
 
 @_typing.final
 class RemoveQueuesResponse(_message.Message):
-    """What was removed."""
+    """What was removed, or with dry_run would be."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -355,11 +355,11 @@ class RemoveQueuesResponse(_message.Message):
     FREED_BYTES_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     removed_queue_count: _builtins.int
-    """Queues that were removed."""
+    """Number of queues."""
     deleted_queue_file_count: _builtins.int
-    """Files that were deleted."""
+    """Number of their files."""
     freed_bytes: _builtins.int
-    """Bytes that were freed."""
+    """Bytes of these files."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___RemovedQueue]:
         """The queues by topic and queue id, at most the first 1,000."""
@@ -382,7 +382,7 @@ Global___RemoveQueuesResponse: _TypeAlias = RemoveQueuesResponse  # noqa: Y015
 
 @_typing.final
 class RemovedQueue(_message.Message):
-    """A queue that was removed."""
+    """A queue that was removed, or would be."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -164,7 +164,7 @@ class Disk(_message.Message):
     used_percent: _builtins.int
     """Used part, rounded up, 0 to 100."""
     path: _builtins.str
-    """Directory of the segments, for a disk of the CommitLog."""
+    """Directory of the segments, for a disk of the CommitLog; else empty."""
     def __init__(
         self,
         *,

@@ -12,7 +12,7 @@ from libs.machine.memory_fs import MemoryFs, nothing_survives
 from libs.store import log_directories
 from libs.store.errors import SegmentMissing, SegmentTwice, StoreFull
 from libs.store.segment_chain import SegmentChain
-from libs.store.segment_places import SegmentPlaces
+from libs.store.segment_directories import SegmentDirectories
 
 A, B, C, OLD = (Path("/disks") / name / "commitlog" for name in ("a", "b", "c", "old"))
 SIZE = 8192
@@ -33,8 +33,8 @@ class Disks(MemoryFs):
         return super().create_mapped(path, size_bytes)
 
 
-def open_chain(fs: MemoryFs, places: SegmentPlaces, **options: bool) -> SegmentChain:
-    return SegmentChain.open(fs, places.writable[0], SIZE, places=places, **options)
+def open_chain(fs: MemoryFs, places: SegmentDirectories, **options: bool) -> SegmentChain:
+    return SegmentChain.open(fs, places.writable[0], SIZE, directories=places, **options)
 
 
 def fill(chain: SegmentChain, count: int) -> list[Path]:
@@ -64,7 +64,7 @@ def test_candidates(full: tuple[Path, ...], number: int, expected: list[Path]) -
 
     If all are full it is chosen among all. The others follow, for a disk that turns out to have no room.
     """
-    places = SegmentPlaces((C, A, B))
+    places = SegmentDirectories((C, A, B))
     places.full = frozenset(full)
     assert places.candidates(number) == expected
 
@@ -73,25 +73,25 @@ def test_candidates(full: tuple[Path, ...], number: int, expected: list[Path]) -
 def test_files_go_round(preallocates: bool) -> None:
     """And are found again, whatever the order of the settings."""
     fs = MemoryFs()
-    chain = open_chain(fs, SegmentPlaces((B, A)), preallocates=preallocates)
+    chain = open_chain(fs, SegmentDirectories((B, A)), preallocates=preallocates)
     assert fill(chain, 4) == [A, B, A, B]
     chain.close()
     assert fs.list(A) == [f"{0:020d}", f"{2 * SIZE:020d}"]
-    again = open_chain(fs, SegmentPlaces((A, B)))
+    again = open_chain(fs, SegmentDirectories((A, B)))
     assert [segment.base_physical_offset for segment in again.segments] == [0, SIZE, 2 * SIZE, 3 * SIZE]
     assert again.find(SIZE).path.parent == B
-    assert again._places is not None
-    assert again._places.counts == {A: 2, B: 2}
+    assert again._directories is not None
+    assert again._directories.counts == {A: 2, B: 2}
     again.drop_first()
     again.truncate_after(2 * SIZE)
-    assert again._places.counts == {A: 0, B: 1}
+    assert again._directories.counts == {A: 0, B: 1}
 
 
 @pytest.mark.parametrize("preallocates", [False, True])
 def test_a_disk_without_room_is_passed(preallocates: bool) -> None:
     """Whether the watch has seen it or not; only when no disk has room there is none."""
     fs = Disks()
-    places = SegmentPlaces((A, B, C))
+    places = SegmentDirectories((A, B, C))
     chain = open_chain(fs, places, preallocates=preallocates)
     fs.full = {B}
     assert fill(chain, 3) == [A, C, C]
@@ -108,9 +108,9 @@ def test_a_disk_without_room_is_passed(preallocates: bool) -> None:
 def test_read_only_directories() -> None:
     """Their segments are read, written to the end and removed; new ones go elsewhere."""
     fs = MemoryFs()
-    first = open_chain(fs, SegmentPlaces((OLD,)))
+    first = open_chain(fs, SegmentDirectories((OLD,)))
     fill(first, 2)
-    chain = open_chain(fs, SegmentPlaces((A,), (OLD,)))
+    chain = open_chain(fs, SegmentDirectories((A,), (OLD,)))
     chain.truncate_after(SIZE + 100)
     active = chain.active
     assert active is not None
@@ -125,7 +125,7 @@ def test_read_only_directories() -> None:
 def test_removals_are_durable_where_they_happen() -> None:
     """After a power cut no segment is back, in whatever directory it was."""
     fs = MemoryFs()
-    places = SegmentPlaces((A, B))
+    places = SegmentDirectories((A, B))
     chain = open_chain(fs, places)
     fill(chain, 5)
     chain.sync()
@@ -142,12 +142,12 @@ def test_removals_are_durable_where_they_happen() -> None:
 def test_leftovers_go_in_every_directory() -> None:
     """Unfinished files, and an empty last one; nothing else."""
     fs = MemoryFs()
-    fill(open_chain(fs, SegmentPlaces((A, B))), 2)
+    fill(open_chain(fs, SegmentDirectories((A, B))), 2)
     for directory in (A, B):
         fs.append(directory / f"{5 * SIZE:020d}.tmp", b"x")
         fs.append(directory / "notes", b"x")
     fs.append(B / f"{2 * SIZE:020d}", b"")
-    chain = open_chain(fs, SegmentPlaces((A, B)))
+    chain = open_chain(fs, SegmentDirectories((A, B)))
     assert len(chain.segments) == 2
     assert fs.list(A) == [f"{0:020d}", "notes"]
     assert fs.list(B) == [f"{SIZE:020d}", "notes"]
@@ -156,12 +156,12 @@ def test_leftovers_go_in_every_directory() -> None:
 def test_what_does_not_fit_together_is_named() -> None:
     """A segment in two places, and one that no place has."""
     fs = MemoryFs()
-    fill(open_chain(fs, SegmentPlaces((A, B))), 4)
+    fill(open_chain(fs, SegmentDirectories((A, B))), 4)
     with pytest.raises(SegmentMissing):
-        open_chain(fs, SegmentPlaces((A,)))
+        open_chain(fs, SegmentDirectories((A,)))
     fs.append(B / f"{0:020d}", bytes(SIZE))
     with pytest.raises(SegmentTwice, match=f"{B}.*{A}"):
-        open_chain(fs, SegmentPlaces((A, B)))
+        open_chain(fs, SegmentDirectories((A, B)))
     with pytest.raises(SegmentTwice):
         log_directories.segment_paths(fs, [A, B])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SegmentPlaces: the directories of a chain that has several, on disks of their own, and where its next file goes.
+"""SegmentDirectories: the directories of a chain that has several, on disks of their own, and where its next file goes.
 
 The files of all directories together are the chain; each has its place by its name alone. New files go round the
 directories, past those whose disk is full as long as there are others. Read-only means that no new file is put there:
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-class SegmentPlaces:
+class SegmentDirectories:
     """At least one writable directory; none twice."""
 
     def __init__(self, writable: Sequence[Path], read_only: Sequence[Path] = ()) -> None:

@@ -62,7 +62,7 @@ def rebuild_indexes(
 
 @index.command("remove-expired")
 def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: JsonOption = False) -> None:
-    """Remove queues all of whose messages are deleted from the log, with their files.
+    """Remove queues all of whose messages have expired, with their files.
 
     A queue keeps its last file otherwise, however old it is. The queues of delayed messages stay. A later message
     begins its queue anew, at the next queue offset.

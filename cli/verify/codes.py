@@ -104,7 +104,7 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
     ),
     "QUEUES_REMOVED": (
         "note",
-        "an operator removed the queues of deleted topics, and the log still has their records",
+        "an operator had queues removed, and the log still has records of theirs",
         "nothing: the records expire with the others; `reput index rebuild` would bring the queues back",
     ),
     "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),

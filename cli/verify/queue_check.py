@@ -86,7 +86,6 @@ class QueueCheck:
         self._by_name: dict[tuple[bytes, int], QueueState] = {}
         self._are_ends_as_said = _end_where_said(queues or {}, store)
         self._behind_count = 0
-        self._removed_count = 0
         for (topic, queue_id), files in (queues or {}).items():
             state = self.states[topic, queue_id] = QueueState(topic, queue_id, files)
             if topic.startswith(LIGHT_QUEUE_PREFIX):
@@ -131,8 +130,8 @@ class QueueCheck:
         if self._behind_count:
             message = "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there"
             self._report.add("QUEUES_BEHIND", QUEUE_DIRECTORY, message, count=self._behind_count)
-        message = "records are of queues that were removed, because the log did not know their topics any more"
-        self._report.add("QUEUES_REMOVED", QUEUE_DIRECTORY, message, count=self._removed_count)
+        message = "records are of queues that an operator had removed"
+        self._report.add("QUEUES_REMOVED", QUEUE_DIRECTORY, message, count=self._units.removed_count)
         self._units.tell_unchecked()
 
     def _check_ends(self, state: QueueState, files: QueueFiles) -> None:
@@ -158,15 +157,18 @@ class QueueCheck:
             message = f"{state.missing_count} records have no unit, from queue offset {state.first_missing} on"
             self._report.add("QUEUE_UNIT_MISSING", file, message, position=position, count=state.missing_count)
         elif self._is_removed(state):
-            self._removed_count += state.missing_count
+            self._units.removed_count += state.missing_count
         else:
             message = f"the log has {state.missing_count} records of this queue, but the queue has no file"
             self._report.add("QUEUE_MISSING", files.name, message)
 
     def _is_removed(self, state: QueueState) -> bool:
-        """Whether an operator had the queue removed: the Indexer knows where it ended, and misses no other."""
+        return state.first_missing + state.missing_count <= self._removed_end(state)
+
+    def _removed_end(self, state: QueueState) -> int:
+        """Where a queue ended that the Indexer dropped, 0 if it did not: then it misses no other, and says so."""
         end = self._store.dropped_ends.get((state.topic, state.queue_id), 0)
-        return self._are_ends_as_said and state.first_missing + state.missing_count <= end
+        return end if self._are_ends_as_said else 0
 
     def _skip(self, state: QueueState, reason: str, *, code: str = "QUEUE_NOT_CHECKED") -> None:
         if state.is_checked:
@@ -266,7 +268,14 @@ class QueueCheck:
             state.first_missing = missing[0]
         state.missing_count += len(missing)
         self._behind_count += len(expected) - tail - int(np.count_nonzero(is_certain))
-        self._units.explain(state.topic, state.files, run.queue_offset, expected[:tail], found[:tail])
+        self._units.explain(
+            state.topic,
+            state.files,
+            run.queue_offset,
+            expected[:tail],
+            found[:tail],
+            removed_end=self._removed_end(state),
+        )
 
 
 def _begin_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:

@@ -43,19 +43,35 @@ class UnitCheck:
         self.are_starts_certain = False
         """Whether all queues begin where the Indexer says, so that what is missing before was forgotten on purpose."""
         self._forgotten_count = 0
+        self.removed_count = 0
+        """Records whose queue was removed since; the caller counts, too."""
         self._unchecked_count = 0
         self._extension_count = 0
 
     def explain(
-        self, topic: str, files: QueueFiles, first: int, expected: NDArray[np.void], found: NDArray[np.void]
+        self,
+        topic: str,
+        files: QueueFiles,
+        first: int,
+        expected: NDArray[np.void],
+        found: NDArray[np.void],
+        *,
+        removed_end: int,
     ) -> None:
-        """Tell of every unit from number `first` on that is not as its record demands."""
+        """Tell of every unit from number `first` on that is not as its record demands.
+
+        Units below `removed_end` were removed, and the queue may have begun anew since, with fillers before its first.
+        """
         wrong = np.flatnonzero(
             (expected["physical_offset"] != found["physical_offset"])
             | (expected["record_size_bytes"] != found["record_size_bytes"])
             | (expected["tags_code"] != found["tags_code"])
         )
 
+        is_blank = (found["physical_offset"] == 0) & (found["record_size_bytes"] == PRE_BLANK_RECORD_SIZE)
+        is_removed = (wrong < removed_end - first) & (is_blank[wrong] | (wrong < files.first_unit - first))
+        self.removed_count += int(np.count_nonzero(is_removed))
+        wrong = wrong[~is_removed]
         if self.are_starts_certain:  # the log is deleted after the units, and may not have been yet
             self._forgotten_count += int(np.count_nonzero(wrong < files.first_unit - first))
             wrong = wrong[wrong >= files.first_unit - first]

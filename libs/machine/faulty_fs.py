@@ -234,6 +234,11 @@ class FaultyFs:
         self._check("lock", path)
         return self._fs.lock(path)
 
+    def lock_directory(self, path: Path) -> Lock:
+        """See `Fs.lock_directory`."""
+        self._check("lock_directory", path)
+        return self._fs.lock_directory(path)
+
     def _fault(self, operation: str, path: Path) -> Fault | None:
         fault = self.plan(operation, path)
         if fault is None and self.is_full and operation in WRITING_OPERATIONS:

@@ -217,3 +217,7 @@ class Fs(Protocol):
         A RocketMQ broker and Reput exclude each other. Raises StoreLocked at once when somebody has it.
         """
         ...
+
+    def lock_directory(self, path: Path) -> Lock:
+        """Lock a directory without a file in it, against others that do the same. Raises StoreLocked."""
+        ...

@@ -423,6 +423,15 @@ class MemoryFs:
             self._locked.add(path)
             return MemoryLock(self._locked, path)
 
+    def lock_directory(self, path: Path) -> MemoryLock:
+        """See `Fs.lock_directory`."""
+        with self._mutex:
+            self._directory(path)
+            if path in self._locked:
+                raise StoreLocked(path)
+            self._locked.add(path)
+            return MemoryLock(self._locked, path)
+
     def _node(self, path: Path) -> _File | _Directory:
         assert path.is_absolute(), path
         node: _File | _Directory = self._root

@@ -331,6 +331,19 @@ class PosixFs:
             raise
         return PosixLock(descriptor)
 
+    def lock_directory(self, path: Path) -> PosixLock:
+        """See `Fs.lock_directory`."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise StoreLocked(path) from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return PosixLock(descriptor)
+
 
 def _open_unfinished(path: Path) -> tuple[int, Path | None]:
     """Open a new file for `path` to be; and its name, None if it has none.

@@ -6,6 +6,7 @@ Layout: docs/formats/reput_files.md section 5. RocketMQ has only its settings st
 readOnlyCommitLogStorePaths.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
 
 
 def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
-    """Replace the file, durably; nothing is written for the one directory that needs no file. Raises OSError."""
+    """Replace the file, durably, if it says something else; one directory alone needs none. Raises OSError."""
     names = [str(_relative(directory, data_dir)) for directory in directories]
     path = data_dir / PATH
     if names == [DEFAULT_DIRECTORY] and not fs.exists(path):
@@ -52,6 +53,11 @@ def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
     if not fs.exists(path) or fs.read(path) != data:
         fs.make_directory(path.parent)
         fs.write_atomic(path, data)
+
+
+def real(path: Path) -> Path:
+    """The one name of a directory, whatever links and dots lead to it."""
+    return Path(os.path.realpath(path))
 
 
 def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
@@ -67,5 +73,5 @@ def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
 
 def _relative(directory: Path, data_dir: Path) -> Path:
     """Below the data directory the path from there, so that the store may be moved; others absolute."""
-    directory, data_dir = directory.absolute(), data_dir.absolute()
+    directory, data_dir = real(directory), real(data_dir)
     return directory.relative_to(data_dir) if directory.is_relative_to(data_dir) else directory

@@ -31,6 +31,11 @@ class SegmentDirectories:
         """Every directory that may have files."""
         return (*self.writable, *self.read_only)
 
+    @property
+    def used(self) -> list[Path]:
+        """Directories that have files of the chain, or get new ones."""
+        return [directory for directory in self.all if directory in self.writable or self.counts[directory] > 0]
+
     def candidates(self, number: int) -> list[Path]:
         """Directories for the file with this number, counted from 0 by offset, the best one first."""
         roomy = [directory for directory in self.writable if directory not in self.full]

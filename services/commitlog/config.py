@@ -4,7 +4,6 @@
 Values only. Addresses, TLS, tokens and telemetry belong to the process and are not here.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +14,7 @@ from libs.formats import limits
 from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
 from libs.formats.host import Host
-from libs.store.log_directories import DEFAULT_DIRECTORY
+from libs.store.log_directories import DEFAULT_DIRECTORY, real
 from libs.store.segment_directories import SegmentDirectories
 
 PAGE_SIZE_BYTES = 4096
@@ -194,10 +193,7 @@ class CommitLogConfig:
         if self.disk_open_percent > self.disk_full_percent:
             percents = f"disk_open_percent is {self.disk_open_percent}, disk_full_percent is {self.disk_full_percent}"
             raise ValueError(f"{percents}: the first must not be above the second")
-        paths = Counter(path.absolute() for path in self.segment_directories().all)
-        twice = [path for path, count in paths.items() if count > 1]
-        if twice:
-            raise ValueError(f"log_dirs (empty: data_dir/commitlog) and log_dirs_read_only name {twice[0]} twice")
+        self._check_directories()
         try:
             self.delay_levels_ms()
         except FormatError as error:
@@ -218,6 +214,20 @@ class CommitLogConfig:
         """Delays of the levels in milliseconds, level 1 first."""
         return parse_levels(self.message_delay_level)
 
+    def _check_directories(self) -> None:
+        paths = [real(path) for path in self.segment_directories().all]
+        for index, path in enumerate(paths):
+            if path in paths[:index]:
+                raise ValueError(f"log_dirs (empty: data_dir/commitlog) and log_dirs_read_only name {path} twice")
+            if any(other != path and other.is_relative_to(path) for other in (*paths, real(self.data_dir) / "config")):
+                raise ValueError(
+                    f"log_dirs and log_dirs_read_only name {path}, which has data_dir or another one in it"
+                )
+            try:
+                str(path).encode()
+            except UnicodeEncodeError:
+                raise ValueError(f"log_dirs or log_dirs_read_only: {str(path)!a} is not UTF-8") from None
+
     def segment_directories(self) -> SegmentDirectories:
         """The directories of the segments."""
         writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / DEFAULT_DIRECTORY]
@@ -229,4 +239,4 @@ def _directories(text: str, name: str) -> list[Path]:
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(parts):
         raise ValueError(f"{name} is {text!r}: a directory is missing beside a comma")
-    return [Path(part) for part in parts]
+    return [real(Path(part)) for part in parts]

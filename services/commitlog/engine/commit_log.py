@@ -20,6 +20,7 @@ from libs.formats.host import Host
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
+from libs.store import log_directories
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine import queue_snapshot
@@ -199,6 +200,7 @@ class CommitLog:
             self._clock,
             indexed=lambda: self.progress.indexed_flushed_physical_offset,
             remember=self._remember_queue_offsets,
+            on_deleted=lambda: log_directories.save(self._fs, self.config.data_dir, self._directories.used),
             release_timeout_ms=self.config.segment_release_timeout_ms,
         )
         self._snapshot_end = self.recovery.snapshot_physical_offset

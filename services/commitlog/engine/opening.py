@@ -79,7 +79,7 @@ def _open_claimed(
     was_clean_stop: bool,
 ) -> OpenStore:
     with contextlib.ExitStack() as undo:
-        _check_directories(fs, config, directories)
+        _claim_directories(fs, config, directories, files)
         chain = SegmentChain.open(
             fs,
             directories.writable[0],
@@ -91,7 +91,8 @@ def _open_claimed(
             is_clean=was_clean_stop,
         )
         undo.callback(chain.close)
-        if not was_clean_stop:  # a segment whose removal is not durable yet must not come back once it was missed
+        # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
+        if not was_clean_stop or len(directories.all) > 1:
             for directory in chain.directory_paths:
                 fs.sync_directory(directory)
         epochs = EpochHistory.open(fs, config.data_dir)
@@ -122,7 +123,7 @@ def _open_claimed(
         fs.make_directory(config.data_dir / "config")
         fs.make_directory(config.data_dir / "reput")
         topics.load()
-        log_directories.save(fs, config.data_dir, directories.all)
+        log_directories.save(fs, config.data_dir, directories.used)
         files.mark_in_use()
         report = recovery.settle(fs, config, chain, epochs, clock, finding)
         undo.pop_all()
@@ -131,25 +132,30 @@ def _open_claimed(
     return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
 
 
-def _check_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories) -> None:
-    """Compare the settings with what is there, so that no disk's part of the log is missed in silence."""
-    named = {directory.absolute() for directory in directories.all}
-    listed = _listed_directories(fs, config.data_dir)
+def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:
+    """Compare the settings with what is there, so that no disk's part is missed in silence; then lock them."""
+    named = {log_directories.real(directory) for directory in directories.all}
+    listed = _listed_directories(fs, config.data_dir, directories)
     for directory in dict.fromkeys((config.data_dir / log_directories.DEFAULT_DIRECTORY, *listed)):
-        is_there, is_named = fs.exists(directory), directory.absolute() in named
-        if is_named and not is_there and directory in listed:
+        is_there = fs.exists(directory)
+        if directory in listed and not is_there:
             raise LogDirectoryMissing(path=directory)
+        is_named = log_directories.real(directory) in named
         if is_there and not is_named and log_directories.segment_paths(fs, [directory]):
             raise LogDirectoryLeftOut(path=directory)
+    for directory in directories.all:
+        fs.make_directory(directory)
+        if not log_directories.real(directory).is_relative_to(log_directories.real(config.data_dir)):
+            files.claim_directory(directory)
 
 
-def _listed_directories(fs: Fs, data_dir: Path) -> list[Path]:
-    """Those of the last start; none if it had the usual one alone, or its list can't be read."""
+def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories) -> list[Path]:
+    """Those that the log used when it last ran; none if it had the usual one alone."""
     try:
         return log_directories.load(fs, data_dir) if fs.exists(data_dir / log_directories.PATH) else []
     except FormatError as error:
-        _log.warning("%s can't be read (%s): written anew", log_directories.PATH, error)
-        return []
+        _log.warning("%s can't be read (%s): written anew, if all directories are there", log_directories.PATH, error)
+        return list(directories.all)
 
 
 def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:

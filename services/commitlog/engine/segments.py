@@ -69,6 +69,7 @@ class SegmentKeeper:
     """Facts and deletion. `indexed` gives the end of what the Indexer has on disk.
 
     `remember` makes durable what else only the records below an offset would tell: the queues' next offsets.
+    `on_deleted` runs after deletions, in a worker thread.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SegmentKeeper:
         clock: Clock,
         indexed: Callable[[], int],
         remember: Callable[[int], Awaitable[None]],
+        on_deleted: Callable[[], None],
         *,
         release_timeout_ms: int,
     ) -> None:
@@ -95,6 +97,7 @@ class SegmentKeeper:
         self._epochs = epochs
         self._indexed = indexed
         self._remember = remember
+        self._on_deleted = on_deleted
         self._deletion = asyncio.Lock()
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
@@ -140,6 +143,7 @@ class SegmentKeeper:
                 deletions.append(Deletion(base, refusal, freed_bytes))
             if any(deletion.freed_bytes for deletion in deletions):
                 await asyncio.to_thread(self._epochs.trim, self._chain.min_physical_offset)
+                await asyncio.to_thread(self._on_deleted)
         return deletions
 
     async def _delete_first(self) -> None:

@@ -27,6 +27,7 @@ class StoreFiles:
         self._data_dir = data_dir
         self._abort = data_dir / ABORT_FILE_NAME
         self._lock: Lock | None = None
+        self._directory_locks: list[Lock] = []
         self.is_of_rocketmq = False
         """Whether it was RocketMQ that did not stop cleanly; `claim` finds out."""
 
@@ -38,6 +39,10 @@ class StoreFiles:
             return True
         self.is_of_rocketmq = not self._fs.read(self._abort).endswith(OWN_END)
         return False
+
+    def claim_directory(self, directory: Path) -> None:
+        """Lock a directory of the log elsewhere, which the data directory's lock does not cover. Raises StoreLocked."""
+        self._directory_locks.append(self._fs.lock_directory(directory))
 
     def mark_in_use(self) -> None:
         """From here on a stop is unclean, durably."""
@@ -51,7 +56,9 @@ class StoreFiles:
         failpoint("mark_clean.after_remove")
 
     def release(self) -> None:
-        """Give up the lock. May be repeated."""
+        """Give up the locks. May be repeated."""
+        while self._directory_locks:
+            self._directory_locks.pop().release()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

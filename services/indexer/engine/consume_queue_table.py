@@ -104,6 +104,10 @@ class ConsumeQueueTable:
             queue.correct_min(self.min_physical_offset)
         return queue
 
+    def has_units(self, topic: str, queue_id: int) -> bool:
+        """Whether there is such a queue, and a unit in it."""
+        return self.end_of(topic, queue_id) is not None
+
     def end_of(self, topic: str, queue_id: int) -> QueueEnd | None:
         """Where a queue ends; None if it has no unit."""
         queue = self._topics.get(topic, {}).get(queue_id)
@@ -361,7 +365,7 @@ class ConsumeQueueTable:
         for name in self._fs.list(directory):
             if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
                 self._fs.remove(directory / name)
-        self._fs.sync_directory(directory)
+                self._fs.sync_directory(directory)  # or a power cut might take a later file and leave this one
         if not self._fs.list(directory):
             self._fs.remove_directory(directory)
             self._fs.sync_directory(directory.parent)

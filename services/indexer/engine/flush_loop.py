@@ -86,6 +86,12 @@ class FlushLoop:
         if self._failure is not None:
             raise self._failure
 
+    def fail(self, error: Exception) -> None:
+        """Give up: nobody knows what the disk holds. Nothing is written down any more, and the process ends."""
+        self._failure = error
+        self._reput.halt(error)
+        self._on_failure(error)
+
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
         """Do one round. After a thorough one everything entered before the call is durable and written down.
 
@@ -117,9 +123,7 @@ class FlushLoop:
             try:
                 await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
             except Exception as error:
-                self._failure = error
-                self._reput.halt(error)
-                self._on_failure(error)
+                self.fail(error)
                 raise
             self._queues.mark_synced()
             self._index.mark_finished(files[:-1])

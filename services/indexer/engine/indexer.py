@@ -115,7 +115,7 @@ class Indexer:
         self.records = records
         self._progress = ProgressKeeper(ProgressFile(fs, config.data_dir / "reput" / "index_progress"))
         self._history = LogHistory(fs, config.data_dir / log_history.PATH)
-        self.queues.before_removal = self._history.keep
+        self.queues.before_removal = self._history.keep_all
         self.reput = ReputLoop(
             source,
             self.queues,
@@ -139,9 +139,7 @@ class Indexer:
         )
         self.reput.sync_queues = self.flush.sync_queues
         self.completeness = self.reput.completeness
-        self.removal = QueueRemoval(
-            self.reput, self.queues, records, self._progress, self._history, self.flush, on_failure=on_failure
-        )
+        self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush)
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
             "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms

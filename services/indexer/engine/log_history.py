@@ -12,7 +12,7 @@ such file: it keeps the queue files.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -86,31 +86,44 @@ class LogHistory:
             if kept.last_physical_offset < min_physical_offset
         }
 
-    def keep(self, ends: Iterable[QueueEnd]) -> None:
-        """Remember the ends of queues before their files go, durably. The higher end of a queue counts. Blocks."""
+    def keep(self, ends: Iterable[QueueEnd], *, are_all: bool) -> None:
+        """Remember the ends of queues before their files go, durably. The higher end of a queue counts. Blocks.
+
+        `are_all` says that these are all queues, so that nothing else is known below the last of their records.
+        """
         kept = {(one.topic, one.queue_id): one for one in self._content.ends}
         known = self._content.known_physical_offset
         for end in ends:
             key = (end.topic, end.queue_id)
-            known = max(known, end.last_physical_offset + 1)
+            known = max(known, end.last_physical_offset + 1) if are_all else known
             if key not in kept or kept[key].end_queue_offset < end.end_queue_offset:
                 kept[key] = _Kept(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
         self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
+
+    def keep_all(self, ends: Iterable[QueueEnd]) -> None:
+        """`keep` of all queues."""
+        self.keep(ends, are_all=True)
 
     async def skip(self, start_physical_offset: int, end_physical_offset: int) -> None:
         """Take note that what lies between the two is gone and was not entered. Durable on return."""
         if end_physical_offset > max(start_physical_offset, self._content.known_physical_offset):
             await self._save_later(msgspec.structs.replace(self._content, is_complete=False))
 
-    async def truncate(self, end_physical_offset: int) -> None:
-        """Forget what was learned of records at or past this offset; at 0 the log begins anew. Durable on return."""
+    async def truncate(self, end_physical_offset: int, *, has_queue: Callable[[str, int], bool]) -> None:
+        """Forget what was learned of records at or past this offset; at 0 the log begins anew. Durable on return.
+
+        A queue that is not there any more may have had earlier records, of which nobody knows then.
+        """
         content = self._content
+        ends = [kept for kept in content.ends if kept.last_physical_offset < end_physical_offset]
+        gone = [kept for kept in content.ends if kept.last_physical_offset >= end_physical_offset]
+        is_known = all(kept.end_queue_offset == 1 or has_queue(kept.topic, kept.queue_id) for kept in gone)
         await self._save_later(
             msgspec.structs.replace(
                 content,
-                is_complete=content.is_complete or end_physical_offset == 0,
+                is_complete=(content.is_complete and is_known) or end_physical_offset == 0,
                 known_physical_offset=min(content.known_physical_offset, end_physical_offset),
-                ends=[kept for kept in content.ends if kept.last_physical_offset < end_physical_offset],
+                ends=ends,
             )
         )
 

@@ -59,18 +59,19 @@ class QueueEndReport:
 
     async def _pages(self, min_physical_offset: int) -> AsyncGenerator[list[QueueEnd], None]:
         """All queues with their ends; at least one page."""
-        kept = self._history.kept_below(min_physical_offset)
         page: list[QueueEnd] = []
+        told: set[tuple[str, int]] = set()
         names = [(topic, queue_id) for topic in self._queues.topics() for queue_id in self._queues.queue_ids(topic)]
         for name in names:
             await asyncio.sleep(0)  # others have their turn: a queue may have to be read
             end = self._queues.end_of(*name)
             if end is not None:
-                kept.pop(name, None)
+                told.add(name)
                 page.append(end)
             if len(page) == PAGE_QUEUE_COUNT:
                 yield page
                 page = []
-        page += kept.values()
+        kept = self._history.kept_below(min_physical_offset)  # now: a queue may have been removed before its turn
+        page += [end for name, end in kept.items() if name not in told]
         for start in range(0, len(page) + 1, PAGE_QUEUE_COUNT):
             yield page[start : start + PAGE_QUEUE_COUNT]

@@ -29,7 +29,7 @@ from services.indexer.engine.progress import ProgressKeeper
 from services.indexer.engine.reput_loop import ReputLoop
 from services.indexer.errors import Stopping
 
-TURN_TOPIC_COUNT = 16
+TURN_TOPIC_COUNT = 64
 """Topics whose queues are looked at in one turn; indexing waits meanwhile."""
 
 _log = logging.getLogger(__name__)
@@ -58,8 +58,6 @@ class QueueRemoval:
         progress: ProgressKeeper,
         history: LogHistory,
         flush: FlushLoop,
-        *,
-        on_failure: Callable[[Exception], None],
     ) -> None:
         self.removed_queue_count = 0
         self._reput = reput
@@ -68,7 +66,6 @@ class QueueRemoval:
         self._progress = progress
         self._history = history
         self._flush = flush
-        self._on_failure = on_failure
         self._is_stopping = False
 
     async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
@@ -77,14 +74,16 @@ class QueueRemoval:
         Durable on return. A crash, a caller who goes away or an error on the way leaves some of them; one may have lost
         its oldest files. Raises Incomplete, Stopping, SyncFailed and OSError.
         """
-        return await self._remove(self._expired, dry_run=dry_run)
+        return await self._remove(self._expired, self._queues.topics(), dry_run=dry_run)
 
     async def remove_unused(self, *, dry_run: bool) -> RemovedQueues:
         """Remove the queues of topics that the log does not know, except the system's.
 
         As `remove_expired`; raises also DependencyUnavailable, when the log can't be asked.
         """
-        return await self._remove(self._unused, dry_run=dry_run)
+        names = [topic for topic in self._queues.topics() if not _is_of_store(topic)]
+        topics = [topic for topic in names if not await self._records.has_topic(topic)]  # nobody waits for these calls
+        return await self._remove(self._unused, topics, dry_run=dry_run)
 
     async def stop(self) -> None:
         """End the removal that is under way after its turn."""
@@ -92,8 +91,7 @@ class QueueRemoval:
         async with self._reput.turn:
             pass
 
-    async def _remove(self, choose: Choice, *, dry_run: bool) -> RemovedQueues:
-        topics = self._queues.topics()
+    async def _remove(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
         ends: list[QueueEnd] = []
         file_count = 0
         for start in range(0, len(topics), TURN_TOPIC_COUNT):
@@ -110,8 +108,7 @@ class QueueRemoval:
     async def _take_turn(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
         """Look at some topics in a turn of their own: what is chosen is gone before a record is entered again."""
         async with self._reput.turn, self._progress.turn:
-            if self._is_stopping:
-                raise Stopping
+            self._check_stopping()
             self._reput.completeness.begin()
             ends = [end async for end in choose(topics)]
             file_count = self._queues.file_count_of((end.topic, end.queue_id) for end in ends)
@@ -124,6 +121,7 @@ class QueueRemoval:
 
     async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         for topic in topics:
+            self._check_stopping()
             if topic == SCHEDULE_TOPIC or topic.startswith(LIGHT_QUEUE_PREFIX):
                 continue
             for queue_id in self._queues.queue_ids(topic):
@@ -135,18 +133,23 @@ class QueueRemoval:
     async def _unused(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         """No record is entered between the log's answer and the removal, so all units are older than the answer."""
         for topic in topics:
-            is_kept = is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX)
-            if is_kept or await self._records.has_topic(topic):
+            self._check_stopping()
+            if await self._records.has_topic(topic):
                 continue
             for queue_id in self._queues.queue_ids(topic):
                 await asyncio.sleep(0)
                 yield self._queues.end_of(topic, queue_id) or QueueEnd(topic, queue_id, 0, 0)
 
+    def _check_stopping(self) -> None:
+        if self._is_stopping:
+            raise Stopping
+
     async def _remove_now(self, ends: list[QueueEnd]) -> None:
         """Remove these queues. A disk that fails half way ends the process: nobody knows what it holds."""
         self._flush.check()
         names = [(end.topic, end.queue_id) for end in ends]
-        await asyncio.to_thread(self._history.keep, [end for end in ends if end.end_queue_offset > 0])
+        gone = [end for end in ends if end.end_queue_offset > 0]
+        await asyncio.to_thread(self._history.keep, gone, are_all=False)
         await self._progress.save(msgspec.structs.replace(self._progress.value, queue_start_sum=-1, queue_end_sum=-1))
         failpoint("removal.before_remove")
         self._queues.detach_queues(names)
@@ -154,8 +157,12 @@ class QueueRemoval:
         try:
             await asyncio.to_thread(self._queues.remove_queues, names)
         except OSError as error:
-            self._reput.halt(error)
-            self._on_failure(error)
+            self._flush.fail(error)
             raise
         failpoint("removal.after_remove")
         self.removed_queue_count += len(names)
+
+
+def _is_of_store(topic: str) -> bool:
+    """Whether the queues of a topic stay, whatever the log says of it."""
+    return is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX)

@@ -303,7 +303,7 @@ class ReputLoop:
             await uninterrupted(self._history.skip(self.indexed_physical_offset, handshake.min_physical_offset))
             self._skip_to(handshake.min_physical_offset)
         if holds_nothing:  # all that the log has will be entered; other ends past its first byte are of a lost tail
-            await uninterrupted(self._history.truncate(handshake.min_physical_offset))
+            await uninterrupted(self._history.truncate(handshake.min_physical_offset, has_queue=_any))
         self._is_agreed = self.indexed_physical_offset < max(common_end, handshake.min_physical_offset)
         return not self._is_agreed
 
@@ -315,7 +315,7 @@ class ReputLoop:
             _log.error("this is another log than the one that was indexed: dropping all indexes, to build those of it")
             self.completeness.lose()
             await uninterrupted(self._drop_all())
-            await uninterrupted(self._history.truncate(0))
+            await uninterrupted(self._history.truncate(0, has_queue=_any))
             self.on_history_change(True)
         if history_id:
             await uninterrupted(self._history.adopt(history_id))
@@ -341,7 +341,7 @@ class ReputLoop:
             self.completeness.lose(max(end_physical_offset, self.completeness.target_physical_offset))
             self._queues.truncate(end_physical_offset)
             self._index.truncate(end_physical_offset)
-            await self._history.truncate(end_physical_offset)
+            await self._history.truncate(end_physical_offset, has_queue=self._queues.has_units)
             self.indexed_physical_offset = min(self.indexed_physical_offset, self._index.next_physical_offset)
             self.entered_physical_offset = end_physical_offset
             self.count_units()
@@ -377,6 +377,11 @@ class ReputLoop:
         self.entered_physical_offset = max(self.entered_physical_offset, min_physical_offset)
         self.count_units()
         self._index.next_physical_offset = max(self._index.next_physical_offset, min_physical_offset)
+
+
+def _any(_topic: str, _queue_id: int) -> bool:
+    """All that the log has comes again."""
+    return True
 
 
 def _before(batch: DispatchBatch, physical_offset: int) -> DispatchBatch:

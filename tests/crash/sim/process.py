@@ -61,6 +61,11 @@ class _ProcessFs(FaultyFs):
         self.locks.append(lock)
         return _ProcessLock(lock, self._process)
 
+    def lock_directory(self, path: Path) -> Lock:
+        lock = super().lock_directory(path)
+        self.locks.append(lock)
+        return _ProcessLock(lock, self._process)
+
 
 class _ProcessLock:
     def __init__(self, lock: Lock, process: "Process") -> None:

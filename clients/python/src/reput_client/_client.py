@@ -211,7 +211,7 @@ class Admin:
         return self._channels.stream(_admin_calls.rebuild_indexes())
 
     def remove_expired_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove queues all of whose messages are deleted from the log, or tell which they are.
+        """Remove queues all of whose messages have expired, or tell which they are.
 
         Durable when it returns. The answer names 1,000 queues at most.
         """

@@ -142,6 +142,14 @@ def _remove_queue(t: Target) -> None:
     t.edit_progress(lambda fields: fields.update(queue_end_sum=fields["queue_end_sum"] - count))
 
 
+def _begin_anew(t: Target) -> None:
+    """A queue was removed after some units, and began anew behind them: fillers, then units."""
+    places = _of_queue(t, 1)
+    t.write_log_history(ends=[["orders", 1, 20, places[19]]])
+    for number in range(20):
+        t.write_unit(number, PRE_BLANK)
+
+
 QUEUES = [
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.queue().parent / "one").mkdir()),
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.root / "consumequeue" / "bad topic").mkdir(), "topic"),
@@ -156,6 +164,7 @@ QUEUES = [
     Case("QUEUE_FILE_MISSING", lambda t: _second_file(t).unlink(), is_rebuilt=True),
     Case("QUEUE_MISSING", lambda t: shutil.rmtree(t.queue()), is_rebuilt=True),
     Case("QUEUE_MISSING", _drop_queue, "its end is known", is_rebuilt=True),
+    Case("QUEUES_REMOVED", _begin_anew, "begun anew", is_note=True, is_rebuilt=True),
     Case("QUEUES_REMOVED", _remove_queue, is_note=True, is_rebuilt=True),
     Case("QUEUE_UNIT_MISSING", _zero_last_units, is_rebuilt=True),
     Case("QUEUE_UNIT_HOLE", lambda t: t.write_unit(5, bytes(40)), is_rebuilt=True),

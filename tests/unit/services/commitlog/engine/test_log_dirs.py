@@ -9,7 +9,7 @@ import pytest
 from libs.machine.fs import DiskUsage
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.store import log_directories
-from libs.store.errors import LogDirectoryLeftOut, LogDirectoryMissing, SegmentMissing
+from libs.store.errors import LogDirectoryLeftOut, LogDirectoryMissing, SegmentMissing, StoreLocked
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.errors import AppendsRefused
 from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message
@@ -122,6 +122,7 @@ async def test_a_directory_that_is_left_out() -> None:
         assert {one.path: one.is_read_only for one in log.log_directories()} == {A: True, B: False}
         await log.segments.delete([0], allow_unindexed=True)
     assert bases(fs, A) == []
+    fs.remove_directory(A)
     async with made.running(log_dirs=str(B)) as log:
         assert log_directories.load(fs, DATA_DIR) == [B]
         assert log.chain.min_physical_offset == SEGMENT_SIZE
@@ -176,6 +177,54 @@ async def test_a_damaged_list_of_directories() -> None:
     fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
     async with made.running():
         assert log_directories.load(fs, DATA_DIR) == [A, B]
+
+
+async def test_a_directory_that_is_away_and_not_named() -> None:
+    """Neither its absence nor a damaged list makes its part of the log expired; an empty one is not missed."""
+    made, fs = machine()
+    async with made.running() as log:
+        await appended(log, 4)
+    kept = {name: fs.read(A / name) for name in fs.list(A)}
+    for name in kept:
+        fs.remove(A / name)
+    fs.remove_directory(A)
+    with pytest.raises(LogDirectoryMissing, match=str(A)):
+        await made.start(log_dirs=str(B))
+    fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
+    with pytest.raises(LogDirectoryMissing, match=str(A)):
+        await made.start()
+    fs.make_directory(A)
+    async with made.running(log_dirs=str(B)) as log:  # somebody says so
+        assert log.chain.min_physical_offset == SEGMENT_SIZE
+
+
+async def test_two_stores_cannot_have_one_directory() -> None:
+    """Whichever data directories they have."""
+    made, _ = machine()
+    log = await made.start()
+    with pytest.raises(StoreLocked, match=str(A)):
+        await made.start(data_dir=Path("/other"))
+    await log.close()
+    async with made.running(data_dir=Path("/other")):
+        pass
+
+
+async def test_a_removed_prepared_file_does_not_come_back() -> None:
+    """A clean stop removes it without a sync; the next start makes it somewhere else."""
+    made, fs = machine(preallocate=True)
+    async with made.running() as log:
+        await appended(log, 3)
+        assert log.chain._allocator is not None
+        prepared = log.chain._allocator.prepared_path
+    assert prepared == A / f"{2 * SEGMENT_SIZE:020d}"
+    fs.used = {A: 99}
+    log = await made.start()
+    await appended(log, 2)
+    await log.flusher.sync_now()
+    await made.kill(log, nothing_survives)
+    async with made.running() as log:
+        assert record_count(log) == 5
+        assert 2 in bases(fs, B)
 
 
 async def test_new_segments_keep_away_from_a_full_disk() -> None:
@@ -240,6 +289,10 @@ async def test_the_emptiest_disk_decides_about_appends() -> None:
         ({"log_dirs": "/a,/b,/a"}, "name /a twice"),
         ({"log_dirs": "/a", "log_dirs_read_only": "/a"}, "name /a twice"),
         ({"log_dirs_read_only": str(DATA_DIR / "commitlog")}, "commitlog twice"),
+        ({"log_dirs": "/a,/b/../a"}, "name /a twice"),
+        ({"log_dirs": "/a,/a/b"}, "/a, which has data_dir or another one in it"),
+        ({"log_dirs": str(DATA_DIR)}, "/store, which has data_dir or another one in it"),
+        ({"log_dirs": "/d\udce9"}, "is not UTF-8"),
         ({"log_dirs": "/a,,/b"}, "a directory is missing"),
         ({"log_dirs": ","}, "a directory is missing"),
         ({"log_dirs_read_only": "/a,"}, "log_dirs_read_only is '/a,'"),

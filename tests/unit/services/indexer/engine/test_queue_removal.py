@@ -2,6 +2,7 @@
 """Removal of expired queues and of unused topics: what goes, what stays, and what comes after."""
 
 import asyncio
+import contextlib
 import errno
 import random
 
@@ -10,10 +11,11 @@ import pytest
 from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.faulty_fs import Fault, FaultyFs, by_ordinal
-from libs.machine.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives
+from libs.machine.memory_fs import MemoryFs, PowerCut, Survives, everything_survives, nothing_survives
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.pull import PullStatus
+from services.indexer.engine.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.queue_removal import TURN_TOPIC_COUNT, RemovedQueues
 from services.indexer.engine.reput_loop import ReputState
 from services.indexer.errors import DependencyUnavailable, Incomplete, Stopping
@@ -242,6 +244,146 @@ async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, nu
         assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
         await indexer.removal.remove_expired(dry_run=False)
         assert all("/C/" in name for name in files(memory, QUEUES))  # directories without files may be left
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_power_cut_between_the_files_of_a_queue(seed: int) -> None:
+    """What is left ends where the queue ended, so that the topic, made again, goes on."""
+    chance = random.Random(seed)
+    log, memory = FakeLog(), MemoryFs()
+    for _ in range(60):
+        log.append("T", 0)
+    fs = FaultyFs(memory)
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    log.deleted_topics = {"T"}
+    fs.plan = lambda operation, path: (
+        Fault(errno.EIO) if operation == "sync_directory" and path.name == "0" and chance.random() < 0.4 else None
+    )
+    with contextlib.suppress(OSError):
+        await indexer.removal.remove_unused(dry_run=False)
+    cut = PowerCut(chance, page_ratio=0.5, name_ratio=0.5, torn_ratio=0)
+    memory.crash(cut.survives, cut.tear)
+    log.deleted_topics = set()
+    log.follow_starts.clear()
+    async with running(log, memory) as indexer:
+        await checked(indexer, log)
+        assert log.follow_starts[0] == log.end_physical_offset
+        log.append("T", 0)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        queue = indexer.queues.find("T", 0)
+        assert queue is not None
+        assert queue.max_queue_offset == 61
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_no_stop_is_clean_after_a_disk_error(number: int) -> None:
+    """Progress would speak of files that are there, or would not speak of some that are."""
+    log, memory = grown(40, 3, 2), MemoryFs()
+    fs = FaultyFs(memory)
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    log.trim(first_of(log, "C"))
+    indexer.queues.min_physical_offset = log.min_physical_offset
+    fs.plan = by_ordinal({("remove", number): Fault(errno.EIO)})
+    with pytest.raises(OSError, match="Input/output"):
+        await indexer.removal.remove_expired(dry_run=False)
+    with pytest.raises(OSError, match="Input/output"):
+        await indexer.close()
+    log.follow_starts.clear()
+    for _ in range(2):
+        async with running(log, memory) as indexer:
+            await checked(indexer, log)
+            assert log.follow_starts[0] == log.end_physical_offset
+            assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
+            queues = [indexer.queues.find(topic, 0) for topic in indexer.queues.topics()]
+            assert indexer.queues.end_sum == sum(queue.max_queue_offset for queue in queues if queue is not None)
+
+
+async def test_a_removal_says_nothing_of_other_queues() -> None:
+    """Records that are gone before they were entered again make the history incomplete, with a removal or without."""
+    log, fs = FakeLog(), MemoryFs()
+    log.append("A", 0)
+    indexer = make_indexer(log, fs)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    for topic in "BBBTTTZ":
+        log.append(topic, 0)
+    feed(indexer, log)
+    log.deleted_topics = {"T"}
+    with armed("removal.after_remove", "raise"), pytest.raises(FailpointRaised):
+        await indexer.removal.remove_unused(dry_run=False)
+    fs.crash(nothing_survives)
+    log.trim(first_of(log, "T"))
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 2)
+        assert not log.queue_checks[-1].is_complete
+
+
+async def test_a_removal_while_the_log_is_told_of_the_ends() -> None:
+    """Queues whose turn did not come yet are told all the same."""
+    log = FakeLog()
+    for queue_id in range(PAGE_QUEUE_COUNT + 100):
+        log.append("A", queue_id)
+    log.append("Z", 0)
+    indexer = make_indexer(log)
+    feed(indexer, log)
+    log.trim(first_of(log, "Z"))
+    indexer.queues.min_physical_offset = log.min_physical_offset
+    pages = indexer.reput._queue_ends._pages(log.min_physical_offset)
+    told = await anext(pages)
+    assert len((await indexer.removal.remove_expired(dry_run=False)).ends) == PAGE_QUEUE_COUNT + 100
+    told += [end async for page in pages for end in page]
+    assert sorted((end.topic, end.queue_id) for end in told) == [
+        *(("A", queue_id) for queue_id in range(PAGE_QUEUE_COUNT + 100)),
+        ("Z", 0),
+    ]
+
+
+async def test_a_lost_tail_takes_the_end_of_a_removed_queue() -> None:
+    """Its earlier records had queue offsets of which nobody knows then: that is said."""
+    log, fs = FakeLog(), MemoryFs()
+    for topic in "TTTTA":
+        log.append(topic, 0)
+    end = log.end_physical_offset
+    log.append("T", 0)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log)
+        log.deleted_topics = {"T"}
+        await indexer.removal.remove_unused(dry_run=False)
+        log.lose_tail(end)
+        await checked(indexer, log, 2)
+        await eventually(lambda: indexer.reput.epoch == log.epoch)
+    async with running(log, fs) as indexer:
+        await checked(indexer, log, 3)
+        assert not log.queue_checks[-1].is_complete
+
+
+async def test_nobody_waits_while_the_log_is_asked() -> None:
+    """Records are entered, and the service stops, while the log takes its time with an answer."""
+    log = grown(3, 4)
+    async with running(log) as indexer:
+        await checked(indexer, log)
+        asked, answer = asyncio.Event(), asyncio.Event()
+        has_topic = log.has_topic
+
+        async def late(topic: str) -> bool:
+            asked.set()
+            await answer.wait()
+            return await has_topic(topic)
+
+        log.has_topic = late  # type: ignore[method-assign]
+        removal = asyncio.create_task(indexer.removal.remove_unused(dry_run=False))
+        await asked.wait()
+        log.append("A", 0)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await indexer.flush.flush(is_thorough=True)
+        answer.set()
+        assert (await removal).ends == []
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -70,7 +70,7 @@ class _QueueSelectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueS
     QUEUE_SELECTION_UNSPECIFIED: _QueueSelection.ValueType  # 0
     """Refused."""
     QUEUE_SELECTION_EXPIRED: _QueueSelection.ValueType  # 1
-    """Queues all of whose messages are deleted from the log; not those of delayed messages."""
+    """Queues all of whose messages have expired; not those of delayed messages."""
     QUEUE_SELECTION_UNUSED_TOPICS: _QueueSelection.ValueType  # 2
     """Queues of topics that the CommitLog does not know any more, also if the log still has their messages."""
 
@@ -80,7 +80,7 @@ class QueueSelection(_QueueSelection, metaclass=_QueueSelectionEnumTypeWrapper):
 QUEUE_SELECTION_UNSPECIFIED: QueueSelection.ValueType  # 0
 """Refused."""
 QUEUE_SELECTION_EXPIRED: QueueSelection.ValueType  # 1
-"""Queues all of whose messages are deleted from the log; not those of delayed messages."""
+"""Queues all of whose messages have expired; not those of delayed messages."""
 QUEUE_SELECTION_UNUSED_TOPICS: QueueSelection.ValueType  # 2
 """Queues of topics that the CommitLog does not know any more, also if the log still has their messages."""
 Global___QueueSelection: _TypeAlias = QueueSelection  # noqa: Y015

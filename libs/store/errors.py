@@ -65,8 +65,8 @@ class LogDirectoryMissing(StoreError):
 
     def __init__(self, *, path: Path) -> None:
         super().__init__(
-            f"{path}: this directory of the log is not there; nothing was changed: mount its disk, or make an empty "
-            "directory if nothing is lost with it"
+            f"{path}: this directory of the log is not there; nothing was changed: mount its disk, make an empty "
+            "directory if nothing is lost with it, or remove reput/log_directories if log_dirs names its new place"
         )
         self.path = path
 

@@ -69,12 +69,13 @@ class IndexerStubs:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a store's files, in bytes and places."""
+    """Sizes of a store's files, in bytes and places, and how many directories the log has."""
 
     segment_size_bytes: int
     queue_file_size_bytes: int
     index_slot_count: int
     index_entry_capacity: int
+    directory_count: int = 1
 
     @classmethod
     def by_chance(cls, chance: random.Random) -> Sizes:
@@ -84,6 +85,7 @@ class Sizes:
             queue_file_size_bytes=chance.choice((20, 100, 500)) * UNIT_SIZE_BYTES,
             index_slot_count=chance.choice((5, 50, 500)),
             index_entry_capacity=chance.choice((100, 400)),
+            directory_count=chance.choice((1, 1, 2)),
         )
 
     def indexer_config(self, data_dir: Path) -> IndexerConfig:
@@ -115,10 +117,12 @@ class LiveStore:
         self, mode: str = "async", *flags: str, failpoints: str = "", environment: Mapping[str, str] | None = None
     ) -> None:
         """Start the CommitLog and wait until it serves. Raises EndedEarly."""
+        directories = [self.data_dir / name for name in ("commitlog", "commitlog2")][: self.sizes.directory_count]
         await self._start(
             "commitlog",
             (
                 *("--segment-size-bytes", str(self.sizes.segment_size_bytes)),
+                *("--log-dirs", ",".join(map(str, directories))),
                 *("--flush-interval-ms", "10", "--flush-pages-min", "1", "--flush-thorough-interval-ms", "40"),
                 *("--checkpoint-interval-ms", "20", "--snapshot-interval-ms", "60", "--dispatch-heartbeat-ms", "50"),
                 *("--disk-reserve-bytes", "0", "--disk-ballast-bytes", "65536", "--disk-interval-ms", "50"),

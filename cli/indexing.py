@@ -62,7 +62,7 @@ def rebuild_indexes(
 
 @index.command("remove-expired")
 def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: JsonOption = False) -> None:
-    """Remove queues all of whose messages have expired, with their files.
+    """Remove queues whose messages have all expired.
 
     A queue keeps its last file otherwise, however old it is. The queues of delayed messages stay. A later message
     begins its queue anew, at the next queue offset.
@@ -75,10 +75,11 @@ def remove_expired(context: typer.Context, dry_run: DryRun = False, as_json: Jso
 def remove_unused(
     context: typer.Context, dry_run: DryRun = False, yes: Yes = False, as_json: JsonOption = False
 ) -> None:
-    """Remove the queues of topics that the CommitLog does not know any more.
+    """Remove queues of topics that were deleted.
 
-    Such as those of deleted topics. Their messages can't be read by queue any more; by key and by id they can, until
-    the log deletes them. Topics that the store itself needs stay. A rebuild brings the queues back.
+    Of all topics that the CommitLog does not know any more, in fact, except those that the store itself needs. Their
+    messages can't be read by queue any more; by key and by id they can, until the log deletes them. A rebuild brings
+    the queues back.
     """
     with client_of(context) as client:
         removed = client.admin.remove_unused_queues(dry_run=True)

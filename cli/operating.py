@@ -25,6 +25,9 @@ from cli.output import JsonOption, print_fields, print_json, print_rows, time_te
 
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
+DIRECTORY_COLUMNS = (
+    "path", "segment_count", "is_read_only", "is_full", "disk_used_percent", "disk_free_bytes",
+)  # fmt: skip
 DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes")
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
@@ -52,7 +55,10 @@ def status(context: typer.Context, as_json: JsonOption = False) -> None:
     else:
         for service, fields in found.items():
             typer.secho(service, bold=True)
+            directories = fields.pop("log_directories", None)
             print_fields({f"  {name}": value for name, value in fields.items()}, as_json=False)
+            if isinstance(directories, list) and directories:
+                print_rows(directories, DIRECTORY_COLUMNS, as_json=False)
     away = [service for service, fields in found.items() if "unavailable" in fields]
     if away:
         raise CommandFailed("UNAVAILABLE", f"no answer from {', '.join(away)}", code=ExitCode.UNAVAILABLE)

@@ -26,6 +26,7 @@ def test_two_directories(tmp_path: Path) -> None:
         shown = {one["path"]: one["segment_count"] for one in status["commitlog"]["log_directories"]}
         assert shown.keys() == {str(first), str(second)}
         assert min(shown.values()) >= 2
+        assert str(second) in running.run("status").output
         running.json("janitor", "run", "--dry-run")
         assert {one["path"] for one in running.json("janitor", "status")[0]["disks"]} == {"", str(first), str(second)}
         found = running.json("pull", "orders", "--queue", "0", "--count", "100", "--wait", "5")

@@ -89,7 +89,7 @@ def test_recipes(store: Store, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for step in found:
         code = step.code.replace("127.0.0.1:7101", store.log).replace("127.0.0.1:7102", store.indexer)
-        code = PATHS.sub(rf'"{tmp_path}/work/\1"', code)
+        code = PATHS.sub(lambda found: f'"{tmp_path / "work" / found[1]}"', code)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * step.line + code, str(GUIDE), "exec"), names)

@@ -69,7 +69,7 @@ PLANTS = (
     Plant(
         "skip the sync of a directory when a segment is deleted",
         "services/commitlog/engine/segments.py",
-        "        self._fs.sync_directory(self._chain.directory)\n",
+        "        self._fs.sync_directory(segment.path.parent)\n",
         "",
     ),
     Plant(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file `reput/log_directories`: where the segments of a log lie, if not in `commitlog/` below its data directory.
 
-The CommitLog writes it at a start; whoever reads the log's files without a CommitLog looks at it.
+The CommitLog writes it at a start, and when a read-only directory has lost its last segment; whoever reads the log's
+files without a CommitLog looks at it.
 Layout: docs/formats/reput_files.md section 5. RocketMQ has only its settings storePathCommitLog and
 readOnlyCommitLogStorePaths.
 """
@@ -29,7 +30,7 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(fs: Fs, data_dir: Path) -> list[Path]:
-    """The directories that the settings named at the last start; `commitlog/` without a file.
+    """The directories that had segments when the log last ran, or were to get some; `commitlog/` without a file.
 
     Raises FormatError for a damaged file, and OSError.
     """

@@ -189,7 +189,7 @@ class AsyncGroups:
 
 
 class AsyncAdmin:
-    """States, segments and retention, for operators. Answers are the API's own messages (docs/api.md)."""
+    """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""
 
     def __init__(self, channels: AsyncChannels) -> None:
         self._channels = channels

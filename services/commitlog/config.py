@@ -166,7 +166,7 @@ class CommitLogConfig:
     RocketMQ's destroyMapedFileIntervalForcibly."""
 
     disk_ballast_bytes: Annotated[int, Meta(ge=0)] = 16 * limits.MIB
-    """Size of a file that gives way to starts and stops on a full disk, which need some space; 0 is none."""
+    """Size of a file that gives way to starts, stops and deletions on a full disk, which need some space; 0 is none."""
 
     disk_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
     """Time between two looks at the free space."""

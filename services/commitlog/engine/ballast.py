@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ballast: a file of zeros that gives way when a start or a stop finds the disk full.
+"""Ballast: a file of zeros that gives way when a start, a stop or a deletion finds the disk full.
 
-A start must write: `abort`, the next epoch, a copy of a torn tail. On a disk that somebody filled to the last byte it
-would fail for ever, although all of the log is there. So the store keeps some space for itself in `reput/ballast`,
-gives it up for the time of a start or a stop when little else is free, and takes it again at once, as much of it as
-there is: small files replace older ones, so nearly all of it comes back. It grows only where that leaves the reserve.
+A start must write: `abort`, the next epoch, a copy of a torn tail. A deletion, which alone makes room again, must keep
+the queue offsets that the segment told. On a disk that somebody filled to the last byte both would fail for ever,
+although all of the log is there. So the store keeps some space for itself in `reput/ballast`, gives it up for the time
+of such a step when little else is free, and takes it again at once, as much of it as there is: small files replace
+older ones, so nearly all of it comes back. It grows only where that leaves the reserve.
 Invariants: the file has no meaning and may be missing, or smaller than configured, at any time; whoever removes it by
-hand loses that reserve alone. Callers: opening and closing of the store, and the disk guard, one at a time.
+hand loses that reserve alone. Callers: one thread at a time; while the store is open, the one that writes small files.
 RocketMQ has nothing of the kind.
 """
 

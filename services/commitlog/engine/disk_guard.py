@@ -13,6 +13,7 @@ Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from libs.machine.clock import Clock
@@ -20,7 +21,6 @@ from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
 from libs.store.segment_directories import SegmentDirectories
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.ballast import Ballast
 from services.commitlog.engine.write_gate import WriteGate
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,8 @@ class DiskGuard:
         config: CommitLogConfig,
         directories: SegmentDirectories,
         gate: WriteGate,
-        ballast: Ballast,
+        *,
+        take_ballast: Callable[[], Awaitable[None]],
     ) -> None:
         self.usages = dict.fromkeys(directories.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
         """Of each directory of the log, as of the last look that it let."""
@@ -47,7 +48,7 @@ class DiskGuard:
         self._clock = clock
         self._config = config
         self._gate = gate
-        self._ballast = ballast
+        self._take_ballast = take_ballast
         self._reported_s = 0.0
         self._loop = SupervisedLoop(
             "disk guard", self.look, interval_ms=config.disk_interval_ms, expected_errors=(OSError,)
@@ -70,7 +71,7 @@ class DiskGuard:
         self._directories.full = frozenset(full | unknown)
         self._judge_reserve()
         self._judge_percent()
-        await asyncio.to_thread(self._ballast.take)
+        await self._take_ballast()
 
     @property
     def usage(self) -> DiskUsage:

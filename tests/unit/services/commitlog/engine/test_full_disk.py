@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk without a free byte: what is refused, what goes on, and that a start and a stop still work."""
 
+import contextlib
 import errno
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -218,17 +220,45 @@ async def test_a_clean_stop_on_a_full_disk_is_clean() -> None:
         assert (log.recovery.was_clean_stop, len(bodies(log))) == (True, 1)
 
 
-async def test_deletion_needs_no_space() -> None:
-    """The oldest segment goes while not a byte is free."""
-    machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
+@contextlib.asynccontextmanager
+async def full_with_three_segments(**config: object) -> AsyncIterator[tuple[Machine, CommitLog]]:
+    """A full disk whose last snapshot of the queue offsets covers none of the log's segments."""
+    machine = Machine(**config)
     async with machine.running() as log:
+        await log._snapshot_loop.stop()
+        await log._save_snapshot()
         for _ in range(3):
             await append(log, message(bytes(60_000)), durability=LOCAL_DISK)
+        assert log._snapshot_end == 0
         fill_disk(machine)
+        yield machine, log
+        machine.fs.capacity_bytes = PLENTY
+
+
+async def test_deletion_needs_no_space() -> None:
+    """The oldest segment goes while not a byte is free: the ballast makes room for the snapshot, and is back after."""
+    async with full_with_three_segments(disk_ballast_bytes=BALLAST_BYTES) as (machine, log):
+        deletions = await log.segments.delete([0], allow_unindexed=True)
+        assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE]
+        assert log._snapshot_end == log.chain.max_physical_offset
+        fill_disk(machine)
+        assert machine.fs.size(DATA_DIR / BALLAST_FILE) > BALLAST_BYTES // 2
         deletions = await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
-        assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE, SEGMENT_SIZE]
+        assert [deletion.freed_bytes for deletion in deletions] == [0, SEGMENT_SIZE]
         await append(log, message(bytes(60_000)))
         assert len(bodies(log)) == 2
+
+
+async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
+    """Nothing is gone whose queue offsets are not kept; the same call succeeds when there is room."""
+    async with full_with_three_segments() as (machine, log):
+        before = machine.files()
+        with pytest.raises(DiskFull, match=r"queue_offsets: the disk has no room for \d+ bytes"):
+            await log.segments.delete([0], allow_unindexed=True)
+        assert (machine.files(), len(bodies(log))) == (before, 3)
+        machine.fs.capacity_bytes = PLENTY
+        deletions = await log.segments.delete([0], allow_unindexed=True)
+        assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE]
 
 
 async def test_the_guard_closes_the_gate_and_takes_the_ballast_back() -> None:

@@ -14,8 +14,12 @@ from libs.formats import limits
 from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
 from libs.formats.host import Host
+from libs.machine.fs import Fs
+from libs.store.ballast import Ballast
 from libs.store.log_directories import DEFAULT_DIRECTORY, real
 from libs.store.segment_directories import SegmentDirectories
+
+BALLAST_FILE = Path("reput") / "ballast"
 
 PAGE_SIZE_BYTES = 4096
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -232,6 +236,12 @@ class CommitLogConfig:
         """The directories of the segments."""
         writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / DEFAULT_DIRECTORY]
         return SegmentDirectories(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
+
+    def ballast(self, fs: Fs) -> Ballast:
+        """The file that gives way."""
+        return Ballast(
+            fs, self.data_dir / BALLAST_FILE, size_bytes=self.disk_ballast_bytes, reserve_bytes=self.disk_reserve_bytes
+        )
 
 
 def _directories(text: str, name: str) -> list[Path]:

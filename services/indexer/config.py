@@ -11,10 +11,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from libs.formats import limits
+from libs.formats import index_file, limits
 from libs.formats.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
 from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
+from libs.machine.fs import Fs
+from libs.store.ballast import Ballast
+
+BALLAST_FILE = Path("reput") / "index_ballast"
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -75,6 +79,9 @@ class IndexerConfig:
     flush_thorough_interval_ms: Positive = 60_000
     """After this time everything dirty is synced, index files too, and the progress file is written."""
 
+    disk_ballast_bytes: NotNegative = 16 * limits.MIB
+    """Size of a file that gives way to starts, stops and deletions on a full disk, which need some space; 0 is none."""
+
     deliver_delayed: bool = True
     """Bring delayed messages to their topics when they are due. One Indexer of a log does it; turn it off in others."""
 
@@ -118,6 +125,16 @@ class IndexerConfig:
             self.delay_levels_ms()
         except FormatError as error:
             raise ValueError(f"message_delay_level: {error.reason}") from None
+
+    def ballast(self, fs: Fs) -> Ballast:
+        """The file that gives way. It leaves the room of one more file of each index."""
+        index_file_size_bytes = index_file.file_size_bytes(self.index_slot_count, self.index_entry_capacity)
+        return Ballast(
+            fs,
+            self.data_dir / BALLAST_FILE,
+            size_bytes=self.disk_ballast_bytes,
+            reserve_bytes=self.queue_file_size_bytes + index_file_size_bytes,
+        )
 
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delays of the levels in milliseconds, level 1 first."""

@@ -20,6 +20,7 @@ SMALL = IndexerConfig(
     index_entry_capacity=1 << 17,
     flush_interval_ms=QUIET_MS,
     consumer_offset_interval_ms=QUIET_MS,
+    disk_ballast_bytes=0,
 )
 """Room for all keys of a test in one index file, and no background work."""
 

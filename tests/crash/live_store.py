@@ -96,6 +96,7 @@ class Sizes:
             index_slot_count=self.index_slot_count,
             index_entry_capacity=self.index_entry_capacity,
             message_delay_level=DELAY_LEVELS_TEXT,
+            disk_ballast_bytes=0,
         )
 
 
@@ -149,6 +150,7 @@ class LiveStore:
                 *("--message-delay-level", DELAY_LEVELS_TEXT),
                 *("--flush-interval-ms", "10", "--flush-pages-min", "0", "--flush-thorough-interval-ms", "50"),
                 *("--consumer-offset-interval-ms", "30", "--reconnect-ms-max", "50", "--drain-timeout-ms", "1000"),
+                *("--disk-ballast-bytes", "65536"),
                 *flags,
             ),
             {"REPUT_FAILPOINTS": failpoints, **(environment or {})},

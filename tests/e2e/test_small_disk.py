@@ -4,12 +4,13 @@
 REPUT_SMALL_DISK_ROUNDS sets how often, 3 unless set; REPUT_SMALL_DISK_SEED repeats a run.
 """
 
+import contextlib
 import os
 import random
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -35,6 +36,7 @@ SMALL_FILES = {
     "indexer": (
         *("--queue-file-size-bytes", "20000", "--index-slot-count", "1000", "--index-entry-capacity", "4000"),
         *("--flush-interval-ms", "50", "--flush-thorough-interval-ms", "200"),
+        *("--disk-ballast-bytes", "65536"),
     ),
     "janitor": (
         *("--retention-hours", "0", "--first-check-delay-ms", "0", "--check-interval-ms", "1500"),
@@ -184,8 +186,7 @@ def test_small_disk(disk: Path) -> None:
         fill_and_kill(store, chance)
     finally:
         store.stop()
-    done = run("verify", str(store.data_dir), "--json", "--index-slots", "1000")
-    assert done.code == 0, done.output + done.errors
+    verify(store)
 
 
 def fill_and_kill(store: Store, chance: random.Random) -> None:
@@ -211,3 +212,52 @@ def fill_and_kill(store: Store, chance: random.Random) -> None:
     numbers, _ = kept(store.log)
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
     assert producer.acknowledged_count <= numbers[-1] + 1 <= producer.acknowledged_count + BATCH_COUNT
+
+
+def test_a_disk_without_a_free_byte(disk: Path) -> None:
+    """Somebody took every byte: services that are killed start again, and the Janitor makes room by itself."""
+    store = Store(disk)
+    producer = Producer(store.log.target)
+    try:
+        for number in range(1 + ROUND_COUNT // 3):
+            wait_until(lambda: disk_used_percent(disk) > 50, f"round {number}: appends go on")
+            take_every_byte(disk / "somebody")
+            assert producer.is_refused.wait(WAIT_S), f"round {number}: the disk does not get full; {producer.problems}"
+            for service in store.services:
+                service.kill()
+            assert producer.is_accepted.wait(WAIT_S), f"round {number}: appends are not accepted again"
+            (disk / "somebody").unlink()
+    finally:
+        producer.stop()
+        store.stop()
+    assert not producer.problems
+    verify(store)
+
+
+def verify(store: Store) -> None:
+    """Nothing is wrong with the files."""
+    done = run("verify", str(store.data_dir), "--json", "--index-slots", "1000")
+    assert done.code == 0, done.output + done.errors
+
+
+def take_every_byte(path: Path) -> None:
+    """Fill the disk with one file."""
+    with path.open("wb", buffering=0) as file:
+        for size_bytes in (1 << 20, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size_bytes)):
+                    pass
+
+
+def disk_used_percent(disk: Path) -> float:
+    """Used part of a file system."""
+    found = os.statvfs(disk)
+    return 100 - 100 * found.f_bavail / found.f_blocks
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that comes by itself."""
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s, what
+        time.sleep(0.02)

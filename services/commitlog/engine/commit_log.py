@@ -26,7 +26,6 @@ from libs.store.segment_chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine import queue_snapshot
 from services.commitlog.engine.append import AppendedBatch, AppendPipeline
-from services.commitlog.engine.ballast import Ballast
 from services.commitlog.engine.commit_loop import CommitLoop
 from services.commitlog.engine.common_history import common_end
 from services.commitlog.engine.disk_guard import DiskGuard
@@ -133,9 +132,7 @@ class CommitLog:
         self._snapshot_end: int | None = None
         # One thread for the small files: a loop that was stopped may still be writing when the last save comes.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="small files")
-        self._ballast = Ballast(
-            fs, config.data_dir, size_bytes=config.disk_ballast_bytes, reserve_bytes=config.disk_reserve_bytes
-        )
+        self._ballast = config.ballast(fs)
         self._directories = config.segment_directories()
         self._disk = DiskGuard(
             fs, clock, config, self._directories, self.gate, take_ballast=lambda: self._write(self._ballast.take)

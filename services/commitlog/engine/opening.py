@@ -21,7 +21,6 @@ from libs.store.segment_directories import SegmentDirectories
 from libs.store.transient_store_pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine import queue_snapshot, recovery
-from services.commitlog.engine.ballast import Ballast
 from services.commitlog.engine.epochs import EpochHistory
 from services.commitlog.engine.progress import Progress
 from services.commitlog.engine.queue_snapshot import QueueSnapshot
@@ -57,11 +56,8 @@ def open_store(
     """
     files = StoreFiles(fs, config.data_dir)
     was_clean_stop = files.claim()
-    ballast = Ballast(
-        fs, config.data_dir, size_bytes=config.disk_ballast_bytes, reserve_bytes=config.disk_reserve_bytes
-    )
     try:
-        with ballast.given_way():
+        with config.ballast(fs).given_way():
             return _open_claimed(fs, config, directories, clock, progress, files, was_clean_stop=was_clean_stop)
     except BaseException:
         files.release()

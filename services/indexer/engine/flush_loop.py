@@ -13,9 +13,11 @@ import logging
 from collections.abc import Callable
 
 from libs.machine.clock import Clock
+from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
+from libs.store.ballast import Ballast
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_file import IndexFile
@@ -37,6 +39,7 @@ class FlushLoop:
         queues: ConsumeQueueTable,
         index: IndexTable,
         progress: ProgressKeeper,
+        ballast: Ballast,
         source: LogSource,
         clock: Clock,
         *,
@@ -50,6 +53,7 @@ class FlushLoop:
         self._queues = queues
         self._index = index
         self._progress = progress
+        self._ballast = ballast
         self._source = source
         self._clock = clock
         self._on_failure = on_failure
@@ -58,20 +62,25 @@ class FlushLoop:
         self._thorough_at_s = clock.monotonic_s()
         self._history_change_count = 0
         self._failure: Exception | None = None
-        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
+        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms, expected_errors=(DiskFull,))
 
     def start(self) -> None:
         """Begin with the rounds."""
         self._loop.start()
 
-    async def stop(self) -> None:
-        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError.
+    async def halt(self) -> None:
+        """End the rounds. May be repeated."""
+        await self._loop.stop()
+        async with self._progress.turn:  # the last of them may still be under way
+            pass
+
+    async def finish(self) -> None:
+        """Make everything durable and mark the progress as clean, after the last round. Raises SyncFailed, OSError.
 
         Indexes that are being built again are not clean: the next start must know that they hold too little. Neither is
         a batch that was entered in part: its units must be looked for.
         The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
         """
-        await self._loop.stop()
         is_whole = self._queues.end_sum == self._reput.queue_end_sum
         await self.flush(is_thorough=True, is_clean=is_whole and self._reput.completeness.is_complete)
         await self._report()
@@ -175,11 +184,12 @@ class FlushLoop:
             queue_time_ms=time_ms or old.queue_time_ms,
             index_time_ms=finished.end_time_ms,
         )
-        failpoint("progress.before_save")
-        await self._progress.save(progress)
-        failpoint("progress.after_save")
-        await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
-        await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
+        async with self._ballast.giving_way():
+            failpoint("progress.before_save")
+            await self._progress.save(progress)
+            failpoint("progress.after_save")
+            await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
+            await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
 
     def _has_expired(self) -> bool:
         return self._queues.expired_count + self._index.expired_count > 0

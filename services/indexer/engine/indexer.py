@@ -125,11 +125,13 @@ class Indexer:
             self._history,
             reconnect_ms_max=config.reconnect_ms_max,
         )
+        self._ballast = config.ballast(fs)
         self.flush = FlushLoop(
             self.reput,
             self.queues,
             self.index,
             self._progress,
+            self._ballast,
             source,
             clock,
             interval_ms=config.flush_interval_ms,
@@ -139,7 +141,9 @@ class Indexer:
         )
         self.reput.sync_queues = self.flush.sync_queues
         self.completeness = self.reput.completeness
-        self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush)
+        self.removal = QueueRemoval(
+            self.reput, self.queues, records, self._progress, self._history, self.flush, self._ballast
+        )
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
             "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms
@@ -159,6 +163,11 @@ class Indexer:
         directory = self._config.data_dir / "reput"
         self._fs.make_directory(directory)
         self._lock = self._fs.lock(directory / "indexer.lock")
+        with self._ballast.given_way():
+            self._open_locked(anew=anew)
+        self._is_open = True
+
+    def _open_locked(self, *, anew: bool) -> None:
         self.offsets.load()
         self._history.load()
         if self.delivery is not None:
@@ -179,7 +188,6 @@ class Indexer:
         )
         if not progress.is_clean or self.index.next_physical_offset < progress.index_physical_offset:
             self.completeness.lose()
-        self._is_open = True
 
     def _load(self, progress: IndexProgress) -> None:
         self.queues.load(
@@ -217,15 +225,20 @@ class Indexer:
         await self._offset_loop.stop()
         try:
             if self._is_open:
-                if self.delivery is not None:
-                    await self.delivery.stop()
-                await self.offsets.save()
-                await self.flush.stop()
+                await self.flush.halt()
+                async with self._ballast.giving_way():
+                    await self._write_down()
         finally:
             self.queues.close()
             self.index.close()
             if self._lock is not None:
                 self._lock.release()
+
+    async def _write_down(self) -> None:
+        if self.delivery is not None:
+            await self.delivery.stop()
+        await self.offsets.save()
+        await self.flush.finish()
 
     def trim(self, min_physical_offset: int) -> Trimmed:
         """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd.

@@ -99,6 +99,7 @@ class RetentionLoop:
         self._disks: Sequence[Disk] = ()
         self._indexed_physical_offset = 0
         self._is_disk_full = False
+        self._has_reported = False
         self._has_warned = False
         self._in_use_s: float | None = None
         """When a segment was last refused because somebody reads it."""
@@ -204,9 +205,11 @@ class RetentionLoop:
         self._disks, self._indexed_physical_offset = (*log.disks, index.disk), index.indexed_physical_offset
         facts = Facts(log.segments, index.indexed_physical_offset, log.replicated_physical_offset, self._disks)
         verdict = decide(facts, self._clock.now_ms(), policy, was_disk_full=self._is_disk_full, requested=requested)
-        if verdict.is_disk_full or self._is_disk_full:  # again at each look: the CommitLog forgets an old report
+        # Again at each look, for the CommitLog forgets an old report; at the first to end one of a Janitor before this.
+        if verdict.is_disk_full or self._is_disk_full or not self._has_reported:
             used_percent = max(disk.used_percent or 0 for disk in emptiest_by_owner(self._disks))
             await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
+            self._has_reported = True
         self._is_disk_full = verdict.is_disk_full
         return verdict
 
@@ -307,7 +310,13 @@ class RetentionLoop:
         self._run_count += 1
         self._failed_run_count += run.error != ""
         if run.deleted_segment_count or is_news:
+            self._remember(run)
+
+    def _remember(self, run: Run) -> None:
+        try:
             self._history.add(run)
+        except OSError as error:  # what was deleted is deleted; the next run that is written down brings this one, too
+            _log.warning("the run of %d is not in the history's file: %s", run.time_ms, error)
 
 
 @dataclass(slots=True)

@@ -117,6 +117,7 @@ def make_setup(chance: random.Random) -> Setup:
         flush_pages_min=chance.choice((0, 2)),
         flush_thorough_interval_ms=chance.choice((200, 1_000, NEVER_MS)),
         consumer_offset_interval_ms=NEVER_MS,
+        disk_ballast_bytes=4_096,
         reconnect_ms_max=chance.choice((100, 100, 3_000)),
         message_delay_level=DELAY_LEVELS,
     )

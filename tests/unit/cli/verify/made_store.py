@@ -39,6 +39,7 @@ def indexer_config(data_dir: Path, message_delay_level: str = DELAY_LEVELS_TEXT)
         index_slot_count=SLOT_COUNT,
         index_entry_capacity=ENTRY_CAPACITY,
         message_delay_level=message_delay_level,
+        disk_ballast_bytes=0,
     )
 
 

@@ -30,6 +30,7 @@ SMALL = {
     "index_entry_capacity": 200,
     "queue_file_size_bytes": 20 * 100,
     "reconnect_ms_max": 100,
+    "disk_ballast_bytes": 4_096,
 }
 
 

@@ -24,6 +24,7 @@ SMALL = IndexerConfig(
     index_entry_capacity=32,
     reconnect_ms_max=100,
     flush_interval_ms=20,
+    disk_ballast_bytes=0,
 )
 
 

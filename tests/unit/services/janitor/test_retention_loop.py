@@ -15,6 +15,8 @@ from services.janitor.engine.retention_loop import Pace, RetentionLoop
 from services.janitor.errors import OwnerRefused, OwnerUnavailable, RunInProgress
 from tests.unit.services.janitor.support import CONSUMER, NOW_HOUR, NOW_MS, SIZE, Owners, policy, segment
 
+HISTORY_FILE = Path("/store/reput/retention_history.jsonl")
+
 
 class WatchedHistory(RunHistory):
     """A history that tells when a run was added."""
@@ -35,9 +37,9 @@ class Room:
         self.clock = ManualClock(NOW_MS)
         self.pauses: list[float] = []
         self.paused = asyncio.Event()
-        fs = MemoryFs()
-        fs.make_directory(Path("/store/reput"))
-        self.history = WatchedHistory(fs, Path("/store/reput/retention_history.jsonl"))
+        self.fs = MemoryFs()
+        self.fs.make_directory(HISTORY_FILE.parent)
+        self.history = WatchedHistory(self.fs, HISTORY_FILE)
         self.ended = self.history.added = asyncio.Event()
         self.gate: asyncio.Event | None = None
         self.loop = RetentionLoop(
@@ -60,10 +62,13 @@ class Room:
 
     @property
     def runs(self) -> list[tuple[str, int, str]]:
-        return [
-            (run.trigger, run.deleted_segment_count, run.error)
-            for run in self.history.page(before_ms=None, count=100)[0]
-        ]
+        return told(self.history)
+
+
+def told(history: RunHistory) -> list[tuple[str, int, str]]:
+    """Trigger, count of deleted segments and error of all runs, newest first."""
+    runs, _ = history.page(before_ms=None, count=100)
+    return [(run.trigger, run.deleted_segment_count, run.error) for run in runs]
 
 
 def owners_with(count: int) -> Owners:
@@ -85,6 +90,22 @@ async def test_index_forgets_first() -> None:
     assert (run.deleted_segment_count, run.freed_bytes, run.error) == (3, 3 * SIZE + 14, "")
     assert room.pauses == [0.1, 0.1]
     assert room.runs == [("MANUAL", 3, "")]
+
+
+async def test_a_full_disk_keeps_no_run_from_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """What a run deleted is told and remembered although there is no room to write it down; a later run does both."""
+    owners = owners_with(21)
+    room = Room(owners, batch=1)
+    room.fs.capacity_bytes = 0
+    run = await room.loop.run_once(is_dry_run=False)
+    assert (run.deleted_segment_count, run.error) == (20, "")
+    assert room.runs == [("MANUAL", 20, "")]
+    assert "is not in the history's file: /store/reput/retention_history.jsonl: the disk has no room" in caplog.text
+    room.fs.capacity_bytes = 1 << 20
+    await room.loop.run_once(is_dry_run=False)
+    written = RunHistory(room.fs, HISTORY_FILE)
+    assert written.load() == 0
+    assert told(written) == room.runs == [("MANUAL", 1, ""), ("MANUAL", 20, "")]
 
 
 async def test_dry_run_changes_nothing() -> None:
@@ -202,7 +223,10 @@ async def test_stop_ends_a_run() -> None:
 
 
 async def test_disks_are_reported_until_they_are_not_full() -> None:
-    """A full disk of either owner is told at each look, and its end once; a disk that is not full is not spoken of."""
+    """A full disk of either owner is told at each look, and its end once; the first look tells it in any case.
+
+    So a Janitor that was started again ends what the one before it told.
+    """
     owners = Owners([segment(0, age_hours=0, is_active=True)])
     room = Room(owners, disk_forced=False)
     room.clock.advance(60_000)
@@ -210,7 +234,7 @@ async def test_disks_are_reported_until_they_are_not_full() -> None:
         owners.disks[INDEX_OWNER] = Disk(INDEX_OWNER, percent)
         await room.loop.check()
         assert room.loop.statistics().is_disk_full is (percent in (91, 86))
-    assert owners.reports == [(True, 91), (True, 86), (False, 85)]
+    assert owners.reports == [(False, 80), (True, 91), (True, 86), (False, 85)]
     assert [disk.used_percent for disk in room.loop.statistics().disks] == [50, 84]
 
 

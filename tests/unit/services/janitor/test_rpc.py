@@ -75,7 +75,7 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
         )
 
     async def ReportDisk(self, request, context):
-        raise NotImplementedError
+        return segment_service_pb2.ReportDiskResponse()
 
 
 class FakeIndexer(index_service_pb2_grpc.IndexServiceServicer):

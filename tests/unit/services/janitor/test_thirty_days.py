@@ -91,7 +91,7 @@ class World:
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """Appends are refused from here on, or are not any more."""
         assert used_percent == self.percent
-        if not self.full or self.full[-1][1] != is_full:
+        if is_full != bool(self.full and self.full[-1][1]):
             self.full.append((self.hour, is_full))
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:

@@ -4,17 +4,16 @@
 import contextlib
 import errno
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from libs.machine.errors import DiskFull
 from libs.machine.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.fs import PAGE_SIZE_BYTES
-from libs.machine.memory_fs import MemoryFs, nothing_survives
+from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import StoreFull
+from services.commitlog.config import BALLAST_FILE
 from services.commitlog.engine import recovery
-from services.commitlog.engine.ballast import BALLAST_FILE, Ballast
 from services.commitlog.engine.commit_log import CommitLog
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
@@ -276,36 +275,3 @@ async def test_the_guard_closes_the_gate_and_takes_the_ballast_back() -> None:
     assert log.gate.is_open
     assert machine.fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
     await log.close()
-
-
-@pytest.mark.parametrize(
-    ("configured", "has", "free", "given", "expected"),
-    [
-        (8, 0, 18, 0, 8),
-        (8, 0, 17, 0, None),
-        (8, 3, 15, 0, 8),
-        (8, 3, 14, 0, 3),
-        (8, 0, 17, 5, 5),
-        (8, 0, 3, 5, 3),
-        (8, 0, 0, 5, None),
-        (8, 0, 18, 5, 8),
-        (8, 8, 100, 0, 8),
-        (4, 8, 0, 0, 4),
-        (0, 8, 100, 0, None),
-        (0, 0, 100, 0, None),
-    ],
-)
-def test_size_of_the_ballast(configured: int, has: int, free: int, given: int, expected: int | None) -> None:
-    """It takes back what it gave as far as there is room, and grows only where ten pages stay free."""
-    fs, home = MemoryFs(), Path("/home")
-    fs.make_directory(home / "reput")
-    ballast = Ballast(fs, home, size_bytes=configured * PAGE_SIZE_BYTES, reserve_bytes=10 * PAGE_SIZE_BYTES)
-    for size in filter(None, (given, has)):
-        fs.create_mapped(home / BALLAST_FILE, size * PAGE_SIZE_BYTES).close()
-        fs.capacity_bytes = size * PAGE_SIZE_BYTES
-        if given:
-            ballast.give_way()
-    fs.capacity_bytes = (has + free) * PAGE_SIZE_BYTES
-    ballast.take()
-    found = fs.size(home / BALLAST_FILE) // PAGE_SIZE_BYTES if fs.exists(home / BALLAST_FILE) else None
-    assert found == expected

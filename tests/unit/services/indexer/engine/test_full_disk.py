@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Indexer on a disk without a free byte: it starts, stops, and deletes what makes room again."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from libs.machine.errors import DiskFull
+from libs.machine.fs import PAGE_SIZE_BYTES
+from libs.machine.memory_fs import MemoryFs, nothing_survives
+from services.indexer.config import BALLAST_FILE
+from services.indexer.engine.indexer import Indexer
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.engine.test_log_history import first_of
+from tests.unit.services.indexer.support import DATA_DIR, SMALL, feed, files, make_indexer
+
+BALLAST_BYTES = PAGE_SIZE_BYTES
+WITH_BALLAST = dataclasses.replace(SMALL, disk_ballast_bytes=BALLAST_BYTES)
+PLENTY = 1 << 30
+
+
+def fill_disk(fs: MemoryFs) -> None:
+    """Somebody takes every byte that is left."""
+    fs.capacity_bytes = fs.used_bytes()
+
+
+def grown() -> FakeLog:
+    """A log with a hundred records of a queue, and then one of another."""
+    log = FakeLog()
+    for number in range(100):
+        log.append("A", 0, keys=f"k{number}")
+    log.append("B", 0)
+    return log
+
+
+async def indexed(log: FakeLog, fs: MemoryFs, *, has_ballast: bool) -> Indexer:
+    """An Indexer that has all of the log, durably."""
+    indexer = make_indexer(log, fs, WITH_BALLAST if has_ballast else SMALL)
+    feed(indexer, log)
+    await indexer.flush.flush(is_thorough=True)
+    return indexer
+
+
+async def test_deletion_needs_no_space() -> None:
+    """The ballast makes room for the progress that must be written before files go, and is back after."""
+    log, fs = grown(), MemoryFs()
+    indexer = await indexed(log, fs, has_ballast=True)
+    fill_disk(fs)
+    log.trim(first_of(log, "B"))
+    trimmed = indexer.trim(log.min_physical_offset)
+    assert trimmed.queue_file_count > 0
+    assert trimmed.index_file_count > 0
+    before = files(fs)
+    await indexer.flush.flush(is_thorough=False)
+    assert len(before.keys() - files(fs).keys()) == trimmed.queue_file_count + trimmed.index_file_count
+    assert fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
+    await indexer.close()
+
+
+async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
+    """No file goes that the progress still speaks of; they go when there is room."""
+    log, fs = grown(), MemoryFs()
+    indexer = await indexed(log, fs, has_ballast=False)
+    fill_disk(fs)
+    log.trim(first_of(log, "B"))
+    trimmed = indexer.trim(log.min_physical_offset)
+    before = files(fs)
+    with pytest.raises(DiskFull, match=r"index_progress: the disk has no room for \d+ bytes"):
+        await indexer.flush.flush(is_thorough=False)
+    assert files(fs) == before
+    fs.capacity_bytes = PLENTY
+    await indexer.flush.flush(is_thorough=True)
+    assert len(before.keys() - files(fs).keys()) == trimmed.queue_file_count + trimmed.index_file_count
+    await indexer.close()
+
+
+async def test_expired_queues_go_on_a_full_disk() -> None:
+    """Their ends are kept although there is no room for them besides the ballast."""
+    log, fs = grown(), MemoryFs()
+    indexer = await indexed(log, fs, has_ballast=True)
+    log.trim(first_of(log, "B"))
+    indexer.trim(log.min_physical_offset)
+    fill_disk(fs)
+    removed = await indexer.removal.remove_expired(dry_run=False)
+    assert [(end.topic, end.end_queue_offset) for end in removed.ends] == [("A", 100)]
+    assert fs.list(DATA_DIR / "consumequeue") == ["B"]
+    await indexer.close()
+
+
+async def test_a_stop_on_a_full_disk_is_clean(caplog: pytest.LogCaptureFixture) -> None:
+    """What consumers stored since the last save is kept, and the next start, on a full disk too, believes it all."""
+    log, fs = grown(), MemoryFs()
+    indexer = await indexed(log, fs, has_ballast=True)
+    fill_disk(fs)
+    indexer.offsets.commit("group", {("A", 0): 7})
+    await indexer.close()
+    fill_disk(fs)
+    indexer = make_indexer(log, fs, WITH_BALLAST)
+    assert [found for found in caplog.records if found.levelno >= logging.ERROR] == []
+    assert indexer.reput.indexed_physical_offset == log.end_physical_offset
+    assert indexer.offsets.find("group", "A", 0) == 7
+    await indexer.close()
+
+
+async def test_an_indexer_that_was_killed_on_a_full_disk_starts_again() -> None:
+    """As often as it happens, and although somebody takes each byte that gets free."""
+    log, fs = grown(), MemoryFs()
+    await indexed(log, fs, has_ballast=True)
+    for _ in range(10):
+        fill_disk(fs)
+        fs.crash(nothing_survives)
+        indexer = make_indexer(log, fs, WITH_BALLAST)
+        assert indexer.queues.topics() == ["A", "B"]
+        fill_disk(fs)
+        await indexer.flush.flush(is_thorough=True)
+    assert fs.size(DATA_DIR / BALLAST_FILE) > BALLAST_BYTES // 2
+
+
+async def test_a_start_on_a_full_disk_without_ballast_says_what_it_lacks() -> None:
+    """After a clean stop the mark must go before anything is entered."""
+    log, fs = grown(), MemoryFs()
+    await (await indexed(log, fs, has_ballast=False)).close()
+    fill_disk(fs)
+    before = files(fs)
+    with pytest.raises(DiskFull, match=r"index_progress: the disk has no room for \d+ bytes"):
+        make_indexer(log, fs)
+    assert files(fs) == before

@@ -14,6 +14,7 @@ full, and recovery calls `truncate_after` with the end that it found.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.
 """
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ from libs.store.segment import Segment, SharedState
 from libs.store.segment_allocator import SegmentAllocator
 from libs.store.segment_directories import SegmentDirectories
 from libs.store.transient_store_pool import TransientStorePool
+
+_TAKES_NO_FILE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
+"""What a directory says that is full, was turned read-only or is not mounted any more, before anything is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,18 +366,26 @@ class SegmentChain:
         return [directory / name for directory in self._directories.candidates(base // self.segment_size_bytes)]
 
     def _create(self, base: int) -> MappedFile:
-        """Make a file where there is room: where it was prepared, or else in the first place that takes it."""
+        """Make a file: where it was prepared, or else in the first place that has room and takes files at all.
+
+        Raises StoreFull if none has room, and OSError if one might have but takes none.
+        """
         prepared = self._allocator.prepared_path if self._allocator is not None else None
         paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
-        full: DiskFull | None = None
+        errors: list[OSError] = []
         for path in paths:
             try:
                 if self._allocator is not None:
                     return self._allocator.take(path)
                 return self._fs.create_mapped(path, self.segment_size_bytes)
-            except DiskFull as error:
-                full = error
-        raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from full
+            except OSError as error:
+                if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
+                    raise
+                errors.append(error)
+        for error in errors:
+            if not isinstance(error, DiskFull):
+                raise error
+        raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from errors[-1]
 
 
 def _is_segment(name: str) -> bool:

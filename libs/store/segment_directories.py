@@ -6,7 +6,7 @@ directories, past those whose disk is full as long as there are others. Read-onl
 the old ones are read, the last one is written to its end, and they are deleted as any other.
 Callers: the chain's writer; whoever watches the disks sets `full`.
 Rules: RocketMQ's MultiPathMappedFileQueue, storePathCommitLog and readOnlyCommitLogStorePaths; unlike there a disk that
-turns out to have no room for a file is passed, too.
+turns out to have no room for a file, or to take none, is passed, too.
 """
 
 from collections import Counter

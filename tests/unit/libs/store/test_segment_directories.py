@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A chain in several directories: where files go, what is opened, and the file that says where they are."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -20,16 +22,20 @@ DATA_DIR = Path("/store")
 
 
 class Disks(MemoryFs):
-    """A file system whose directories in `full` have no room for another segment."""
+    """A file system whose directories in `full` have no room for another segment; those in `broken` fail with a code."""
 
     def __init__(self) -> None:
         super().__init__()
         self.full: set[Path] = set()
+        self.broken: dict[Path, int] = {}
 
     def create_mapped(self, path: Path, size_bytes: int) -> MappedFile:
         """See `Fs.create_mapped`."""
         if path.parent in self.full:
             raise DiskFull(path=path, needed_bytes=size_bytes)
+        if path.parent in self.broken:
+            code = self.broken[path.parent]
+            raise OSError(code, os.strerror(code), str(path))
         return super().create_mapped(path, size_bytes)
 
 
@@ -103,6 +109,32 @@ def test_a_disk_without_room_is_passed(preallocates: bool) -> None:
     with pytest.raises(StoreFull):
         fill(chain, 2)  # the first one may be there already
     chain.close()
+
+
+@pytest.mark.parametrize("preallocates", [False, True])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOENT, errno.EACCES])
+def test_a_directory_that_takes_no_file_is_passed(code: int, preallocates: bool) -> None:
+    """A disk that was turned read-only or is gone; when no other has room its error is told, and a retry goes on."""
+    fs = Disks()
+    chain = open_chain(fs, SegmentDirectories((A, B, C)), preallocates=preallocates)
+    fs.broken = {B: code}
+    assert fill(chain, 3) == [A, C, C]
+    fs.full = {A, C}
+    with pytest.raises(OSError, match=os.strerror(code)):
+        fill(chain, 2)
+    fs.broken = {}
+    assert fill(chain, 1) == [B]
+    chain.close()
+
+
+def test_a_directory_that_fails_otherwise_is_not_passed() -> None:
+    """After an error of the disk nobody knows whether the file is there: in another directory it might be twice."""
+    fs = Disks()
+    chain = open_chain(fs, SegmentDirectories((A, B)))
+    fs.broken = {A: errno.EIO}
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        fill(chain, 1)
+    assert chain.segments == []
 
 
 def test_read_only_directories() -> None:

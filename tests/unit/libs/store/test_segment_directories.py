@@ -22,7 +22,7 @@ DATA_DIR = Path("/store")
 
 
 class Disks(MemoryFs):
-    """A file system whose directories in `full` have no room for another segment; those in `broken` fail with a code."""
+    """A file system whose directories in `full` have no room for another segment; those in `broken` fail so."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -382,9 +382,9 @@ class SegmentChain:
                 if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
                     raise
                 errors.append(error)
-        for error in errors:
-            if not isinstance(error, DiskFull):
-                raise error
+        others = [error for error in errors if not isinstance(error, DiskFull)]
+        if others:
+            raise others[0]
         raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from errors[-1]
 
 

@@ -20,6 +20,8 @@ from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.errors import WindowFull
 
+PATH = Path("config") / "consumerOffset.json"
+
 _log = logging.getLogger(__name__)
 
 

@@ -19,7 +19,7 @@ from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import SegmentMissing
 from services.indexer.config import IndexerConfig
-from services.indexer.engine import log_history
+from services.indexer.engine import consumer_offsets, log_history
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.delay_delivery import DelayDelivery
@@ -103,10 +103,7 @@ class Indexer:
         self._local_records = self._local(records)
         records = self._local_records or records
         self.offsets = ConsumerOffsets(
-            fs,
-            config.data_dir / "config" / "consumerOffset.json",
-            clock,
-            count_max=config.consumer_offset_count_max,
+            fs, config.data_dir / consumer_offsets.PATH, clock, count_max=config.consumer_offset_count_max
         )
         self.queries = QueryEngine(self.queues, self.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.puller = Puller(self.queues, records, self.polls)

@@ -29,6 +29,8 @@ class DiskUsage:
     total_bytes: int
     free_bytes: int
     used_bytes: int
+    is_read_only: bool = False
+    """Whether it takes no writes, from nobody: mounted so, or made so by the kernel after an error."""
 
     @property
     def used_percent(self) -> int:

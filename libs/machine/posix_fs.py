@@ -314,6 +314,7 @@ class PosixFs:
             total_bytes=facts.f_blocks * facts.f_frsize,
             free_bytes=facts.f_bavail * facts.f_frsize,
             used_bytes=(facts.f_blocks - facts.f_bfree) * facts.f_frsize,
+            is_read_only=bool(facts.f_flag & os.ST_RDONLY),
         )
 
     def lock(self, path: Path) -> PosixLock:

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ballast: a file of zeros that gives way when a start, a stop or a deletion finds the disk full.
+"""Ballast: a file of zeros that gives way when a full disk would refuse what a service must write.
 
-A start must write: `abort`, the next epoch, a copy of a torn tail. A deletion, which alone makes room again, must first
-write down what only the deleted files told. On a disk that somebody filled to the last byte both would fail for ever,
-although nothing is wrong. So a service keeps some space for itself in a file, gives it up for the time of such a step
-when little else is free, and takes it again at once, as much of it as there is: small files replace older ones, so
-nearly all of it comes back. It grows only where that leaves the reserve.
-Invariants: the file has no meaning and may be missing, or smaller than configured, at any time; whoever removes it by
-hand loses that reserve alone. Callers: CommitLog and Indexer, each with a file of its own, one thread at a time.
-RocketMQ has nothing of the kind.
+A start writes `abort` and the next epoch, a deletion, which alone makes room again, first writes down what only the
+deleted files told. On a disk that somebody filled to the last byte both would fail for ever, although nothing is wrong.
+So a service keeps some space for itself in a file, empties it for the time of such a step, and takes the space again
+at once, as much of it as there is: small files replace older ones, so nearly all of it comes back. It grows beyond what
+it had only where that leaves the reserve.
+Invariants: an empty file has given way, so a crash in between costs nothing: the next `take` brings it back. Else the
+content has no meaning; whoever removes the file loses that reserve alone, until there is plenty of room.
+Callers: CommitLog and Indexer, each with a file of its own, from any thread. RocketMQ has nothing of the kind.
 """
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
+
+SECTOR_SIZE_BYTES = 512
+"""What is less than this is left to others."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +30,7 @@ _log = logging.getLogger(__name__)
 class Ballast:
     """The file at `path`, of `size_bytes` when there is room for it and `reserve_bytes` more; 0 is none.
 
-    The methods that are not asynchronous block. None raises OSError: who lacks space meets that at its own write.
+    All methods block. None raises OSError: who lacks space meets that at its own write.
     """
 
     def __init__(self, fs: Fs, path: Path, *, size_bytes: int, reserve_bytes: int) -> None:
@@ -34,62 +38,90 @@ class Ballast:
         self._path = path
         self._size_bytes = size_bytes
         self._reserve_bytes = reserve_bytes
-        self._given_bytes = 0
+        self._mutex = threading.RLock()
+
+    def roomy_fs(self) -> Fs:
+        """The file system for small files that must be written: its `write_atomic` makes this give way if it has to."""
+        return cast("Fs", _RoomyFs(self._fs, self))
 
     @contextlib.contextmanager
     def given_way(self) -> Iterator[None]:
         """`give_way` and `take` around a block."""
-        self.give_way()
-        try:
-            yield
-        finally:
-            self.take()
-
-    @contextlib.asynccontextmanager
-    async def giving_way(self) -> AsyncIterator[None]:
-        """`given_way` around a block of an event loop, which is not blocked."""
-        await asyncio.to_thread(self.give_way)
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(self.take)
+        with self._mutex:
+            self.give_way()
+            try:
+                yield
+            finally:
+                self.take()
 
     def give_way(self) -> None:
-        """Go, if less space is free than this takes when it is whole."""
-        with _warned():
-            if self._fs.exists(self._path) and self._fs.disk_usage(self._path.parent).free_bytes < self._size_bytes:
+        """Become empty, if less space is free than this takes when it is whole."""
+        with self._mutex, _warned():
+            whole_bytes = max(self._size_bytes, self._size())
+            if self._size() and self._fs.disk_usage(self._path.parent).free_bytes < whole_bytes:
                 _log.warning("the disk is full: %s gives way", self._path)
-                self._given_bytes = self._fs.size(self._path)
-                self._remove()
+                self._empty()
 
     def take(self) -> None:
         """Take back what was given, or grow if there is plenty of room; also shrink to what is configured."""
-        with _warned():
+        with self._mutex, _warned():
             if self._fs.is_directory(self._path.parent):
                 self._resize()
 
     def _resize(self) -> None:
-        has_bytes = self._fs.size(self._path) if self._fs.exists(self._path) else 0
-        room_bytes = has_bytes + self._fs.disk_usage(self._path.parent).free_bytes
-        is_plenty = room_bytes >= self._size_bytes + self._reserve_bytes
-        wanted_bytes = self._size_bytes if is_plenty else max(has_bytes, self._given_bytes)
-        self._given_bytes = 0
-        size_bytes = min(self._size_bytes, wanted_bytes, room_bytes)
-        if size_bytes == has_bytes:
-            return
-        if has_bytes:
+        if self._size_bytes == 0:
             self._remove()
-        while size_bytes > 0:
+            return
+        if self._size() > self._size_bytes:
+            self._empty()
+        has_given_way = self._size() == 0 and self._fs.exists(self._path)
+        room_bytes = self._size() + self._fs.disk_usage(self._path.parent).free_bytes
+        if has_given_way or room_bytes >= self._size_bytes + self._reserve_bytes:
+            self._grow()
+
+    def _size(self) -> int:
+        return self._fs.size(self._path) if self._fs.exists(self._path) else 0
+
+    def _grow(self) -> None:
+        """Append what is missing, in smaller and smaller parts when the disk has no room for larger ones."""
+        part_bytes = self._size_bytes
+        while (missing_bytes := self._size_bytes - self._size()) > 0:
+            part_bytes = min(part_bytes, missing_bytes)
             try:
-                self._fs.create_mapped(self._path, size_bytes).close()
-            except DiskFull:  # the file system needs some of it for itself
-                size_bytes //= 2
-            else:
-                return
+                self._fs.append(self._path, bytes(part_bytes))
+            except DiskFull:
+                if part_bytes <= SECTOR_SIZE_BYTES:
+                    return
+                part_bytes //= 2
+
+    def _empty(self) -> None:
+        try:
+            self._fs.write_atomic(self._path, b"")
+        except DiskFull:  # not even for a name: without the file only plenty of room brings it back
+            self._remove()
 
     def _remove(self) -> None:
-        self._fs.remove(self._path)
-        self._fs.sync_directory(self._path.parent)  # until then the blocks may not be used again
+        if self._fs.exists(self._path):
+            self._fs.remove(self._path)
+            self._fs.sync_directory(self._path.parent)  # until then the blocks may not be used again
+
+
+class _RoomyFs:
+    """See `Ballast.roomy_fs`."""
+
+    def __init__(self, fs: Fs, ballast: Ballast) -> None:
+        self._fs = fs
+        self._ballast = ballast
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fs, name)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        try:
+            self._fs.write_atomic(path, data)
+        except DiskFull:
+            with self._ballast.given_way():
+                self._fs.write_atomic(path, data)
 
 
 @contextlib.contextmanager

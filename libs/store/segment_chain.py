@@ -30,7 +30,7 @@ from libs.store.segment_allocator import SegmentAllocator
 from libs.store.segment_directories import SegmentDirectories
 from libs.store.transient_store_pool import TransientStorePool
 
-_TAKES_NO_FILE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
+_TAKES_NO_FILE = {errno.ENOSPC, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
 """What a directory says that is full, was turned read-only or is not mounted any more, before anything is made."""
 
 
@@ -368,7 +368,7 @@ class SegmentChain:
     def _create(self, base: int) -> MappedFile:
         """Make a file: where it was prepared, or else in the first place that has room and takes files at all.
 
-        Raises StoreFull if none has room, and OSError if one might have but takes none.
+        Raises StoreFull if one that takes files has no room, and OSError if none takes any.
         """
         prepared = self._allocator.prepared_path if self._allocator is not None else None
         paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
@@ -382,10 +382,9 @@ class SegmentChain:
                 if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
                     raise
                 errors.append(error)
-        others = [error for error in errors if not isinstance(error, DiskFull)]
-        if others:
-            raise others[0]
-        raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from errors[-1]
+        if not any(isinstance(error, DiskFull) for error in errors):
+            raise errors[0]
+        raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from errors[0]
 
 
 def _is_segment(name: str) -> bool:

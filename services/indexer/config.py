@@ -80,7 +80,7 @@ class IndexerConfig:
     """After this time everything dirty is synced, index files too, and the progress file is written."""
 
     disk_ballast_bytes: NotNegative = 16 * limits.MIB
-    """Size of a file that gives way to starts, stops and deletions on a full disk, which need some space; 0 is none."""
+    """Size of a file that gives way to the small files when the disk has no room for them; 0 is none."""
 
     deliver_delayed: bool = True
     """Bring delayed messages to their topics when they are due. One Indexer of a log does it; turn it off in others."""

@@ -30,6 +30,7 @@ from services.commitlog.engine.commit_loop import CommitLoop
 from services.commitlog.engine.common_history import common_end
 from services.commitlog.engine.disk_guard import DiskGuard
 from services.commitlog.engine.dispatch import DispatchTail
+from services.commitlog.engine.epochs import EpochHistory
 from services.commitlog.engine.flush import Flusher
 from services.commitlog.engine.notice import EndNotice
 from services.commitlog.engine.opening import OpenStore, open_store
@@ -196,11 +197,10 @@ class CommitLog:
         self.segments = SegmentKeeper(
             self._fs,
             self.chain,
-            store.epochs,
             self._clock,
             indexed=lambda: self.progress.indexed_flushed_physical_offset,
             remember=self._remember_queue_offsets,
-            on_deleted=lambda: log_directories.save(self._fs, self.config.data_dir, self._directories.used),
+            tidy=lambda: self._tidy(store.epochs),
             release_timeout_ms=self.config.segment_release_timeout_ms,
         )
         self._snapshot_end = self.recovery.snapshot_physical_offset
@@ -269,7 +269,7 @@ class CommitLog:
                 path=directory,
                 usage=usage,
                 segment_count=self._directories.counts[directory],
-                is_read_only=directory in self._directories.read_only,
+                is_read_only=directory in self._directories.read_only or directory in self._disk.unusable,
                 is_full=directory in self._directories.full,
             )
             for directory, usage in self._disk.usages.items()
@@ -418,6 +418,19 @@ class CommitLog:
         await self._save_snapshot(self._ballast.given_way)
         if (self._snapshot_end or 0) < end_physical_offset:
             raise StoreSealed
+
+    async def _tidy(self, epochs: EpochHistory) -> None:
+        """Let small files forget what was deleted. What there is no room for waits for the next deletion, or start."""
+
+        def save() -> None:
+            with self._ballast.given_way():
+                epochs.trim(self.chain.min_physical_offset)
+                log_directories.save(self._fs, self.config.data_dir, self._directories.used)
+
+        try:
+            await self._write(save)
+        except OSError as error:
+            _log.warning("small files still speak of deleted segments: %s", error)
 
     async def _save_snapshot(
         self, room: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext

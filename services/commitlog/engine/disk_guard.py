@@ -2,7 +2,7 @@
 """DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
 
 Of several disks of the log the emptiest counts, because the next segment can go there; those that are too full for
-appends to begin again are named to the chain, which keeps new segments away from them.
+appends to begin again, read-only or not there at all are named to the chain, which keeps new segments away from them.
 It closes above disk_full_percent and opens again at disk_open_percent, so that it does not flap; it needs no Janitor.
 The Janitor's reports, which tell of the Indexer's disk too, hold for a while only: one that is gone keeps nobody out.
 The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
@@ -43,6 +43,8 @@ class DiskGuard:
         """Of each directory of the log, as of the last look that it let."""
         self.data_usage = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
         """Of the data directory, where all other files are."""
+        self.unusable: frozenset[Path] = frozenset()
+        """Directories that take no new segments because their file system is read-only, or can't be looked at."""
         self._directories = directories
         self._fs = fs
         self._clock = clock
@@ -65,10 +67,11 @@ class DiskGuard:
     async def look(self) -> None:
         """Look once. Raises OSError."""
         self._end_old_report()
-        unknown = await asyncio.to_thread(self._measure)
+        unusable = await asyncio.to_thread(self._measure)
+        self._tell_unusable(unusable)
         most = self._config.disk_open_percent
         full = {directory for directory, usage in self.usages.items() if usage.used_percent > most}
-        self._directories.full = frozenset(full | unknown)
+        self._directories.full = frozenset(full | self.unusable)
         self._judge_reserve()
         self._judge_percent()
         await self._take_ballast()
@@ -76,21 +79,34 @@ class DiskGuard:
     @property
     def usage(self) -> DiskUsage:
         """The emptiest disk that takes new segments, as of the last look."""
-        usages = [self.usages[directory] for directory in self._directories.writable]
-        return min(usages, key=lambda usage: usage.used_percent)
+        return min(self._usable(), key=lambda usage: usage.used_percent)
 
-    def _measure(self) -> set[Path]:
-        """Look at all disks; the directories whose disk can't be looked at. Raises OSError for that of data_dir."""
+    def _usable(self) -> list[DiskUsage]:
+        """Of the disks that take new segments; of all that should, if none does."""
+        usable = [self.usages[one] for one in self._directories.writable if one not in self.unusable]
+        return usable or [self.usages[one] for one in self._directories.writable]
+
+    def _measure(self) -> dict[Path, str]:
+        """Look at all disks; which of them take no segments, and why. Raises OSError for that of data_dir."""
         self.data_usage = self._fs.disk_usage(self._config.data_dir)
-        unknown = set()
+        unusable = {}
         for directory in self.usages:
             try:
                 self.usages[directory] = self._fs.disk_usage(directory)
             except OSError as error:
-                unknown.add(directory)
-                if directory not in self._directories.full:
-                    _log.warning("%s gets no new segments: %s", directory, error.strerror)
-        return unknown
+                unusable[directory] = str(error.strerror)
+            else:
+                if self.usages[directory].is_read_only:
+                    unusable[directory] = "its file system is read-only"
+        return unusable
+
+    def _tell_unusable(self, unusable: dict[Path, str]) -> None:
+        for directory in self._directories.writable:
+            if directory in unusable and directory not in self.unusable:
+                _log.warning("%s gets no new segments: %s", directory, unusable[directory])
+            elif directory in self.unusable and directory not in unusable:
+                _log.warning("%s gets new segments again", directory)
+        self.unusable = frozenset(unusable)
 
     def report(self, *, is_full: bool, used_ratio: float) -> None:
         """Take the Janitor's verdict."""
@@ -108,7 +124,7 @@ class DiskGuard:
 
     def _judge_reserve(self) -> None:
         """The small files need some space, and the next segment."""
-        most_bytes = max(self.usages[directory].free_bytes for directory in self._directories.writable)
+        most_bytes = max(usage.free_bytes for usage in self._usable())
         free_bytes = min(self.data_usage.free_bytes, most_bytes)
         is_short = free_bytes < self._config.disk_reserve_bytes
         if is_short != self._gate.is_disk_reserve_short:

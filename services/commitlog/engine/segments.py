@@ -21,7 +21,6 @@ from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
-from services.commitlog.engine.epochs import EpochHistory
 from services.commitlog.engine.queue_snapshot import SegmentTimes
 from services.commitlog.errors import BadArgument
 
@@ -69,18 +68,17 @@ class SegmentKeeper:
     """Facts and deletion. `indexed` gives the end of what the Indexer has on disk.
 
     `remember` makes durable what else only the records below an offset would tell: the queues' next offsets.
-    `on_deleted` runs after deletions, in a worker thread.
+    `tidy` brings up to date, after deletions, what describes the log.
     """
 
     def __init__(
         self,
         fs: Fs,
         chain: SegmentChain,
-        epochs: EpochHistory,
         clock: Clock,
         indexed: Callable[[], int],
         remember: Callable[[int], Awaitable[None]],
-        on_deleted: Callable[[], None],
+        tidy: Callable[[], Awaitable[None]],
         *,
         release_timeout_ms: int,
     ) -> None:
@@ -94,10 +92,9 @@ class SegmentKeeper:
         """The segment that was last refused for its readers, and when that was for the first time."""
         self._fs = fs
         self._chain = chain
-        self._epochs = epochs
         self._indexed = indexed
         self._remember = remember
-        self._on_deleted = on_deleted
+        self._tidy = tidy
         self._deletion = asyncio.Lock()
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
@@ -142,8 +139,7 @@ class SegmentKeeper:
                 freed_bytes = 0 if refusal is not None or is_gone else self._chain.segment_size_bytes
                 deletions.append(Deletion(base, refusal, freed_bytes))
             if any(deletion.freed_bytes for deletion in deletions):
-                await asyncio.to_thread(self._epochs.trim, self._chain.min_physical_offset)
-                await asyncio.to_thread(self._on_deleted)
+                await self._tidy()
         return deletions
 
     async def _delete_first(self) -> None:

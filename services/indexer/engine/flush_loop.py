@@ -68,19 +68,14 @@ class FlushLoop:
         """Begin with the rounds."""
         self._loop.start()
 
-    async def halt(self) -> None:
-        """End the rounds. May be repeated."""
-        await self._loop.stop()
-        async with self._progress.turn:  # the last of them may still be under way
-            pass
-
-    async def finish(self) -> None:
-        """Make everything durable and mark the progress as clean, after the last round. Raises SyncFailed, OSError.
+    async def stop(self) -> None:
+        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError.
 
         Indexes that are being built again are not clean: the next start must know that they hold too little. Neither is
         a batch that was entered in part: its units must be looked for.
         The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
         """
+        await self._loop.stop()
         is_whole = self._queues.end_sum == self._reput.queue_end_sum
         await self.flush(is_thorough=True, is_clean=is_whole and self._reput.completeness.is_complete)
         await self._report()
@@ -184,12 +179,12 @@ class FlushLoop:
             queue_time_ms=time_ms or old.queue_time_ms,
             index_time_ms=finished.end_time_ms,
         )
-        async with self._ballast.giving_way():
-            failpoint("progress.before_save")
-            await self._progress.save(progress)
-            failpoint("progress.after_save")
-            await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
-            await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
+        failpoint("progress.before_save")
+        await self._progress.save(progress)
+        failpoint("progress.after_save")
+        await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
+        await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
+        await asyncio.to_thread(self._ballast.take)
 
     def _has_expired(self) -> bool:
         return self._queues.expired_count + self._index.expired_count > 0

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
+from libs.machine.errors import DiskFull
 from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import SegmentMissing
@@ -102,16 +103,18 @@ class Indexer:
         self.queues, self.index = _tables(config, fs, clock)
         self._local_records = self._local(records)
         records = self._local_records or records
+        self._ballast = config.ballast(fs)
+        small_files = self._ballast.roomy_fs()
         self.offsets = ConsumerOffsets(
-            fs, config.data_dir / consumer_offsets.PATH, clock, count_max=config.consumer_offset_count_max
+            small_files, config.data_dir / consumer_offsets.PATH, clock, count_max=config.consumer_offset_count_max
         )
         self.queries = QueryEngine(self.queues, self.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.puller = Puller(self.queues, records, self.polls)
         self.scanner = Scanner(self.queues, records, self.queries, count_max=config.scan_count_max)
         self.planner = ScanPlanner(self.queues, records, partition_key_count=config.scan_partition_key_count)
         self.records = records
-        self._progress = ProgressKeeper(ProgressFile(fs, config.data_dir / "reput" / "index_progress"))
-        self._history = LogHistory(fs, config.data_dir / log_history.PATH)
+        self._progress = ProgressKeeper(ProgressFile(small_files, config.data_dir / "reput" / "index_progress"))
+        self._history = LogHistory(small_files, config.data_dir / log_history.PATH)
         self.queues.before_removal = self._history.keep_all
         self.reput = ReputLoop(
             source,
@@ -122,7 +125,6 @@ class Indexer:
             self._history,
             reconnect_ms_max=config.reconnect_ms_max,
         )
-        self._ballast = config.ballast(fs)
         self.flush = FlushLoop(
             self.reput,
             self.queues,
@@ -138,17 +140,15 @@ class Indexer:
         )
         self.reput.sync_queues = self.flush.sync_queues
         self.completeness = self.reput.completeness
-        self.removal = QueueRemoval(
-            self.reput, self.queues, records, self._progress, self._history, self.flush, self._ballast
-        )
+        self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush)
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
-            "consumer offset loop", self.offsets.save, interval_ms=config.consumer_offset_interval_ms
+            "offsets", self.offsets.save, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)
         )
         self.delivery = (
             None
             if sink is None
-            else DelayDelivery(self.reput, self.queues, self.polls, records, sink, fs, config.data_dir, clock)
+            else DelayDelivery(self.reput, self.queues, self.polls, records, sink, small_files, config.data_dir, clock)
         )
         self._is_open = False
 
@@ -160,11 +160,6 @@ class Indexer:
         directory = self._config.data_dir / "reput"
         self._fs.make_directory(directory)
         self._lock = self._fs.lock(directory / "indexer.lock")
-        with self._ballast.given_way():
-            self._open_locked(anew=anew)
-        self._is_open = True
-
-    def _open_locked(self, *, anew: bool) -> None:
         self.offsets.load()
         self._history.load()
         if self.delivery is not None:
@@ -185,6 +180,8 @@ class Indexer:
         )
         if not progress.is_clean or self.index.next_physical_offset < progress.index_physical_offset:
             self.completeness.lose()
+        self._ballast.take()
+        self._is_open = True
 
     def _load(self, progress: IndexProgress) -> None:
         self.queues.load(
@@ -222,20 +219,15 @@ class Indexer:
         await self._offset_loop.stop()
         try:
             if self._is_open:
-                await self.flush.halt()
-                async with self._ballast.giving_way():
-                    await self._write_down()
+                if self.delivery is not None:
+                    await self.delivery.stop()
+                await self.offsets.save()
+                await self.flush.stop()
         finally:
             self.queues.close()
             self.index.close()
             if self._lock is not None:
                 self._lock.release()
-
-    async def _write_down(self) -> None:
-        if self.delivery is not None:
-            await self.delivery.stop()
-        await self.offsets.save()
-        await self.flush.finish()
 
     def trim(self, min_physical_offset: int) -> Trimmed:
         """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd.

@@ -21,7 +21,6 @@ from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.formats.system_topics import LIGHT_QUEUE_PREFIX, is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
-from libs.store.ballast import Ballast
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.log_history import LogHistory
@@ -59,7 +58,6 @@ class QueueRemoval:
         progress: ProgressKeeper,
         history: LogHistory,
         flush: FlushLoop,
-        ballast: Ballast,
     ) -> None:
         self.removed_queue_count = 0
         self._reput = reput
@@ -68,7 +66,6 @@ class QueueRemoval:
         self._progress = progress
         self._history = history
         self._flush = flush
-        self._ballast = ballast
         self._is_stopping = False
 
     async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
@@ -116,8 +113,7 @@ class QueueRemoval:
             ends = [end async for end in choose(topics)]
             file_count = self._queues.file_count_of((end.topic, end.queue_id) for end in ends)
             if ends and not dry_run:
-                async with self._ballast.giving_way():
-                    await self._remove_now(ends)
+                await self._remove_now(ends)
         return self._removed(ends, file_count)
 
     def _removed(self, ends: list[QueueEnd], file_count: int) -> RemovedQueues:

@@ -70,6 +70,8 @@ class Machine:
         """Open the store, as a new process does."""
         log = CommitLog(make_config(**{**self.config, **changes}), self.fs, self.clock, on_failure=self.failures.append)
         await log.open(LISTEN_HOST)
+        if log.config.snapshot_interval_ms == NEVER_MS:  # neither now nor at a roll
+            await log._snapshot_loop.stop()
         return log
 
     @contextlib.asynccontextmanager

@@ -224,7 +224,6 @@ async def full_with_three_segments(**config: object) -> AsyncIterator[tuple[Mach
     """A full disk whose last snapshot of the queue offsets covers none of the log's segments."""
     machine = Machine(**config)
     async with machine.running() as log:
-        await log._snapshot_loop.stop()
         await log._save_snapshot()
         for _ in range(3):
             await append(log, message(bytes(60_000)), durability=LOCAL_DISK)

@@ -252,9 +252,11 @@ async def test_a_disk_that_cannot_be_looked_at() -> None:
         assert [one.is_full for one in log.log_directories()] == [True, False]
         await appended(log, 3)
         assert (bases(fs, A), bases(fs, B)) == ([], [0, 1])
+        assert [one.is_read_only for one in log.log_directories()] == [True, False]
         fs.used = {B: 95}
         await log._disk.look()
-        assert log.disk_usage.used_percent == 10  # as that disk was when it could be looked at
+        assert not log.gate.is_open
+        assert log.disk_usage.used_percent == 95  # what the other had free is of no use
         fs.dead = set()
         await log._disk.look()
         assert [one.is_full for one in log.log_directories()] == [False, True]

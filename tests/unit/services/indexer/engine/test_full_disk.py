@@ -13,9 +13,9 @@ from services.indexer.config import BALLAST_FILE
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_log_history import first_of
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, feed, files, make_indexer
+from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 
-BALLAST_BYTES = PAGE_SIZE_BYTES
+BALLAST_BYTES = 4 * PAGE_SIZE_BYTES
 WITH_BALLAST = dataclasses.replace(SMALL, disk_ballast_bytes=BALLAST_BYTES)
 PLENTY = 1 << 30
 
@@ -126,3 +126,40 @@ async def test_a_start_on_a_full_disk_without_ballast_says_what_it_lacks() -> No
     with pytest.raises(DiskFull, match=r"index_progress: the disk has no room for \d+ bytes"):
         make_indexer(log, fs)
     assert files(fs) == before
+
+
+async def test_what_consumers_store_is_written_on_a_full_disk() -> None:
+    """Within the interval, as on any disk: a process that is killed later has it."""
+    log, fs = grown(), MemoryFs()
+    indexer = await indexed(log, fs, has_ballast=True)
+    fill_disk(fs)
+    indexer.offsets.commit("group", {("A", 0): 7})
+    await indexer.offsets.save()
+    fs.crash(nothing_survives)
+    assert make_indexer(log, fs, WITH_BALLAST).offsets.find("group", "A", 0) == 7
+
+
+async def test_indexes_are_built_again_on_a_full_disk() -> None:
+    """What says that nothing is certain any more has room, and then all their files go."""
+    log, fs = grown(), MemoryFs()
+    async with running(log, fs, WITH_BALLAST) as indexer:
+        await eventually(lambda: indexer.completeness.is_complete)
+        await indexer.flush.flush(is_thorough=True)
+        fill_disk(fs)
+        indexer.rebuild.begin()
+        states = [state async for state in indexer.rebuild.watch()]
+        assert (states[-1].is_done, states[-1].record_count) == (True, 101)
+        assert indexer.index.entry_count == 100
+
+
+async def test_the_ballast_leaves_room_for_the_indexes() -> None:
+    """It is made only where one more file of each index fits besides."""
+    for missing_bytes, has_ballast in ((1, False), (0, True)):
+        log, fs = FakeLog(), MemoryFs()
+        await make_indexer(log, fs).close()
+        next_files_bytes = SMALL.queue_file_size_bytes + make_indexer(log).index.file_size_bytes
+        free_bytes = BALLAST_BYTES + next_files_bytes - missing_bytes
+        fs.capacity_bytes = fs.used_bytes() + free_bytes
+        indexer = make_indexer(log, fs, WITH_BALLAST)
+        assert fs.exists(DATA_DIR / BALLAST_FILE) is has_ballast
+        await indexer.close()

@@ -67,7 +67,7 @@ class FakeService:
 
 
 @contextlib.asynccontextmanager
-async def clients(service: FakeService) -> AsyncIterator[tuple[LogTail, LogRecords]]:
+async def clients(service: FakeService, *, timeout_s: float = 30) -> AsyncIterator[tuple[LogTail, LogRecords]]:
     """Both clients of a server on a free port."""
     server = grpc.aio.server()
     handlers = {
@@ -95,8 +95,8 @@ async def clients(service: FakeService) -> AsyncIterator[tuple[LogTail, LogRecor
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield (
-            LogTail(channel, record_count_max=77, timeout_s=0.3, metadata=[TOKEN]),
-            LogRecords(channel, timeout_s=0.3, metadata=[TOKEN]),
+            LogTail(channel, record_count_max=77, timeout_s=timeout_s, metadata=[TOKEN]),
+            LogRecords(channel, timeout_s=timeout_s, metadata=[TOKEN]),
         )
     await server.stop(0)
 
@@ -131,7 +131,7 @@ async def test_a_silent_log_is_a_lost_one() -> None:
     """Heartbeats come every second; without them the stream is given up."""
     service = FakeService()
     service.hangs = True
-    async with clients(service) as (tail, _):
+    async with clients(service, timeout_s=0.3) as (tail, _):
         with pytest.raises(DependencyUnavailable, match="silent"):
             await anext(tail.follow(0, 0))
 

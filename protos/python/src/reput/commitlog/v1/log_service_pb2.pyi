@@ -825,7 +825,7 @@ class LogDirectory(_message.Message):
     segment_count: _builtins.int
     """Segments in it."""
     is_read_only: _builtins.bool
-    """True if no new segments are made there, because the settings say so."""
+    """True if no new segments are made there: the settings say so, or its file system is read-only or can't be looked at."""
     is_full: _builtins.bool
     """True if new segments go elsewhere as long as there is another directory, because its disk is too full."""
     disk_total_bytes: _builtins.int

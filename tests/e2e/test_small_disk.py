@@ -68,13 +68,15 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 class Store:
     """The three services on one disk."""
 
-    def __init__(self, disk: Path) -> None:
+    def __init__(self, disk: Path, index_disk: Path | None = None) -> None:
         self.data_dir = disk / "store"
-        self.data_dir.mkdir()
+        self.index_dir = (index_disk or disk) / "store"
+        for directory in (self.data_dir, self.index_dir):
+            directory.mkdir(exist_ok=True)
         other_hour = (time.localtime().tm_hour + 12) % 24  # so that only the disk asks for deletion
         self.log = FixedService("commitlog", self.data_dir, *SMALL_FILES["commitlog"]).start()
         owners = ("--commitlog-target", self.log.target)
-        self.indexer = FixedService("indexer", self.data_dir, *owners, *SMALL_FILES["indexer"]).start()
+        self.indexer = FixedService("indexer", self.index_dir, *owners, *SMALL_FILES["indexer"]).start()
         owners += ("--indexer-target", self.indexer.target, "--delete-when", f"{other_hour:02d}")
         self.janitor = FixedService("janitor", self.data_dir, *owners, *SMALL_FILES["janitor"]).start()
 
@@ -232,6 +234,35 @@ def test_a_disk_without_a_free_byte(disk: Path) -> None:
         store.stop()
     assert not producer.problems
     verify(store)
+
+
+def test_an_index_disk_without_a_free_byte(tmp_path: Path, disk: Path) -> None:
+    """The Indexer alone has no room: killed it starts again, and when the Janitor has it forget, its files go."""
+    store = Store(tmp_path, disk)
+    producer = Producer(store.log.target)
+    try:
+        wait_until(lambda: len(index_files(store)) > 8, "messages are indexed")
+        producer.stop()
+        take_every_byte(disk / "somebody")
+        for _ in range(3):
+            store.indexer.kill()
+        before = index_files(store)
+        with grpc.insecure_channel(store.janitor.target) as channel:
+            run_once = retention_service_pb2_grpc.RetentionServiceStub(channel).RunOnce
+            assert run_once(retention_service_pb2.RunOnceRequest(), timeout=WAIT_S).run.deleted_segment_count > 0
+        wait_until(lambda: len(before - index_files(store)) > 4, "files of the index go")
+        (disk / "somebody").unlink()
+    finally:
+        producer.stop()
+        store.stop()
+    assert not producer.problems
+
+
+def index_files(store: Store) -> set[Path]:
+    """Queue files and index files that are there."""
+    return {
+        path for name in ("consumequeue", "index") for path in (store.index_dir / name).rglob("*") if path.is_file()
+    }
 
 
 def verify(store: Store) -> None:

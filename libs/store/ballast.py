@@ -38,7 +38,7 @@ class Ballast:
         self._path = path
         self._size_bytes = size_bytes
         self._reserve_bytes = reserve_bytes
-        self._mutex = threading.RLock()
+        self._mutex = threading.Lock()
 
     def roomy_fs(self) -> Fs:
         """The file system for small files that must be written: its `write_atomic` makes this give way if it has to."""
@@ -46,25 +46,47 @@ class Ballast:
 
     @contextlib.contextmanager
     def given_way(self) -> Iterator[None]:
-        """`give_way` and `take` around a block."""
-        with self._mutex:
-            self.give_way()
+        """`give_way` and `take` around a block; around the block alone while another thread has it so."""
+        with self._turn() as is_mine:
+            if is_mine:
+                self._give_way()
             try:
                 yield
             finally:
-                self.take()
+                if is_mine:
+                    self._take()
 
     def give_way(self) -> None:
         """Become empty, if less space is free than this takes when it is whole."""
-        with self._mutex, _warned():
+        with self._turn() as is_mine:
+            if is_mine:
+                self._give_way()
+
+    def take(self) -> None:
+        """Take back what was given, or grow if there is plenty of room; also shrink to what is configured."""
+        with self._turn() as is_mine:
+            if is_mine:
+                self._take()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Whether no other thread is at it, for as long as the block lasts. Nobody waits: the other one takes back."""
+        is_mine = self._mutex.acquire(blocking=False)
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                self._mutex.release()
+
+    def _give_way(self) -> None:
+        with _warned():
             whole_bytes = max(self._size_bytes, self._size())
             if self._size() and self._fs.disk_usage(self._path.parent).free_bytes < whole_bytes:
                 _log.warning("the disk is full: %s gives way", self._path)
                 self._empty()
 
-    def take(self) -> None:
-        """Take back what was given, or grow if there is plenty of room; also shrink to what is configured."""
-        with self._mutex, _warned():
+    def _take(self) -> None:
+        with _warned():
             if self._fs.is_directory(self._path.parent):
                 self._resize()
 

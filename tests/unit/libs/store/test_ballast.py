@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large a ballast gets, when it gives way, and what it leaves to others."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,20 @@ def test_a_crash_while_it_is_away_costs_nothing() -> None:
     assert fs.size(BALLAST) == 0
     made(fs, reserve_bytes=SIZE).take()
     assert fs.size(BALLAST) == SIZE
+
+
+def test_nobody_takes_back_what_another_thread_needs() -> None:
+    """The one that has given way for a step takes back; whoever comes meanwhile finds room and leaves it."""
+    fs = full_disk()
+    ballast = made(fs)
+    with ballast.given_way():
+        for step in (ballast.take, ballast.give_way, lambda: ballast.roomy_fs().write_atomic(FILE, b"small")):
+            other = threading.Thread(target=step)
+            other.start()
+            other.join()
+            assert fs.size(BALLAST) == 0
+    assert fs.read(FILE) == b"small"
+    assert fs.size(BALLAST) > SIZE // 2
 
 
 def test_switched_off_it_helps_once_more() -> None:

@@ -98,7 +98,7 @@ async def started(machine: Machine) -> CommitLog:
     """Start, and wait for the sync that each start makes: what is appended from here on is lost with the power."""
     log = await machine.start()
     await asyncio.sleep(0)  # the loops that save begin
-    await eventually(lambda: log._snapshot_end == log.chain.max_physical_offset)
+    await log._save_snapshot()
     return log
 
 

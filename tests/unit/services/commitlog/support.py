@@ -70,8 +70,9 @@ class Machine:
         """Open the store, as a new process does."""
         log = CommitLog(make_config(**{**self.config, **changes}), self.fs, self.clock, on_failure=self.failures.append)
         await log.open(LISTEN_HOST)
-        if log.config.snapshot_interval_ms == NEVER_MS:  # neither now nor at a roll
-            await log._snapshot_loop.stop()
+        for loop in (log._snapshot_loop, log._disk._loop):
+            if loop._interval_ms == NEVER_MS and loop._task is not None:
+                loop._task.cancel()  # before its first step, which might come at any moment; nor does a roll wake it
         return log
 
     @contextlib.asynccontextmanager

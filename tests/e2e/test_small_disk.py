@@ -167,7 +167,18 @@ def details(error: grpc.RpcError) -> tuple[str, float]:
 
 
 def kept(log: FixedService) -> tuple[list[int], int]:
-    """Numbers of the messages that the log has, in order, and its first byte."""
+    """Numbers of the messages that the log has, in order, and its first byte; read again when that is deleted."""
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return read_all(log)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.OUT_OF_RANGE or time.monotonic() > end_s:
+                raise
+
+
+def read_all(log: FixedService) -> tuple[list[int], int]:
+    """The same, while nothing is deleted."""
     options = [("grpc.max_receive_message_length", 1 << 26)]
     with grpc.insecure_channel(log.target, options) as channel:
         stub = log_service_pb2_grpc.LogServiceStub(channel)

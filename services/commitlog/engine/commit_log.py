@@ -9,6 +9,7 @@ Not handled: protobuf, streams and their limits (rpc), replication.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable
@@ -414,7 +415,7 @@ class CommitLog:
         """Have a snapshot that covers the records below an offset, which are about to go; unless it is lost anyway."""
         if self.gate.are_queue_offsets_unknown or (self._snapshot_end or 0) >= end_physical_offset:
             return
-        await self._save_snapshot()
+        await self._save_snapshot(self._ballast.given_way)
         if (self._snapshot_end or 0) < end_physical_offset:
             raise StoreSealed
 
@@ -431,8 +432,10 @@ class CommitLog:
         except OSError as error:
             _log.warning("small files still speak of deleted segments: %s", error)
 
-    async def _save_snapshot(self) -> None:
-        """Write the counters as of now, once everything that they count is durable."""
+    async def _save_snapshot(
+        self, room: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    ) -> None:
+        """Write the counters as of now, once everything that they count is durable; `room` is held for the write."""
         end = self.chain.max_physical_offset
         if end == self._snapshot_end or self.gate.is_sealed or self.gate.are_queue_offsets_unknown:
             return
@@ -447,8 +450,12 @@ class CommitLog:
             await self.flusher.flushed(end)
         except StoreSealed:
             return
-        roomy_fs = self._ballast.roomy_fs()  # without the snapshot nothing can be deleted
-        await self._write(lambda: queue_snapshot.save(roomy_fs, self.config.data_dir, snapshot))
+
+        def save() -> None:
+            with room():
+                queue_snapshot.save(self._fs, self.config.data_dir, snapshot)
+
+        await self._write(save)
         self._snapshot_end = end
 
     async def _write(self, save: Callable[[], None]) -> None:

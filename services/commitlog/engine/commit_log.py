@@ -435,7 +435,10 @@ class CommitLog:
     async def _save_snapshot(
         self, room: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     ) -> None:
-        """Write the counters as of now, once everything that they count is durable; `room` is held for the write."""
+        """Write the counters as of now, once everything that they count is durable; `room` is held for the write.
+
+        The ballast is no such room in the background: what gives way on a full disk may be taken by somebody else.
+        """
         end = self.chain.max_physical_offset
         if end == self._snapshot_end or self.gate.is_sealed or self.gate.are_queue_offsets_unknown:
             return

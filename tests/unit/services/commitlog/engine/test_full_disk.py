@@ -207,6 +207,21 @@ async def test_checkpoint_and_snapshot_come_later() -> None:
         assert len(bodies(log)) > 1
 
 
+async def test_the_background_leaves_the_ballast_alone() -> None:
+    """What gives way may be taken by somebody else: that is risked for a start, a stop and a deletion only."""
+    machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
+    log = await machine.start()
+    await append(log, durability=LOCAL_DISK)
+    fill_disk(machine)
+    ballast = machine.fs._file(DATA_DIR / BALLAST_FILE)
+    with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):
+        await log._save_snapshot()
+    assert machine.fs._file(DATA_DIR / BALLAST_FILE) is ballast
+    assert len(ballast.data) == BALLAST_BYTES
+    await log.close()
+    assert not machine.exists("abort")
+
+
 async def test_a_clean_stop_on_a_full_disk_is_clean() -> None:
     """The ballast gives way to what a stop has to write."""
     machine = Machine(disk_ballast_bytes=BALLAST_BYTES)

@@ -167,6 +167,30 @@ def test_flush_timeout(log: Log, target: str) -> None:
         log.gate.set()
 
 
+def test_flush_waits_for_callbacks(log: Log, target: str) -> None:
+    """When it returns, each future is done and its callbacks have run; in such a callback it would wait for itself."""
+    log.gate.clear()
+    is_called, may_end = threading.Event(), threading.Event()
+    errors: list[str] = []
+    with client(target) as store, store.producer(options()) as producer:
+
+        def called(_: object) -> None:
+            with pytest.raises(RuntimeError) as caught:
+                producer.flush(10)
+            is_called.set()
+            may_end.wait(10)
+            errors.append(str(caught.value))
+
+        producer.send("t", b"x").add_done_callback(called)
+        log.gate.set()
+        assert is_called.wait(10)
+        with pytest.raises(TimeoutError, match="callbacks"):
+            producer.flush(0.05)
+        may_end.set()
+        producer.flush(10)
+        assert errors == ["flush waits for callbacks, so that none may call it"]
+
+
 @pytest.mark.parametrize("changes", [{"linger_ms": -1}, {"batch_size_bytes": 0}, {"batch_size_bytes": 9 << 20}])
 def test_bad_options(changes: dict[str, int]) -> None:
     """Options that can't work are refused when they are made."""

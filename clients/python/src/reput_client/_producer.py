@@ -5,6 +5,7 @@ Threads: any number of senders; gRPC's own thread pulls batches; one thread of t
 stream again when it breaks. One condition guards the send queue; futures are settled outside of it.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ class Producer:
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = options.send_queue()
         self._changed = threading.Condition()
+        self._settling_threads: list[int] = []
         self._is_closing = False
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
@@ -114,25 +116,28 @@ class Producer:
         return future
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is collected and wait until every message has its outcome. Raises TimeoutError."""
+        """Send what is collected and wait until the future of every message is done, and its callbacks have run.
+
+        Raises TimeoutError, and RuntimeError in such a callback, which would wait for itself.
+        """
         with self._changed:
+            if threading.get_ident() in self._settling_threads:
+                raise RuntimeError("flush waits for callbacks, so that none may call it")
             self._queue.close_batch()
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._queue.is_idle, timeout_s):
-                raise TimeoutError(f"{self._queue.unsettled_bytes} bytes of messages have no outcome yet")
+            if not self._changed.wait_for(lambda: self._queue.is_idle and not self._settling_threads, timeout_s):
+                missing = f"{self._queue.unsettled_bytes} bytes of messages have no outcome yet"
+                raise TimeoutError("callbacks of futures still run" if self._queue.is_idle else missing)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the stream. Messages without an outcome after `timeout_s` fail. May be repeated."""
-        with self._changed:
+        with self._settling():
             self._is_closing = True
             self._queue.close_batch()
             self._changed.notify_all()
             is_idle = self._changed.wait_for(lambda: self._queue.is_idle, timeout_s)
             if not is_idle:
                 self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
-                self._changed.notify_all()
-            settled = self._queue.take_settled()
-        settle_all(settled)
         self._thread.join(_END_TIMEOUT_S if is_idle else 0)
         while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
             if self._call is not None:
@@ -175,22 +180,31 @@ class Producer:
         error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
         try:
             for response in call:
-                with self._changed:
+                with self._settling():
                     self._queue.on_outcomes(response.outcomes, time.monotonic())
-                    settled = self._queue.take_settled()
-                    self._changed.notify_all()
-                settle_all(settled)
         except grpc.RpcError as failure:
             error = from_rpc_error(failure, "commitlog")
         except (ReputError, ValueError) as failure:
             error = nonsense(failure)
             call.cancel()
-        with self._changed:
+        with self._settling():
             is_over.set()
             self._queue.on_broken(error, time.monotonic())
+
+    @contextlib.contextmanager
+    def _settling(self) -> Iterator[None]:
+        """The lock for a change of the queue; without it the futures that the change settled are done."""
+        with self._changed:
+            yield
             settled = self._queue.take_settled()
+            self._settling_threads.append(threading.get_ident())
             self._changed.notify_all()
-        settle_all(settled)
+        try:
+            settle_all(settled)
+        finally:
+            with self._changed:
+                self._settling_threads.remove(threading.get_ident())
+                self._changed.notify_all()
 
     def _requests(self, is_over: threading.Event) -> Iterator[bytes]:
         """The batches of one stream, as gRPC's thread pulls them; ends with the stream or when all is done."""

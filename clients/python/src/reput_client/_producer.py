@@ -193,7 +193,7 @@ class Producer:
 
     @contextlib.contextmanager
     def _settling(self) -> Iterator[None]:
-        """The lock for a change of the queue; without it the futures that the change settled are done."""
+        """Hold the lock for a change of the queue; then settle, without it, the futures whose outcome that brought."""
         with self._changed:
             yield
             settled = self._queue.take_settled()

@@ -30,6 +30,7 @@ from libs.machine import failpoints
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.runtime.telemetry import Telemetry, set_up
 from libs.store.errors import StoreError, StoreLocked, SyncFailed
@@ -116,6 +117,7 @@ class Shell:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.telemetry = telemetry
+        self.loop_watch = LoopWatch()
         self.error: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -200,9 +202,10 @@ async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[
     shell = Shell(Telemetry.off())
     service = build(settings, shell)
     try:
-        async with _started(service, settings.server):
-            await _open(service)
-            yield service
+        with shell.loop_watch.running():
+            async with _started(service, settings.server):
+                await _open(service)
+                yield service
     finally:
         shell.telemetry.shutdown()
     if shell.error is not None:
@@ -216,8 +219,10 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
         shell = Shell(telemetry)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
+        telemetry.observe("loop", shell.loop_watch.statistics)
         service = build(settings, shell)
-        await _serve(service, shell, settings.server)
+        with shell.loop_watch.running():
+            await _serve(service, shell, settings.server)
     except EXPECTED_ERRORS as error:
         return _end_with(f"reput {section}: {error}", _exit_code(error))
     except Exception as error:  # noqa: BLE001 - a bug: the log gets all of it, the exit code tells the starter

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoopWatch: how long the event loop stood still, so that nobody was served.
+
+A timer looks every TICK_S how late it is: that is how long a callback that was due had to wait. A pause is seen too
+short by up to one tick, because it may begin between two. Whatever held the loop counts: a long step of ours, a thread
+that kept the interpreter, a machine that had no core to give.
+Cost: a hundred short callbacks a second, and nothing for each call that is served.
+Callers: `running` in the loop's thread; `statistics` in any.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+TICK_S = 0.01
+
+LONG_PAUSE_S = 0.02
+"""Longer pauses are counted: no call of ours may hold the loop for so long."""
+
+WINDOW_S = 60.0
+"""The longest pause is told of the last one to two of these, so that a scrape in each misses none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStatistics:
+    """What the watch saw; one that lasts counts."""
+
+    longest_pause_ms: float
+    """In the last minute or two."""
+    longest_pause_since_start_ms: float
+    long_pauses_total: int
+    """Pauses above LONG_PAUSE_S that are over."""
+
+
+class LoopWatch:
+    """The watch of one loop."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._due_s = 0.0
+        self._window_end_s = 0.0
+        self._longest_s = [0.0, 0.0]  # in the window before, and in this one
+        self._longest_since_start_s = 0.0
+        self._long_pause_count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch the running loop within the block."""
+        self._window_end_s = self._now_s() + WINDOW_S
+        self._wait()
+        try:
+            yield
+        finally:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._timer = None
+
+    def statistics(self) -> LoopStatistics:
+        """Return a snapshot."""
+        lasting_s = self._late_s() if self._timer is not None else 0.0
+        return LoopStatistics(
+            longest_pause_ms=1000 * max(*self._longest_s, lasting_s),
+            longest_pause_since_start_ms=1000 * max(self._longest_since_start_s, lasting_s),
+            long_pauses_total=self._long_pause_count,
+        )
+
+    def _wait(self) -> None:
+        self._due_s = self._now_s() + TICK_S
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        late_s = self._late_s()
+        if self._due_s + late_s >= self._window_end_s:
+            self._window_end_s = self._due_s + late_s + WINDOW_S
+            self._longest_s = [self._longest_s[1], 0.0]
+        self._longest_s[1] = max(self._longest_s[1], late_s)
+        self._longest_since_start_s = max(self._longest_since_start_s, late_s)
+        self._long_pause_count += late_s > LONG_PAUSE_S
+        self._wait()
+
+    def _late_s(self) -> float:
+        return max(0.0, self._now_s() - self._due_s)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoopWatch: the longest pause of the loop, while it lasts and after it, and for how long it is remembered."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from libs.runtime.loop_watch import LONG_PAUSE_S, TICK_S, WINDOW_S, LoopWatch
+
+
+class Hand:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the watch's timer run until something is so."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - a timer has no bell
+            await asyncio.sleep(TICK_S)
+
+
+async def ticked(watch: LoopWatch, hand: Hand, pause_s: float) -> None:
+    """Let the next tick be so late."""
+    due_s = watch._due_s
+    hand.now_s = due_s + pause_s
+    await until(lambda: watch._due_s != due_s)
+
+
+async def test_a_pause_is_seen_while_it_lasts_and_after_it() -> None:
+    """Only what is above the limit counts as a long one."""
+    hand = Hand()
+    watch = LoopWatch(hand)
+    with watch.running():
+        await ticked(watch, hand, 0)
+        assert watch.statistics().longest_pause_ms == 0
+        await ticked(watch, hand, LONG_PAUSE_S / 2)
+        assert watch.statistics().longest_pause_ms == pytest.approx(1000 * LONG_PAUSE_S / 2)
+        assert watch.statistics().long_pauses_total == 0
+        hand.now_s = watch._due_s + 3
+        assert watch.statistics().longest_pause_ms == pytest.approx(3_000)
+        await ticked(watch, hand, 3)
+    hand.now_s += 100
+    statistics = watch.statistics()
+    assert statistics.longest_pause_ms == statistics.longest_pause_since_start_ms == pytest.approx(3_000)
+    assert statistics.long_pauses_total == 1
+
+
+async def test_the_longest_pause_is_forgotten_after_two_windows() -> None:
+    """What happened since the start is told beside it."""
+    hand = Hand()
+    watch = LoopWatch(hand)
+    with watch.running():
+        await ticked(watch, hand, 0.5)
+        seen = []
+        for _ in range(3):
+            hand.now_s = watch._due_s = watch._window_end_s
+            await ticked(watch, hand, 0)
+            seen.append(round(watch.statistics().longest_pause_ms))
+        assert seen == [500, 0, 0]
+        assert watch.statistics().longest_pause_since_start_ms == pytest.approx(500)
+    assert WINDOW_S >= 60, "a scrape a minute must not miss a pause"
+
+
+async def test_a_callback_that_holds_the_loop_is_seen() -> None:
+    """With the real clock: what it held counts, whatever else the machine does."""
+    watch = LoopWatch()
+    with watch.running():
+        await until(lambda: watch._due_s > 0)
+        held_s = 0.2
+        end_s = watch._now_s() + held_s
+        while watch._now_s() < end_s:
+            pass
+        await asyncio.sleep(0)
+        await until(lambda: watch.statistics().long_pauses_total > 0)
+    assert watch.statistics().longest_pause_since_start_ms >= 1000 * (held_s - TICK_S)

@@ -209,11 +209,7 @@ def _checkpoint(report: Report) -> Callable[[bytes], StoreCheckpoint]:
         if len(data) != store_checkpoint.FILE_SIZE_BYTES:
             reason = f"{len(data)} bytes, not {store_checkpoint.FILE_SIZE_BYTES}"
             raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
-        expected = store_checkpoint.encode(checkpoint)
-        if data != expected:
-            position = next(
-                at for at, (found, wanted) in enumerate(zip(data, expected, strict=True)) if found != wanted
-            )
+        if (position := store_checkpoint.stray_position(data)) is not None:
             message = "a byte that belongs to no value is not zero"
             report.add("CHECKPOINT_DAMAGED", str(CHECKPOINT_FILE), message, position=position)
         return checkpoint

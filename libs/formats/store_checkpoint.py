@@ -10,7 +10,7 @@ the log time alone when it stops, so the log time by itself would not tell.)
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from libs.formats.errors import Truncated
@@ -81,6 +81,13 @@ class StoreCheckpoint:
         return min(self.min_time_ms, self.index_time_ms)
 
 
+FIELD_POSITIONS = tuple(
+    (8 * number if number < 5 else OWN_FIELDS_AT + 8 * (number - 5), field.name)
+    for number, field in enumerate(fields(StoreCheckpoint))
+)
+"""Position in the file and name of each number."""
+
+
 def encode(checkpoint: StoreCheckpoint) -> bytes:
     """The 4096 bytes of the file."""
     page = bytearray(FILE_SIZE_BYTES)
@@ -110,3 +117,11 @@ def decode(buffer: ReadableBuffer) -> StoreCheckpoint:
         if len(view) < FILE_SIZE_BYTES:
             raise Truncated(position=len(view), reason=f"a checkpoint has {FILE_SIZE_BYTES} bytes, not {len(view)}")
         return StoreCheckpoint(*FIELDS.unpack_from(view), *OWN_FIELDS.unpack_from(view, OWN_FIELDS_AT))
+
+
+def stray_position(buffer: ReadableBuffer) -> int | None:
+    """Position of the first byte that belongs to no number and is not zero; None if there is none. Raises Truncated."""
+    expected = encode(decode(buffer))
+    with memoryview(buffer) as view:
+        pairs = enumerate(zip(view, expected, strict=False))
+        return next((position for position, (found, wanted) in pairs if found != wanted), None)

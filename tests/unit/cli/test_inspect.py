@@ -192,7 +192,9 @@ def test_segment_without_its_name_takes_the_base_of_its_first_record(tmp_path: P
     assert inspection.summary["base_physical_offset"] == BASE
 
 
-CHECKPOINT = store_checkpoint.encode(StoreCheckpoint(1_700_000_000_123, 1_699_999_999_623, 0, 0, 99))
+CHECKPOINT = store_checkpoint.encode(
+    StoreCheckpoint(1_700_000_000_123, 1_699_999_999_623, 0, 0, 99, flushed_physical_offset=4711).of_reput()
+)
 SMALL_FILES = {
     "checkpoint": ("checkpoint", CHECKPOINT),
     "epochFileCheckpoint": ("epoch_file", epoch_file.encode([Epoch(1, 0), Epoch(2, 500)])),
@@ -200,6 +202,12 @@ SMALL_FILES = {
     "topics.json": ("topics", golden("config_files/v1/topics.json")),
     "consumerOffset.json": ("consumer_offsets", golden("config_files/v1/consumerOffset.json")),
     "index_progress": ("checksummed", checksummed.wrap("index_progress", b'{"a":1}')),
+    "delayOffset.json": ("delay_offsets", b'{"offsetTable":{1:5,2:0}}'),
+    "levels.json": ("delay_offsets", b'{"offsetTable":{1:5,2:0}}'),
+    "retention_history.jsonl": ("retention_history", b'{"time_ms":1,"trigger":"SCHEDULED"}\n'),
+    "ballast": ("ballast", bytes(64)),
+    "index_ballast": ("ballast", b""),
+    "cut/00000000000000000550-3": ("cut", b"\0\0\1"),
     "lock": ("lock", b"lock"),
     "abort": ("abort", b"4711"),
 }
@@ -210,6 +218,7 @@ def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None
     """Every small store file is known by its name or content and prints without findings."""
     kind, data = SMALL_FILES[name]
     path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     inspection = inspect_file(path)
     assert inspection.kind == kind
@@ -224,6 +233,7 @@ def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None
         ("checkpoint", b"\x80" + CHECKPOINT[1:], 0, "commit_log_time_ms"),
         ("checkpoint", CHECKPOINT[:8] + b"\x7f" + CHECKPOINT[9:], 8, "consume_queue_time_ms"),
         ("checkpoint", CHECKPOINT[:24] + b"\xff" + CHECKPOINT[25:], 24, "master_flushed_physical_offset"),
+        ("checkpoint", CHECKPOINT[:2056] + b"\x7f" + CHECKPOINT[2057:], 2056, "flushed_time_ms"),
         ("checkpoint", CHECKPOINT[:200] + b"\1" + CHECKPOINT[201:], 200, "padding"),
         ("checkpoint", CHECKPOINT + b"\0", 4096, "size"),
         ("epochFileCheckpoint", b"1\n5\n1-0\n", 4, ""),
@@ -231,6 +241,8 @@ def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None
         ("topics.json", b"\xff", 0, ""),
         ("consumerOffset.json", b'{"offsetTable":{"t@g":{0:-5}}}', 0, "queue offset"),
         ("index_progress", flipped(checksummed.wrap("x", b"abc"), 34, 1), 28, "checksum"),
+        ("delayOffset.json", b'{"offsetTable":{"a":5}}', 0, "delay level"),
+        ("retention_history.jsonl", b'{"time_ms":1}\n{"ti\n', 14, "content"),
         ("lock", b"other", 0, "content"),
         ("abort", b"x", 0, "content"),
     ],

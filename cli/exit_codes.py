@@ -64,6 +64,7 @@ REASONS = {
     "NO_MESSAGES": "nothing was found",
     "NO_STORE": "a directory holds nothing of a store",
     "OFFSET_TRIMMED": "the queue begins behind `pull --offset`",
+    "QUEUE_NOT_FOUND": "the topic has no queue of this number",
     "RUN_FAILED": "an owner of files refused a deletion of `janitor run`",
     "STORE_LOCKED": "another process uses the directory",
     "SYSTEM": "the operating system refused something else",

@@ -47,8 +47,8 @@ def _checkpoint(data: bytes) -> Steps:
             yield Finding(position, "checkpoint", name, f"{values[name]} is not plausible")
     if len(data) != store_checkpoint.FILE_SIZE_BYTES:
         yield Finding(store_checkpoint.FILE_SIZE_BYTES, "file", "size", f"{len(data)} bytes, not 4096")
-    if (position := store_checkpoint.stray_position(data)) is not None:
-        yield Finding(position, "file", "padding", "a byte that belongs to no value is not zero")
+    if (stray := store_checkpoint.stray_position(data)) is not None:
+        yield Finding(stray, "file", "padding", "a byte that belongs to no value is not zero")
 
 
 def _epochs(data: bytes) -> Steps:

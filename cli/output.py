@@ -26,6 +26,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object
 PROGRESS_DELAY_S = 1.0
 """What takes less shows no progress bar."""
 
+_PLAUSIBLE_MS_MIN = 10**11
+"""3 March 1973 as milliseconds, the year 5138 as seconds."""
+
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -96,12 +99,12 @@ def console() -> Console:
 
 def error_line(text: object) -> None:
     """`error: …` on standard error, in one line."""
-    sys.stderr.write(f"error: {' '.join(str(text).split())}\n")
+    sys.stderr.write(f"error: {printable(' '.join(str(text).split()))}\n")
 
 
 def warning_line(text: str) -> None:
     """`warning: …` on standard error."""
-    sys.stderr.write(f"warning: {text}\n")
+    sys.stderr.write(f"warning: {printable(text)}\n")
 
 
 def counted(count: int, noun: str) -> str:
@@ -116,9 +119,15 @@ def time_text(time_ms: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch: a whole number as it is, or ISO 8601; without a zone it is local time."""
+    """Milliseconds since the epoch: a whole number as it is, or ISO 8601; without a zone it is local time.
+
+    A number that would be a time of 1970 to 1973 is taken for seconds, and refused.
+    """
     if re.fullmatch(r"-?[0-9]+", text):
-        return int(text)
+        time_ms = int(text)
+        if 0 < time_ms < _PLAUSIBLE_MS_MIN:
+            raise typer.BadParameter(f"{text} looks like seconds: give milliseconds ({text}000), or ISO 8601")
+        return time_ms
     try:
         moment = datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
@@ -178,8 +187,8 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
         notes += [f"keys {' '.join(message.keys)}"] if message.keys else []
         about = ", ".join([place, time_text(message.store_time_ms), *notes, message.offset_message_id])
         text = body_text(message.body)
-        body = _printable(text) if text is not None else f"0x{message.body.hex()}"
-        write(f"{about}\n  {body}\n")
+        body = "\n  ".join(map(printable, text.split("\n"))) if text is not None else f"0x{message.body.hex()}"
+        write(f"{printable(about)}\n  {body}\n")
 
 
 @contextmanager
@@ -220,10 +229,9 @@ class _Delayed:
             self._bar.stop()
 
 
-def _printable(text: str) -> str:
-    """Text that can't play tricks on a terminal: control characters are escaped, line ends are indented."""
-    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-    return shown.replace("\n", "\n  ")
+def printable(text: str) -> str:
+    """One line that can't play tricks on a terminal: control characters, line ends too, are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _flat(prefix: str, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -241,5 +249,5 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return str(value)
+        return ", ".join(map(_cell, value))
+    return printable(str(value))

@@ -11,7 +11,7 @@ from reput_client import Client, InvalidArgumentError, Message, NotFoundError, P
 
 from cli.connection import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, parse_time, print_message
+from cli.output import JsonOption, counted, parse_time, print_message
 
 query = typer.Typer(no_args_is_help=True, help="Find messages by key, time or id.")
 
@@ -48,8 +48,8 @@ def pull(
             for message in _pull_queue(client, topic, queue_id, offset, count - printed_count, tags, wait):
                 print_message(message, as_json=as_json, raw=raw)
                 printed_count += 1
-    if not printed_count:
-        raise CommandFailed("NO_MESSAGES", f"nothing to read in topic {topic}", code=ExitCode.NOT_FOUND)
+        if not printed_count:
+            raise _nothing(client, topic, "nothing to read", queue=queue, offset=offset)
 
 
 def tail(
@@ -62,7 +62,7 @@ def tail(
     as_json: JsonOption = False,
     raw: RawOption = False,
 ) -> None:
-    """Print the newest messages of a topic, and follow its end with -f."""
+    """Print the newest messages of a topic, and follow its end with -f. Exit code 3 if there is no such topic."""
     _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
         ends = {
@@ -70,6 +70,8 @@ def tail(
             for found in client.queues.list(topic)
             if queue in (None, found.queue_id)
         }
+        if not ends:
+            _check_exists(client, topic, queue)
         newest: list[Message] = []
         for queue_id, (first, end) in ends.items():
             start = max(first, end - count)
@@ -110,8 +112,8 @@ def query_key(
         for message in itertools.islice(found, limit):
             print_message(message, as_json=as_json, raw=raw)
             count += 1
-    if not count:
-        raise CommandFailed("NO_MESSAGES", f"no message of {topic} has the key {key!r}", code=ExitCode.NOT_FOUND)
+        if not count:
+            raise _nothing(client, topic, f"no message has the key {key!r}")
 
 
 @query.command("time")
@@ -135,8 +137,8 @@ def query_time(
         for message in itertools.islice(found, limit):
             print_message(message, as_json=as_json, raw=raw)
             count += 1
-    if not count:
-        raise CommandFailed("NO_MESSAGES", f"no message of {topic} in this time range", code=ExitCode.NOT_FOUND)
+        if not count:
+            raise _nothing(client, topic, "no message in this time range", queue=queue)
 
 
 @query.command("id")
@@ -189,6 +191,27 @@ def _pull_queue(
         if position >= result.max_queue_offset:
             break
     return messages
+
+
+def _nothing(
+    client: Client, topic: str, what: str, *, queue: int | None = None, offset: int | None = None
+) -> CommandFailed:
+    """Why a command found nothing; raises NotFoundError for a topic that does not exist, CommandFailed for a queue."""
+    ends = {found.queue_id: found.max_queue_offset for found in client.queues.list(topic)}
+    if queue not in ends:
+        _check_exists(client, topic, queue)
+    shown = {queue: ends[queue]} if queue in ends else ends
+    where = "; ".join(f"queue {queue_id} ends at {end}" for queue_id, end in shown.items()) if offset else ""
+    return CommandFailed("NO_MESSAGES", f"{what} in topic {topic}{where and f': {where}'}", code=ExitCode.NOT_FOUND)
+
+
+def _check_exists(client: Client, topic: str, queue: int | None) -> None:
+    """Raise NotFoundError if there is no such topic, CommandFailed if it has no such queue."""
+    found = client.topics.get(topic)
+    queue_count = max(found.read_queue_count, found.write_queue_count)
+    if queue is not None and queue >= queue_count:
+        text = f"topic {topic} has no queue {queue}: {counted(queue_count, 'queue')}, from 0 on"
+        raise CommandFailed("QUEUE_NOT_FOUND", text, code=ExitCode.NOT_FOUND)
 
 
 def _check_form(*, as_json: bool, raw: bool) -> None:

@@ -3,6 +3,8 @@
 
 import ast
 import re
+import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,12 @@ def test_nothing_speaks_of_the_machine_it_was_made_on() -> None:
         for match in suspicious.finditer(path.read_text())
     ]
     assert not found, found
+
+
+def test_the_server_ships_its_own_packages_alone() -> None:
+    """The wheel's packages are those of the server: no client's, no test's. A pattern matches as fnmatch does."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in python_files(*CODE_ROOTS)}
+    shipped = {folder for folder in folders for pattern in settings["include"] if fnmatchcase(folder, pattern)}
+    assert {folder.partition(".")[0] for folder in shipped} == {"cli", "libs", "services"}
+    assert not any("tests" in folder.split(".") for folder in shipped)

@@ -34,6 +34,7 @@ from cli.output import (
     print_message,
     print_rows,
     time_text,
+    warning_line,
 )
 from libs.runtime.process import ExitCode as ServeCode
 
@@ -59,7 +60,7 @@ def test_parse_time(text: str, expected: int) -> None:
     assert parse_time(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2023-13-01", "12:00"])
+@pytest.mark.parametrize("text", ["", "soon", "2023-13-01", "12:00", "1795397076", "1"])
 def test_bad_times(text: str) -> None:
     """What is no time is a usage error."""
     with pytest.raises(typer.BadParameter):
@@ -84,6 +85,18 @@ def test_bodies(capsys: pytest.CaptureFixture[str]) -> None:
     assert message_fields(stored(b"\xff\x00"))["body_base64"] == "/wA="
     assert message_fields(stored("ü".encode()))["body"] == "ü"
     assert body_text(b"\xff") is None
+
+
+def test_what_a_producer_chose_plays_no_tricks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tags, keys, values in tables and texts of errors reach a terminal without control characters."""
+    print_message(stored(b"x", properties={"TAGS": "\x1b]0;title\x07", "KEYS": "a\x9b2J b\nc"}), as_json=False)
+    print_rows([{"name": "\x1b[2J", "names": ["\x1b", "ü"]}], ("name", "names"), as_json=False)
+    print_fields({"name": "\x1b[2J"}, as_json=False)
+    error_line("\x1b[2J")
+    warning_line("\x1b[2J")
+    shown = capsys.readouterr()
+    assert {c for c in shown.out + shown.err if not c.isprintable()} == {"\n"}
+    assert "tag \\x1b]0;title\\x07, keys a\\x9b2J b c" in shown.out
 
 
 def test_raw_bodies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,11 +228,30 @@ def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None =
         return _shape(view, position, end)
 
 
+def claimed_body_end(buffer: ReadableBuffer, position: int, physical_offset: int) -> int | None:
+    """Where the body ends that the head at `position` announces; None unless it is the head of a record of this place.
+
+    Believes no more than the head can tell: magic, stored physical offset, and a body that leaves the rest of the
+    announced size to topic and properties. The body may lie past the buffer's end, or be torn.
+    """
+    with memoryview(buffer) as view:
+        if len(view) - position < HEAD.size:
+            return None
+        size, magic, _, _, _, _, stored, sys_flag, _ = HEAD.unpack_from(view, position)
+        body_at = position + HEAD.size + TIME.size + DELIVERY.size + sum(_host_sizes(sys_flag))
+        if magic not in (MAGIC_V1, MAGIC_V2) or stored != physical_offset or len(view) < body_at:
+            return None
+        body_end = body_at + INT.unpack_from(view, body_at - INT.size)[0]
+        topic_size_size = 2 if magic == MAGIC_V2 else 1
+        rest = position + size - body_end - topic_size_size - SHORT.size
+        is_consistent = body_end >= body_at and 0 < rest <= INT16_MAX + PROPERTIES_SIZE_BYTES_MAX
+        return body_end if is_consistent else None
+
+
 def _shape(view: memoryview, position: int, end: int) -> RecordShape:
     size, version = _size_and_version(view, position, end)
     sys_flag = INT.unpack_from(view, position + SYS_FLAG_AT)[0]
-    born_size = HOST_IPV6_SIZE_BYTES if sys_flag & BORN_HOST_V6_FLAG else HOST_IPV4_SIZE_BYTES
-    store_size = HOST_IPV6_SIZE_BYTES if sys_flag & STORE_HOST_V6_FLAG else HOST_IPV4_SIZE_BYTES
+    born_size, store_size = _host_sizes(sys_flag)
     topic_size_size = version
     spare = size - (RECORD_SIZE_BYTES_MIN - 1 + topic_size_size) - (born_size + store_size - 2 * HOST_IPV4_SIZE_BYTES)
     if spare < 0:
@@ -272,6 +291,14 @@ def _shape(view: memoryview, position: int, end: int) -> RecordShape:
         properties_size_at=properties_size_at,
         properties_at=properties_size_at + SHORT.size,
         properties_size_bytes=properties_size,
+    )
+
+
+def _host_sizes(sys_flag: int) -> tuple[int, int]:
+    """Sizes of the born host and of the store host in bytes."""
+    return (
+        HOST_IPV6_SIZE_BYTES if sys_flag & BORN_HOST_V6_FLAG else HOST_IPV4_SIZE_BYTES,
+        HOST_IPV6_SIZE_BYTES if sys_flag & STORE_HOST_V6_FLAG else HOST_IPV4_SIZE_BYTES,
     )
 
 

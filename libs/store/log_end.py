@@ -159,7 +159,7 @@ def judge(
         file.check_readable(start, content_end)
         found = tail_search.find_record(
             file.buffer,
-            start + 1 if file is first else start,
+            _behind_body(file.buffer, start, end) if file is first else start,
             content_end,
             base_physical_offset=file.base_physical_offset,
             store_time_ms_min=last_store_time_ms - clock_step_ms_max,
@@ -171,3 +171,9 @@ def judge(
                 ScanEndKind.DAMAGED, end, f"{reason}, but a whole record follows at byte {found} of {file.path.name}"
             )
     return ScanEnd(ScanEndKind.TORN_TAIL if has_content else ScanEndKind.CLEAN, end, reason)
+
+
+def _behind_body(buffer: memoryview, position: int, physical_offset: int) -> int:
+    """Where records behind the one at `position` can begin: what its body holds is content, whatever it looks like."""
+    body_end = record.claimed_body_end(buffer, position, physical_offset)
+    return position + 1 if body_end is None else body_end

@@ -4,13 +4,16 @@
 from typing import Any
 
 from libs.formats import record
-from libs.formats.host import Host
+from libs.formats.host import HOST_IPV4_SIZE_BYTES, Host
 from libs.formats.record import Record
 
 BORN_TIME_MS = 1_700_000_000_000
 STORE_TIME_MS = 1_700_000_000_123
 IPV4_BORN, IPV4_STORE = Host.parse("192.168.1.10:50123"), Host.parse("10.0.0.5:10911")
 IPV6_BORN, IPV6_STORE = Host.parse("[2001:db8::a]:50123"), Host.parse("[2001:db8::5]:10911")
+
+BODY_AT_IPV4 = record.BORN_HOST_AT + 2 * HOST_IPV4_SIZE_BYTES + record.TIME.size + record.DELIVERY.size
+"""Where the body of a record with IPv4 hosts begins, counted from the record's first byte."""
 
 
 def make_record(**changes: Any) -> Record:

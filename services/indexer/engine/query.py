@@ -206,7 +206,10 @@ class QueryEngine:
         return queue_offset
 
     async def by_offset_id(self, message_id: str) -> FoundRecords:
-        """Return the message with an offset message id. Raises BadArgument and MessageNotFound."""
+        """Return the message with an offset message id. Raises BadArgument and MessageNotFound.
+
+        Its queue must know the record at this place: a body may hold bytes that are a record by all other signs.
+        """
         try:
             host, physical_offset = decode_offset_id(message_id)
         except FormatError as error:
@@ -217,9 +220,15 @@ class QueryEngine:
             raise MessageNotFound(message_id) from None
         if block.sizes[0]:
             view = view_record(block.records, int(block.positions[0]), int(block.sizes[0]))
-            if view.store_host == host.to_bytes() and view.physical_offset == physical_offset:
+            if view.store_host == host.to_bytes() and self._is_queued(view, physical_offset):
                 return select(block, [0])
         raise MessageNotFound(message_id)
+
+    def _is_queued(self, view: RecordView, physical_offset: int) -> bool:
+        queue = self._queues.find(str(view.topic, "utf-8", "replace"), view.queue_id)
+        if queue is None or not queue.min_queue_offset <= view.queue_offset < queue.max_queue_offset:
+            return False
+        return queue.place_at(view.queue_offset) == (physical_offset, view.shape.size_bytes)
 
     async def by_unique_id(self, topic: str, unique_id: str) -> FoundRecords:
         """Return the newest message of a topic with a unique id. Raises MessageNotFound."""

@@ -6,7 +6,7 @@ import pytest
 from libs.formats import crc, properties, record
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
 from tests.support.frame_cases import FRAME_CASES, FrameCase, flipped
-from tests.support.records import IPV6_BORN, encoded, make_record
+from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, make_record
 
 OUTCOMES = {Truncated: "truncated", BadMagic: "bad_magic", BadLength: "bad_length", BadChecksum: "bad_crc"}
 
@@ -126,3 +126,18 @@ def test_crc_property_positions_are_named() -> None:
     with pytest.raises(BadChecksum) as caught:
         crc.crc_property_value(b"__CRC32#\x01" + b"12345x7890" + b"\x02", position=112)
     assert caught.value.position == 112
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("hosts", [{}, {"born_host": IPV6_BORN, "store_host": IPV6_STORE}])
+def test_claimed_body_end(version: int, hosts: dict[str, object]) -> None:
+    """The head alone tells where the body ends, also when the rest is torn; a head that is changed tells nothing."""
+    data = bytearray(encoded(7_000, version=version, body=bytes(300), **hosts))
+    shape = record.check_header(data)
+    body_end = shape.body_at + 300
+    for end in range(len(data) + 1):
+        found = record.claimed_body_end(data[:end], 0, 7_000)
+        assert found == (body_end if end >= shape.body_at else None), end
+    assert record.claimed_body_end(data, 0, 7_001) is None
+    for position in (0, 4, 28, shape.body_at - 4):
+        assert record.claimed_body_end(flipped(data, position, 0x40), 0, 7_000) is None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from libs.formats import record
 from libs.formats.record import encode_blank
 from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
@@ -14,7 +15,7 @@ from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import SyncFailed
 from libs.store.log_end import ScanEndKind
 from services.commitlog.errors import Stopping
-from tests.support.records import encoded
+from tests.support.records import BODY_AT_IPV4, encoded
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
     SEGMENT_SIZE,
@@ -153,6 +154,25 @@ async def test_torn_tail_is_cut_off_and_copied(tear: Callable[[bytearray, int], 
         assert log.epoch == 2
         assert not any(machine.segment_bytes()[starts[-1] :])
         assert memoryview((await append(log, message())).queue_offsets).cast("q")[0] == len(FIVE) - 1
+
+
+@pytest.mark.parametrize("kept_after_inner", [0, 700])
+async def test_a_record_in_a_torn_body_is_content(kept_after_inner: int) -> None:
+    """A body that holds a record which fits its place, torn behind it: the tail is cut, nobody's start is refused."""
+    machine = Machine()
+    (start,) = await killed(machine, [b"before"])
+    body_at = start + record.check_header(machine.segment_bytes(), start).size_bytes + BODY_AT_IPV4
+    inner = encoded(body_at + 10, store_time_ms=machine.clock.now_ms(), crc_property=True)
+    log = await machine.start()
+    at = (await append(log, message(b"y" * 10 + inner + b"x" * 2000))).start_physical_offset
+    await machine.kill(log)
+    assert at + BODY_AT_IPV4 == body_at
+    data = machine.segment_bytes()
+    torn_at = body_at + 10 + len(inner) + kept_after_inner
+    data[torn_at:] = bytes(len(data) - torn_at)
+    async with machine.running() as log:
+        assert log.recovery.scan_end is ScanEndKind.TORN_TAIL
+        assert bodies(log) == [b"before"]
 
 
 async def test_a_cut_that_was_interrupted_keeps_the_first_copy() -> None:

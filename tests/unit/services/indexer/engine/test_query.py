@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from libs.formats import record
 from libs.formats.index_file import key_hash
 from libs.formats.java import string_hash
 from libs.formats.message_id import encode_offset_id
@@ -19,7 +20,7 @@ from services.indexer.engine.query import STEP_COUNT_MAX, KeyQuery, TimeQuery
 from services.indexer.engine.time_search import first_at_or_after
 from services.indexer.errors import BadArgument, BadPageToken, DependencyUnavailable, MessageNotFound
 from tests.support.fake_log import START_TIME_MS, FakeLog
-from tests.support.records import IPV4_BORN, IPV6_STORE
+from tests.support.records import BODY_AT_IPV4, IPV4_BORN, IPV6_STORE, make_record
 from tests.unit.services.indexer.support import SMALL, feed, make_indexer
 
 
@@ -242,9 +243,9 @@ async def test_by_offset_id() -> None:
     log.append()
     made = log.append(store_host=IPV6_STORE)
     indexer = fed(log)
-    for record in log.records:
-        found = await indexer.queries.by_offset_id(encode_offset_id(record.store_host, record.physical_offset))
-        assert [view.physical_offset for view in found.views()] == [record.physical_offset]
+    for kept in log.records:
+        found = await indexer.queries.by_offset_id(encode_offset_id(kept.store_host, kept.physical_offset))
+        assert [view.physical_offset for view in found.views()] == [kept.physical_offset]
     for wrong in (
         encode_offset_id(made.store_host, made.physical_offset + 1),
         encode_offset_id(made.store_host, log.end_physical_offset),
@@ -260,6 +261,23 @@ async def test_by_offset_id() -> None:
     log.trim(made.physical_offset)
     with pytest.raises(MessageNotFound):
         await indexer.queries.by_offset_id(encode_offset_id(log.records[0].store_host, 0))
+
+
+@pytest.mark.parametrize("queue_offset", [0, 1, 5])
+async def test_a_record_in_a_body_has_no_id(queue_offset: int) -> None:
+    """A body may hold a record that is right in all its fields but lies in no queue: it is no message."""
+    log = FakeLog()
+    real = log.append("payments", store_host=IPV6_STORE)
+    place = log.end_physical_offset + BODY_AT_IPV4
+    forged = make_record(
+        physical_offset=place, topic="payments", queue_id=0, queue_offset=queue_offset, store_host=IPV6_STORE
+    )
+    log.append(body=record.encode(forged))
+    indexer = fed(log)
+    log.records.append(forged)  # the log can't tell either
+    with pytest.raises(MessageNotFound):
+        await indexer.queries.by_offset_id(encode_offset_id(forged.store_host, place))
+    assert await indexer.queries.by_offset_id(encode_offset_id(real.store_host, real.physical_offset))
 
 
 async def test_by_unique_id() -> None:

@@ -187,7 +187,9 @@ class QueryByIdRequest(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """Without a topic: an offset message id (32 or 56 hexadecimal digits). With a topic: a unique id (property UNIQ_KEY)."""
+    """Without a topic: an offset message id (32 or 56 hexadecimal digits), of a message that its queue knows: as soon as
+    it is indexed, until its queue forgets it. With a topic: a unique id (property UNIQ_KEY).
+    """
     topic: _builtins.str
     """Name of the topic, for a unique id."""
     def __init__(

@@ -3,15 +3,38 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from reput_client import Client, Options, RetryPolicy, connect
+from reput_client import Client, Options, ReputError, RetryPolicy, connect
+
+from cli.output import warning_line
 
 RETRIES = 4
-"""A person waits about a second for a service that is starting; scripts use `reput health --wait`."""
+"""A person waits about a second for an address where nobody answers; scripts use `reput health --wait`."""
+
+STARTING_REASONS = frozenset({"RECOVERING", "DEPENDENCY_UNAVAILABLE", "QUEUE_OFFSETS_UNKNOWN"})
+"""With these a service says that it is there, and still waits for its files or for another service."""
+NOTED_ATTEMPT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Patience(RetryPolicy):
+    """As long as a service says that it is starting, it is asked again, for half a minute and with a note."""
+
+    retries: int = RETRIES
+    noted_reasons: set[str] = field(default_factory=set, repr=False, compare=False)
+
+    def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
+        """See RetryPolicy."""
+        if error.reason not in STARTING_REASONS:
+            return RetryPolicy.delay_s(self, attempt, error, is_repeatable=is_repeatable)
+        if attempt == NOTED_ATTEMPT and error.reason not in self.noted_reasons:
+            self.noted_reasons.add(error.reason)
+            warning_line(f"waiting for the service: {error}")
+        return RetryPolicy().delay_s(attempt, error, is_repeatable=is_repeatable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +55,10 @@ class Connection:
         return Options.load({name: getattr(self, name) for name in self.__slots__})
 
     @contextmanager
-    def client(self) -> Iterator[Client]:
+    def client(self, retry: RetryPolicy) -> Iterator[Client]:
         """A client that is closed at the end of the block."""
         arguments = {name: getattr(self, name) for name in self.__slots__}
-        with connect(**arguments, retry=RetryPolicy(retries=RETRIES)) as client:
+        with connect(**arguments, retry=retry) as client:
             yield client
 
 
@@ -73,9 +96,9 @@ def connection_options(
 
 
 @contextmanager
-def client_of(context: typer.Context) -> Iterator[Client]:
-    """The client for a command."""
+def client_of(context: typer.Context, *, is_patient: bool = True) -> Iterator[Client]:
+    """The client for a command. One that is not patient does not wait for a service that is starting."""
     connection = context.find_object(Connection)
     assert connection is not None
-    with connection.client() as client:
+    with connection.client(Patience() if is_patient else RetryPolicy(retries=RETRIES)) as client:
         yield client

@@ -44,7 +44,7 @@ def status(context: typer.Context, as_json: JsonOption = False) -> None:
         "janitor": lambda client: client.admin.janitor_status(),
     }
     found: dict[str, dict[str, object]] = {}
-    with client_of(context) as client:
+    with client_of(context, is_patient=False) as client:
         for service, call in calls.items():
             try:
                 found[service] = _known(_plain(call(client)))

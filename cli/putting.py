@@ -20,11 +20,10 @@ from reput_client import (
     Producer,
     ProducerOptions,
     ReputError,
-    RetryPolicy,
     SendResult,
 )
 
-from cli.connection import client_of
+from cli.connection import Patience, client_of
 from cli.exit_codes import CommandFailed, ExitCode, code_of
 from cli.input_lines import read_lines
 from cli.output import JsonOption, counted, error_line, print_fields, print_json, progress, warning_line, write
@@ -32,7 +31,7 @@ from cli.output import JsonOption, counted, error_line, print_fields, print_json
 CHUNKS_MAX = 8
 """Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
 RETRIES = 6
-"""A store that restarts within about three seconds is waited for."""
+"""A store that nobody serves for about three seconds is waited for."""
 SHOWN_FAILURES_MAX = 10
 FILE_FIELDS = {
     "topic": str,
@@ -103,7 +102,7 @@ def put(
     else:
         contents = [[os.fsencode(body) for body in bodies]] if bodies else read_lines(sys.stdin.buffer)
         chunks = ([NewMessage(**{**defaults, "body": body}) for body in some] for some in contents)
-    options = ProducerOptions(durability=Durability[durability.name], retry=RetryPolicy(retries=RETRIES))
+    options = ProducerOptions(durability=Durability[durability.name], retry=Patience(retries=RETRIES))
     total = len(bodies) if bodies else None
     tally = _Tally(Durability[durability.name], as_json=as_json)
     with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:

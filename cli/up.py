@@ -43,6 +43,7 @@ def up(
 ) -> None:
     """Run all three services over one directory until Ctrl-C or SIGTERM.
 
+    It says `ready` when all three answer and the indexes are complete.
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and REPUT_JANITOR_… or from --config. Logs go to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """GrpcServer: a grpc.aio server with what every service of ours serves: health, reflection, limits, TLS, tokens.
 
-States: made -> add_service... -> start (listens, answers RECOVERING to all but early calls) -> set_ready (serves)
--> drain (answers STOPPING) -> stop. Health says SERVING only between set_ready and drain.
+States: made -> add_service... -> start (listens, answers RECOVERING to all but early calls) -> admit (serves)
+-> drain (answers STOPPING) -> stop. Health says SERVING only between set_healthy, which comes after admit, and drain.
 Callers: the event loop that it was started on.
 Not handled: what the calls mean (servicers), when to change state (libs.runtime.process).
 """
@@ -92,7 +92,7 @@ class GrpcServer:
         self._service_names.append(service.full_name)
 
     async def start(self) -> None:
-        """Listen and answer; calls get RECOVERING until `set_ready`. Raises PortInUse, ListenFailed or ConfigError."""
+        """Listen and answer; calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server
@@ -101,9 +101,13 @@ class GrpcServer:
         self._listen()
         await self._server.start()
 
-    async def set_ready(self) -> None:
-        """Take calls; health says SERVING."""
+    def admit(self) -> None:
+        """Take calls."""
         self.is_ready = True
+
+    async def set_healthy(self) -> None:
+        """Health says SERVING."""
+        assert self.is_ready
         await self._set_health(is_serving=True)
 
     async def drain(self) -> None:

@@ -2,7 +2,7 @@
 """The process shell: runs one service from its command line to its exit code.
 
 Order: check the interpreter, read the configuration, set up memory and telemetry, bind the port, open the service,
-serve, wait for SIGTERM, SIGINT or a failure, refuse new calls, drain, stop the server, close the service.
+serve, say so, wait for SIGTERM, SIGINT or a failure, refuse new calls, drain, stop the server, close the service.
 Invariants: whoever can't start learns why in one line on standard error, without a traceback; the service is closed on
 every way out, except when the process dies.
 """
@@ -94,6 +94,14 @@ class Service(Protocol):
 
     async def open(self) -> None:
         """Recover the store and start the loops. The server answers meanwhile, with RECOVERING."""
+        ...
+
+    async def until_connected(self) -> None:
+        """Return when the services that it needs have answered once: health says SERVING from then on."""
+        ...
+
+    async def until_complete(self) -> None:
+        """Return when no call is refused for what a start has to do: whoever started the process hears it then."""
         ...
 
     async def drain(self) -> None:
@@ -205,7 +213,8 @@ async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[
         with shell.loop_watch.running():
             async with _started(service, settings.server):
                 await _open(service)
-                yield service
+                async with _telling(service):
+                    yield service
     finally:
         shell.telemetry.shutdown()
     if shell.error is not None:
@@ -244,8 +253,8 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
             if opening.done():
                 opening.result()
                 _log.info("serving", port=service.server.port)
-                notify_ready()
-                await ended
+                async with _telling(service):
+                    await ended
             else:
                 opening.cancel()
                 await asyncio.wait([opening])
@@ -258,11 +267,29 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
 
 async def _open(service: Service) -> None:
     await service.open()
-    await service.server.set_ready()
+    service.server.admit()
+
+
+@contextlib.asynccontextmanager
+async def _telling(service: Service) -> AsyncIterator[None]:
+    """Tell within the block, as soon as it is so, that the service can do its work."""
+    telling = asyncio.create_task(_tell(service), name="readiness")
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.wait([telling])
+
+
+async def _tell(service: Service) -> None:
+    await service.until_connected()
+    await service.server.set_healthy()
+    await service.until_complete()
+    notify_ready()
 
 
 def notify_ready() -> None:
-    """Tell whoever started this process that it serves: systemd's protocol, if NOTIFY_SOCKET asks for it."""
+    """Tell whoever started this process that it is ready: systemd's protocol, if NOTIFY_SOCKET asks for it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):

@@ -64,6 +64,12 @@ class Service:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
         await self.commit_log.open(store_host(self._listen_host, self.server.port))
 
+    async def until_connected(self) -> None:
+        """It needs no other service."""
+
+    async def until_complete(self) -> None:
+        """All is done when it is open."""
+
     async def drain(self) -> None:
         """End the streams."""
         self._append.drain()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Indexer's composition: settings, file system, the CommitLog's channel, engine, servicers and server.
 
-The only file of the service that names the real file system and clock. The service is ready when its own files are
-recovered: while the CommitLog can't be reached it answers what needs no records, the rest fails with
-DEPENDENCY_UNAVAILABLE, and GetStatus says CONNECTING.
+The only file of the service that names the real file system and clock. Calls come in when its own files are recovered:
+while the CommitLog can't be reached it answers what needs no records, the rest fails with DEPENDENCY_UNAVAILABLE, and
+GetStatus says CONNECTING. It is healthy once it has reached the CommitLog, and stays so when that goes away again.
 """
 
 import asyncio
@@ -110,6 +110,14 @@ class Service:
         """Recover the files and begin to follow the log."""
         await asyncio.to_thread(self.indexer.open)
         self.indexer.start()
+
+    async def until_connected(self) -> None:
+        """The log has answered."""
+        await self.indexer.reput.heard.wait()
+
+    async def until_complete(self) -> None:
+        """The indexes hold all that was ever answered from them, or an operator must decide."""
+        await self.indexer.completeness.changed.wait()
 
     async def drain(self) -> None:
         """End waiting pulls and streams."""

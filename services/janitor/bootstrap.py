@@ -109,6 +109,12 @@ class Service:
             _log.warning("lines of the retention history can't be read", line_count=unreadable_count)
         self._loop.start()
 
+    async def until_connected(self) -> None:
+        """Owners that are away are a matter of the runs, not of the start."""
+
+    async def until_complete(self) -> None:
+        """All is done when it is open."""
+
     async def drain(self) -> None:
         """End a run under way, which ends the calls that wait for it."""
         await self._loop.stop()

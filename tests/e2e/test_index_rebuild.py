@@ -4,6 +4,7 @@
 import asyncio
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,3 +225,13 @@ def test_the_indexer_is_killed_in_the_middle(filled: Path, before: Path) -> None
         assert len(running.json("query", "key", "T", "k7")) == MESSAGE_COUNT // 50
         until_indexed(running)
     assert_equal(filled, before)
+
+
+def test_ready_is_said_when_commands_are_answered(filled: Path) -> None:
+    """A store that lost its indexes is ready when they are there again, and not when its services listen."""
+    shutil.rmtree(filled / "consumequeue")
+    slow = {**SMALL, "REPUT_FAILPOINTS": "create.before_rename=sleep:50"}
+    with reput_up.store(filled, extra=slow) as running:
+        (states,) = running.json("status")
+        assert states["indexer"]["is_complete"]
+        assert len(running.json("query", "key", "T", "k7")) == MESSAGE_COUNT // 50

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
@@ -335,7 +336,7 @@ async def test_removal_of_queues(tmp_path: Path) -> None:
 
 
 async def test_without_the_log(tmp_path: Path) -> None:
-    """The Indexer serves what needs no log and names the missing service for the rest."""
+    """The Indexer serves what needs no log and names the missing service for the rest. Health waits for the log."""
     async with store(tmp_path) as (log, client):
         await put(log, client, *[new(index) for index in range(3)])
     async with served(tmp_path, "127.0.0.1:1") as (_, client):
@@ -347,6 +348,8 @@ async def test_without_the_log(tmp_path: Path) -> None:
         refusal = Refusal(caught.value)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE")
         assert refusal.metadata == {"service": "commitlog"}
+        health = await health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest())
+        assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 async def test_a_plan_of_an_unknown_topic_fails(tmp_path: Path) -> None:

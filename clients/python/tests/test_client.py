@@ -8,7 +8,12 @@ import grpc
 import pytest
 import reput_client
 from reput.commitlog.v1 import topic_service_pb2
-from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2
+from reput.indexer.v1 import (
+    consumer_offset_service_pb2,
+    query_service_pb2,
+    queue_service_pb2,
+    rebuild_service_pb2,
+)
 from reput_client import ConsumerOffset, Options, PullStatus, RetryPolicy, Topic, aio
 from reput_client._types import from_ms, to_ms
 
@@ -89,6 +94,53 @@ def test_retries_end_with_the_timeout() -> None:
         pytest.raises(reput_client.UnavailableError),
     ):
         client.topics.get("a")
+
+
+def rebuild_service(calls: list[Any], refusals: int, *, breaks: bool = False) -> Unary:
+    """Refuses the first calls of a rebuild, then streams three answers, or breaks off behind the first one."""
+
+    def rebuild(request: Any, context: Any) -> Any:
+        calls.append(request)
+        if len(calls) <= refusals:
+            fail(context, status(grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE", retry_after_s=0.01))
+        for offset in range(3):
+            yield rebuild_service_pb2.RebuildIndexesResponse(rebuilt_physical_offset=offset)
+            if breaks:
+                fail(context, status(grpc.StatusCode.UNAVAILABLE, "STOPPING"))
+
+    method = (rebuild_service_pb2.RebuildIndexesRequest, rebuild)
+    return Unary("reput.indexer.v1.RebuildService", streams={"RebuildIndexes": method})
+
+
+async def test_a_streamed_call_waits_for_a_service_that_is_connecting() -> None:
+    """What is refused before the first answer is tried again."""
+    calls: list[Any] = []
+    with serving(rebuild_service(calls, 2)) as target:
+        with reput_client.connect(indexer=target, retry=QUICK) as client:
+            assert [state.rebuilt_physical_offset for state in client.admin.rebuild_indexes()] == [0, 1, 2]
+        calls.clear()
+        async with aio.connect(indexer=target, retry=QUICK) as client:
+            assert [state.rebuilt_physical_offset async for state in client.admin.rebuild_indexes()] == [0, 1, 2]
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(("refusals", "call_count"), [(0, 1), (99, 3)])
+async def test_a_streamed_call_that_fails(refusals: int, call_count: int) -> None:
+    """What breaks behind the first answer is not tried again, what stays refused not for ever."""
+    retry = RetryPolicy(retries=2, delay_min_s=0.01)
+    calls: list[Any] = []
+    with serving(rebuild_service(calls, refusals, breaks=True)) as target:
+        with (
+            reput_client.connect(indexer=target, retry=retry) as client,
+            pytest.raises(reput_client.UnavailableError),
+        ):
+            list(client.admin.rebuild_indexes())
+        assert len(calls) == call_count
+        calls.clear()
+        async with aio.connect(indexer=target, retry=retry) as client:
+            with pytest.raises(reput_client.UnavailableError):
+                assert [state async for state in client.admin.rebuild_indexes()]
+        assert len(calls) == call_count
 
 
 async def test_async_calls() -> None:

@@ -26,7 +26,7 @@ class Completeness:
         self.target_physical_offset = 0
         """Where the indexes are complete again, exclusive; 0 if they are."""
         self.changed = asyncio.Event()
-        """Set when the indexes are complete again, or nobody builds them any more."""
+        """Set when the indexes are complete and the log was heard, or nobody builds them any more."""
         self.indexed_physical_offset = 0
         """How far they are since the last loss."""
         self._loss_count = 0

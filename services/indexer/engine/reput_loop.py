@@ -105,6 +105,8 @@ class ReputLoop:
         """The log has no record where the indexes end."""
         self._is_agreed = False
         """The histories were compared, and the stream is to be asked for again from where to go on."""
+        self.heard = asyncio.Event()
+        """Set when the log was heard for the first time and the histories agree, or the loop has stopped."""
         self.is_log_away = True
         """Whether the log was out of reach when it was last asked."""
         self._is_rebuilding = False
@@ -144,6 +146,7 @@ class ReputLoop:
         self.state = ReputState.STOPPED
         self.last_error = str(error)
         self.completeness.changed.set()
+        self.heard.set()
         _log.critical("indexing has stopped, an operator must decide: %s", error)
 
     def request_rebuild(self) -> None:
@@ -170,6 +173,7 @@ class ReputLoop:
                     self.is_log_away = False
                     if not await self.take(step):
                         break
+                    self.heard.set()
                     if isinstance(step, Handshake):
                         self._queue_ends.begin(epoch=step.epoch, min_physical_offset=step.min_physical_offset)
         except Inapplicable as error:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from reput_client._call import Call, Pages, Service
-from reput_client._errors import DeadlineExceededError, from_rpc_error
+from reput_client._errors import from_rpc_error
 from reput_client._options import CHANNEL_OPTIONS, Options
 from reput_client._retry import RetryPolicy
 
@@ -55,8 +55,9 @@ class AsyncChannels:
                 return call.convert(await method(call.request, timeout=timeout_s, metadata=self.metadata))
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure, call.service, self.options.target(call.service))
-            delay_s = self._retry.delay_s(attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None or time.monotonic() + delay_s >= end_s or isinstance(error, DeadlineExceededError):
+            left_s = end_s - time.monotonic()
+            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None:
                 raise error
             await asyncio.sleep(delay_s)
             attempt += 1
@@ -68,20 +69,36 @@ class AsyncChannels:
                 yield item
 
     async def stream(self, call: Call[T]) -> AsyncIterator[T]:
-        """All answers of a call that streams them, without retries and without a time-out. Raises ReputError."""
+        """All answers of a call that streams them. Raises ReputError.
+
+        Until the first one is there the call is tried again as in `run`; behind it there is no time-out.
+        """
         method = self.channel(call.service).unary_stream(
             f"/{call.path}",
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.response_type.FromString,
         )
-        answers = method(call.request, metadata=self.metadata)
-        try:
-            async for answer in answers:
-                yield call.convert(answer)
-        except grpc.RpcError as failure:
-            raise from_rpc_error(failure, call.service, self.options.target(call.service)) from None
-        finally:
-            answers.cancel()
+        end_s = time.monotonic() + self.options.timeout_s
+        attempt = 0
+        while True:
+            answers = method(call.request, metadata=self.metadata)
+            has_begun = False
+            try:
+                async for answer in answers:
+                    has_begun = True
+                    yield call.convert(answer)
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure, call.service, self.options.target(call.service))
+            else:
+                return
+            finally:
+                answers.cancel()
+            left_s = 0.0 if has_begun else end_s - time.monotonic()
+            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None:
+                raise error
+            await asyncio.sleep(delay_s)
+            attempt += 1
 
     async def close(self) -> None:
         """End all connections."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import grpc
 
 from reput_client._call import Call, Pages, Service
-from reput_client._errors import DeadlineExceededError, from_rpc_error
+from reput_client._errors import from_rpc_error
 from reput_client._options import CHANNEL_OPTIONS, Options
 from reput_client._retry import RetryPolicy
 
@@ -53,8 +53,9 @@ class Channels:
                 return call.convert(method(call.request, timeout=end_s - time.monotonic(), metadata=self.metadata))
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure, call.service, self.options.target(call.service))
-            delay_s = self._retry.delay_s(attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None or time.monotonic() + delay_s >= end_s or isinstance(error, DeadlineExceededError):
+            left_s = end_s - time.monotonic()
+            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None:
                 raise error
             time.sleep(delay_s)
             attempt += 1
@@ -65,19 +66,36 @@ class Channels:
             yield from pages.take(self.run(pages.call))
 
     def stream(self, call: Call[T]) -> Iterator[T]:
-        """All answers of a call that streams them, without retries and without a time-out. Raises ReputError."""
+        """All answers of a call that streams them. Raises ReputError.
+
+        Until the first one is there the call is tried again as in `run`; behind it there is no time-out.
+        """
         method = self.channel(call.service).unary_stream(
             f"/{call.path}",
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.response_type.FromString,
         )
-        answers = method(call.request, metadata=self.metadata)
-        try:
-            yield from map(call.convert, answers)
-        except grpc.RpcError as failure:
-            raise from_rpc_error(failure, call.service, self.options.target(call.service)) from None
-        finally:
-            answers.cancel()
+        end_s = time.monotonic() + self.options.timeout_s
+        attempt = 0
+        while True:
+            answers = method(call.request, metadata=self.metadata)
+            has_begun = False
+            try:
+                for answer in answers:
+                    has_begun = True
+                    yield call.convert(answer)
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure, call.service, self.options.target(call.service))
+            else:
+                return
+            finally:
+                answers.cancel()
+            left_s = 0.0 if has_begun else end_s - time.monotonic()
+            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+            attempt += 1
 
     def close(self) -> None:
         """End all connections."""

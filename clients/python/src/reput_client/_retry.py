@@ -4,7 +4,7 @@
 import random
 from dataclasses import dataclass, field
 
-from reput_client._errors import ReputError, UnavailableError
+from reput_client._errors import DeadlineExceededError, ReputError, UnavailableError
 
 RETRYABLE_REASONS = frozenset(
     {"STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE"}
@@ -35,3 +35,11 @@ class RetryPolicy:
             return None
         ceiling = min(self.delay_max_s, self.delay_min_s * 2.0 ** min(attempt, 30))
         return max(ceiling * (1 - self.chance.random() / 2), error.retry_after or 0.0)
+
+    def delay_within_s(
+        self, left_s: float, attempt: int, error: ReputError, *, is_repeatable: bool = True
+    ) -> float | None:
+        """As `delay_s`, for a call that has `left_s` seconds left."""
+        delay_s = self.delay_s(attempt, error, is_repeatable=is_repeatable)
+        is_over = isinstance(error, DeadlineExceededError) or (delay_s is not None and delay_s >= left_s)
+        return None if is_over else delay_s

@@ -237,7 +237,7 @@ spec:
         {{- include "reput.probe" . | nindent 8 }}
         periodSeconds: 10
         timeoutSeconds: 10
-      # The service answers for itself alone, never for the others: a restart would not help them.
+      # A service that has started answers for itself alone, never for the others: a restart would not help them.
       livenessProbe:
         {{- include "reput.probe" . | nindent 8 }}
         periodSeconds: 30

@@ -124,7 +124,8 @@ async def serving(
     served = Served(server)
     await server.start()
     if is_ready:
-        await server.set_ready()
+        server.admit()
+        await server.set_healthy()
     target = target or f"localhost:{server.port}"
     channel = grpc.aio.insecure_channel(target) if credentials is None else grpc.aio.secure_channel(target, credentials)
     try:

@@ -183,8 +183,8 @@ async def test_a_method_that_the_servicer_lacks_is_unimplemented() -> None:
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_calls_are_refused_until_ready_and_while_stopping() -> None:
-    """RECOVERING with a delay before, STOPPING after; health follows in both changes."""
+async def test_calls_are_refused_until_admitted_and_while_stopping() -> None:
+    """RECOVERING with a delay before, STOPPING after; health follows when it is told, and at once to the worse."""
     async with serving(is_ready=False) as served:
         health = health_pb2_grpc.HealthStub(served.channel)
         error = await failure_of(served.call(APPEND))
@@ -195,7 +195,11 @@ async def test_calls_are_refused_until_ready_and_while_stopping() -> None:
         for name in names:
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
-        await served.server.set_ready()
+        served.server.admit()
+        await served.call(APPEND)
+        answer = await health.Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await served.server.set_healthy()
         for name in names:
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING

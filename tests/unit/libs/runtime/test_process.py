@@ -18,6 +18,7 @@ from typing import Annotated
 import grpc
 import pytest
 import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Meta
 from reput.commitlog.v1 import append_service_pb2
 
@@ -55,6 +56,7 @@ class Toy:
 
     events: list[str]
     on_open: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
+    on_serving: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
     on_close: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
     opening_blocks = False
     drain_blocks = False
@@ -65,6 +67,8 @@ class Toy:
         self.server.add_service(append_service_pb2.DESCRIPTOR.services_by_name["AppendService"], self, raw={"Append"})
         self.answering = asyncio.Event()
         self.may_answer = asyncio.Event()
+        self.is_connected = asyncio.Event()
+        self.is_complete = asyncio.Event()
         Toy.events = ["build"]
 
     async def Append(self, request: bytes, context: object) -> bytes:  # noqa: N802
@@ -79,6 +83,13 @@ class Toy:
         type(self).on_open(self)
         if self.opening_blocks:
             await asyncio.Event().wait()
+
+    async def until_connected(self) -> None:
+        type(self).on_serving(self)
+        await self.is_connected.wait()
+
+    async def until_complete(self) -> None:
+        await self.is_complete.wait()
 
     async def drain(self) -> None:
         assert self.server.is_stopping
@@ -133,7 +144,7 @@ def test_a_signal_stops_in_order(
     toy: type[Toy], capsys: pytest.CaptureFixture[str], signal_number: signal.Signals
 ) -> None:
     """Open, serve, drain, close, exit code 0, and the log tells each step."""
-    toy.on_open = lambda _toy: asyncio.get_running_loop().call_later(0.02, os.kill, os.getpid(), signal_number)
+    toy.on_serving = lambda _toy: os.kill(os.getpid(), signal_number)
     assert run(toy) == ExitCode.CLEAN
     assert Toy.events == ["build", "open", "drain", "close"]
     assert events_in(capsys.readouterr().err) == ["serving", "stopping", "stopped"]
@@ -312,6 +323,26 @@ async def test_running_reports_a_failure_of_the_service(toy: type[Toy]) -> None:
     await service.shell.wait_ended()
     with pytest.raises(SyncFailed):
         await running.__aexit__(None, None, None)
+
+
+async def test_readiness_is_told_step_by_step(toy: type[Toy], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls come in when the store is open, health turns when the peers answered, the starter hears in the end."""
+    address = f"reput-test-{os.getpid()}"
+    monkeypatch.setenv("NOTIFY_SOCKET", f"@{address}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notice:
+        notice.bind(f"\0{address}")
+        async with process.running(toy, Settings()) as service, channel_to(service) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            service.may_answer.set()
+            assert await _append(channel) == b"x"
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            service.is_connected.set()
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(BlockingIOError):
+                notice.recv(4096)
+            service.is_complete.set()
+            assert await asyncio.get_running_loop().sock_recv(notice, 4096) == b"READY=1"
+            watch.cancel()
 
 
 async def test_calls_wait_for_the_opening(toy: type[Toy]) -> None:

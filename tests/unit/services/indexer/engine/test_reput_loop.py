@@ -54,6 +54,38 @@ async def test_it_waits_for_a_log_that_is_not_there_and_returns_to_it() -> None:
         assert indexer.reput.applied_record_count == 10
 
 
+async def test_it_says_when_the_log_was_heard() -> None:
+    """A log that is away was not heard; one that goes away later was."""
+    log = filled(5)
+    log.go_down()
+    async with running(log) as indexer:
+        await eventually(lambda: bool(indexer.reput.last_error))
+        assert not indexer.reput.heard.is_set()
+        assert not indexer.completeness.changed.is_set()
+        log.is_up = True
+        await indexer.reput.heard.wait()
+        await indexer.completeness.changed.wait()
+        log.go_down()
+        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        assert indexer.reput.heard.is_set()
+
+
+async def test_after_an_unclean_stop_it_is_complete_with_the_last_record() -> None:
+    """The handshake alone does not bring back what was answered before."""
+    log, fs = filled(5), MemoryFs()
+    make_indexer(log, fs)
+    fs.crash()
+    indexer = make_indexer(log, fs)
+    steps = log.follow(0, 0)
+    assert await indexer.reput.take(await anext(steps))
+    assert not indexer.completeness.changed.is_set()
+    assert await indexer.reput.take(await anext(steps))
+    assert indexer.completeness.changed.is_set()
+    assert indexer.completeness.is_complete
+    await steps.aclose()
+    await indexer.close()
+
+
 @pytest.mark.parametrize("record_count_max", [1, 3, 8192])
 def test_the_size_of_steps_leaves_no_trace(record_count_max: int) -> None:
     """Small and large steps, and ends of segments between them, build the same files."""
@@ -189,6 +221,7 @@ async def test_a_record_that_cannot_be_entered_stops_indexing(caplog: pytest.Log
         assert queue is not None
         assert queue.max_queue_offset == 5
         assert log.follow_starts == [0]
+        assert indexer.reput.heard.is_set()
         assert indexer.reput.state is ReputState.STOPPED
 
 

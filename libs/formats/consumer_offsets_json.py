@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""consumerOffset.json: how far each group has consumed each queue. Spec: docs/formats/config_files.md section 3."""
+"""consumerOffset.json: how far each group has consumed each queue. Spec: docs/formats/config_files.md section 3.
 
+`dumps` writes a whole file. Its entries may also be made one by one (`encode_entry`), now and again, and put together.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from libs.formats import config_json
@@ -9,6 +13,10 @@ from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX
 
 SEPARATOR = "@"
+ENTRY_SEPARATOR = b",\n\t\t"
+
+OFFSET_SIZE_BYTES_MAX = len(',\n\t\t\t2147483647:-9223372036854775808,\n\t\t"@":{\n\t\t}')
+"""What an offset takes at most in the file, beside the names of its topic and its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +38,30 @@ def loads(text: str) -> ConsumerOffsetsFile:
 
 def dumps(file: ConsumerOffsetsFile) -> str:
     """The file as RocketMQ writes it, integer keys without quotes."""
-    table = {f"{topic}{SEPARATOR}{group}": queues for (topic, group), queues in file.offsets.items()}
-    version = {} if file.data_version is None else {"dataVersion": file.data_version.to_json()}
-    return config_json.dumps({**version, "offsetTable": table})
+    entries = [encode_entry(topic, group, [encode_offsets(queues)]) for (topic, group), queues in file.offsets.items()]
+    return assemble(file.data_version, entries).decode()
+
+
+def encode_offsets(queues: Mapping[int, int]) -> bytes:
+    """Some offsets of an entry, by queue id; empty for none."""
+    return ",\n\t\t\t".join([f"{queue_id}:{queue_offset}" for queue_id, queue_offset in queues.items()]).encode()
+
+
+def encode_entry(topic: str, group: str, offsets: Sequence[bytes]) -> bytes:
+    """One entry of `offsetTable` with offsets that `encode_offsets` made."""
+    lines = b",\n\t\t\t".join(offsets)
+    inner = b"\n\t\t\t" + lines + b"\n\t\t" if lines else b""
+    return config_json.dumps(topic + SEPARATOR + group).encode() + b":{" + inner + b"}"
+
+
+def assemble(version: DataVersion | None, entries: Sequence[bytes]) -> bytes:
+    """The file of these entries; several of them may be one, with ENTRY_SEPARATOR between them."""
+    parts = {} if version is None else {"dataVersion": version.to_json()}
+    empty = config_json.dumps({**parts, "offsetTable": {}}).encode()
+    if not entries:
+        return empty
+    head, tail = empty.removesuffix(b"}\n}") + b"\n\t\t", b"\n\t}\n}"
+    return b"".join((head, ENTRY_SEPARATOR.join(entries), tail))
 
 
 def _topic_and_group(name: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SupervisedLoop: one asyncio task that does a step again and again, and outlives its failures.
 
+`in_steps` is beside it: how one call does much without holding up the others.
 Invariants: at most one step runs at a time, and none begins after `stop`, even if the step that runs turns its
 cancellation into another error; after a failure the next step waits, longer with each failure in a row and
 with jitter, so that many loops do not return in lockstep; `wake` ends the waiting between good steps, not the back-off.
@@ -8,9 +9,16 @@ Callers: the event loop's thread only. `last_error` is None while the last step 
 """
 
 import asyncio
+import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+STEP_COUNT = 1_000
+"""Items of a step whose work is some microseconds each: all of it is a few milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -106,3 +114,11 @@ class SupervisedLoop:
                 await self._wake.wait()
         except TimeoutError:
             pass
+
+
+async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:
+    """Walk over many items, at most `count` in one go; the loop runs others in between, and a cancelled caller ends."""
+    iterator = iter(items)
+    while step := list(itertools.islice(iterator, count)):
+        yield step
+        await asyncio.sleep(0)

@@ -5,6 +5,7 @@ A timer looks every TICK_S how late it is: that is how long a callback that was 
 short by up to one tick, because it may begin between two. Whatever held the loop counts: a long step of ours, a thread
 that kept the interpreter, a machine that had no core to give.
 Cost: a hundred short callbacks a second, and nothing for each call that is served.
+While a service starts nobody is served, so nothing is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
 """
 

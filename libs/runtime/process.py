@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import os
 import resource
 import signal
@@ -194,6 +195,12 @@ def tune_memory() -> None:
         mallopt(M_TOP_PAD, TOP_PAD_BYTES)
 
 
+def settle_heap() -> None:
+    """Keep the cyclic collector from what the start made: a full round holds the loop while it walks all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 def raise_descriptor_limit() -> None:
     """Allow as many open files as the system lets us: each connection takes one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -210,9 +217,9 @@ async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[
     shell = Shell(Telemetry.off())
     service = build(settings, shell)
     try:
-        with shell.loop_watch.running():
-            async with _started(service, settings.server):
-                await _open(service)
+        async with _started(service, settings.server):
+            await _open(service)
+            with shell.loop_watch.running():
                 async with _telling(service):
                     yield service
     finally:
@@ -230,8 +237,7 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
         telemetry.observe("loop", shell.loop_watch.statistics)
         service = build(settings, shell)
-        with shell.loop_watch.running():
-            await _serve(service, shell, settings.server)
+        await _serve(service, shell, settings.server)
     except EXPECTED_ERRORS as error:
         return _end_with(f"reput {section}: {error}", _exit_code(error))
     except Exception as error:  # noqa: BLE001 - a bug: the log gets all of it, the exit code tells the starter
@@ -247,14 +253,15 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
     """Start, wait for the end, stop. Raises what made the service fail."""
     try:
         async with _started(service, config):
-            opening = asyncio.ensure_future(_open(service))
+            opening = asyncio.ensure_future(_open(service, before_ready=settle_heap))
             ended = asyncio.ensure_future(shell.wait_ended())
             await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
                 _log.info("serving", port=service.server.port)
                 async with _telling(service):
-                    await ended
+                    with shell.loop_watch.running():
+                        await ended
             else:
                 opening.cancel()
                 await asyncio.wait([opening])
@@ -265,8 +272,9 @@ async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
     _log.info("stopped")
 
 
-async def _open(service: Service) -> None:
+async def _open(service: Service, *, before_ready: Callable[[], None] = lambda: None) -> None:
     await service.open()
+    before_ready()
     service.server.admit()
 
 

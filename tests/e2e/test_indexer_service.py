@@ -274,11 +274,12 @@ async def test_consumer_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         page = await client.offsets.ListConsumerGroups(request)
         assert ([g.group for g in page.groups], page.next_page_token) == (["h"], "")
         monkeypatch.setattr(consumer_offset_servicer, "PAGE_OFFSET_COUNT_MAX", 1)
-        page = await client.offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest())
-        assert [(g.group, len(g.offsets)) for g in page.groups] == [("g", 2)]  # a page may be short, but never empty
-        request = offset_pb.ListConsumerGroupsRequest(page_token=page.next_page_token)
-        page = await client.offsets.ListConsumerGroups(request)
-        assert ([g.group for g in page.groups], page.next_page_token) == (["h"], "")
+        request, parts = offset_pb.ListConsumerGroupsRequest(), []
+        while not parts or request.page_token:  # a group with more than a page holds comes in parts
+            page = await client.offsets.ListConsumerGroups(request)
+            parts += [(g.group, [o.queue_id for o in g.offsets]) for g in page.groups]
+            request.page_token = page.next_page_token
+        assert parts == [("g", [0]), ("g", [1]), ("h", [0]), ("h", [1])]
 
 
 async def test_trim_and_status(tmp_path: Path) -> None:

@@ -1,28 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConsumerOffsets: how far consumer groups are, in config/consumerOffset.json.
 
-Invariants: names were checked before they come here; the number of offsets is bounded; the file is replaced atomically
-and the version before it stays beside it as `.bak`, as RocketMQ does it. Offsets that were committed less than the
-flush interval before a crash may be lost: the consumer then reads some messages twice.
+Invariants: names were checked before they come here; the number of offsets and the bytes of their file are bounded; the
+file is replaced atomically and the version before it stays beside it as `.bak`, as RocketMQ does it. Offsets that were
+committed less than the flush interval before a crash may be lost: the consumer then reads some messages twice.
+A save costs the loop what changed: groups are kept in shards, each with the bytes of its part of the file, and only
+those of shards that changed are made anew, some offsets in one go. A thread puts the parts together and writes them.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md; RocketMQ's counterpart is ConsumerOffsetManager.
+Decision: docs/decisions/0033-no-call-holds-the-loop.md.
 """
 
 import asyncio
+import functools
 import logging
+import zlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from libs.formats import consumer_offsets_json
 from libs.formats.config_json import DataVersion
-from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX
 from libs.formats.errors import FormatError
+from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
+from libs.machine.loop import in_steps
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.errors import WindowFull
 
 PATH = Path("config") / "consumerOffset.json"
 
+SHARD_COUNT = 1_024
+"""Parts of the file that are made anew by themselves: of a million offsets each has a thousand."""
+
+FILE_SIZE_BYTES_MAX = CONFIG_FILE_SIZE_BYTES_MAX - 1024
+"""Offsets that may take more are refused: a start would not read the file."""
+
+Queue: TypeAlias = tuple[str, int]
+
 _log = logging.getLogger(__name__)
+
+
+class GroupOffset(NamedTuple):
+    """The next queue offset of a group in one queue. They sort as lists of them do."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class _Shard:
+    """Some of the groups, and their entries of the file, unless something changed since those were made."""
+
+    groups: dict[str, dict[Queue, int]] = field(default_factory=dict)
+    change_count: int = 0
+    entries: bytes | None = None
 
 
 class ConsumerOffsets:
@@ -34,11 +70,12 @@ class ConsumerOffsets:
         self._backup_path = path.with_name(path.name + ".bak")
         self._clock = clock
         self._count_max = count_max
-        self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self._shards: dict[int, _Shard] = {}
         self._version = DataVersion()
         self._change_count = 0
         self._saved_change_count = 0
-        self._good_data = b""
+        self._size_bytes_max = 0  # of the file
+        self._good_data: Callable[[], bytes] | None = None  # what the file has
         self._turn = asyncio.Lock()
         self.count = 0
         """Offsets that are kept."""
@@ -57,37 +94,40 @@ class ConsumerOffsets:
                 _log.error("%s is damaged, taking the version before it: %s", path, error)
                 continue
             if file is not None:
-                self._good_data = data
+                self._good_data = functools.partial(bytes, data)
                 self._version = file.data_version or DataVersion()
                 for (topic, group), queues in file.offsets.items():
-                    for queue_id, queue_offset in queues.items():
-                        self._offsets.setdefault(group, {})[topic, queue_id] = queue_offset
-                self.count = sum(map(len, self._offsets.values()))
+                    self._put(group, {(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
                 return
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next queue offset of a group; None if it has none."""
-        return self._offsets.get(group, {}).get((topic, queue_id))
+        return self._offsets_of(group).get((topic, queue_id))
 
-    def commit(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    def commit(self, group: str, offsets: dict[Queue, int]) -> None:
         """Set offsets by (topic, queue id), all or none. Raises WindowFull when there would be too many."""
-        known = self._offsets.get(group, {})
-        new_count = sum(queue not in known for queue in offsets)
-        if self.count + new_count > self._count_max:
+        known = self._offsets_of(group)
+        new = [queue for queue in offsets if queue not in known]
+        if self.count + len(new) > self._count_max:
             raise WindowFull("consumer offsets", limit=self._count_max)
+        if self._size_bytes_max + _size_bytes_max(group, new) > FILE_SIZE_BYTES_MAX:
+            raise WindowFull("bytes of consumer offsets", limit=FILE_SIZE_BYTES_MAX)
         if any(known.get(queue) != queue_offset for queue, queue_offset in offsets.items()):
-            self._offsets.setdefault(group, {}).update(offsets)
-            self.count += new_count
+            self._put(group, offsets)
             self._change_count += 1
 
-    def groups(self) -> list[str]:
-        """Names of the groups that have offsets, sorted."""
-        return sorted(self._offsets)
+    async def group_names(self) -> AsyncGenerator[list[str], None]:
+        """All groups, some at a time, in no order. Those that come or go meanwhile may be among them or not."""
+        for shard in list(self._shards.values()):
+            async for names in in_steps(list(shard.groups)):
+                yield names
 
-    def offsets_of(self, group: str) -> list[tuple[str, int, int]]:
-        """Topic, queue id and next queue offset of a group, by topic and queue id."""
-        offsets = self._offsets.get(group, {})
-        return [(topic, queue_id, offsets[topic, queue_id]) for topic, queue_id in sorted(offsets)]
+    async def offsets(self, group: str | None = None) -> AsyncGenerator[list[GroupOffset], None]:
+        """The offsets of a group, or of all, as `group_names` gives groups."""
+        groups = [shard.groups for shard in list(self._shards.values())]
+        for found in groups if group is None else [{group: self._offsets_of(group)}]:
+            async for offsets in in_steps(_walk(found)):
+                yield offsets
 
     async def save(self) -> None:
         """Write the file if anything changed since it was written. Durable on return. Raises OSError.
@@ -106,18 +146,66 @@ class ConsumerOffsets:
                 timestamp_ms=self._clock.now_ms(),
                 state_version=self._version.state_version,
             )
-            table: dict[tuple[str, str], dict[int, int]] = {}
-            for group in self.groups():
-                for topic, queue_id, queue_offset in self.offsets_of(group):
-                    table.setdefault((topic, group), {})[queue_id] = queue_offset
-            data = consumer_offsets_json.dumps(ConsumerOffsetsFile(table, version)).encode()
-            await asyncio.to_thread(self._replace, data)
+            entries = [await self._entries(shard) for shard in list(self._shards.values())]
+            await asyncio.to_thread(self._replace, functools.partial(consumer_offsets_json.assemble, version, entries))
             self._version = version
             self._saved_change_count = change_count
 
-    def _replace(self, data: bytes) -> None:
+    async def _entries(self, shard: _Shard) -> bytes:
+        """The shard's entries of the file. What changes while they are made is in the next save."""
+        if shard.entries is not None:
+            return shard.entries
+        change_count = shard.change_count
+        parts: dict[tuple[str, str], list[bytes]] = {}
+        async for offsets in in_steps(_walk(shard.groups)):
+            tables: dict[tuple[str, str], dict[int, int]] = {}
+            for one in offsets:
+                tables.setdefault((one.topic, one.group), {})[one.queue_id] = one.queue_offset
+            for name, queues in tables.items():
+                parts.setdefault(name, []).append(consumer_offsets_json.encode_offsets(queues))
+        encoded: list[bytes] = []
+        async for found in in_steps(parts.items()):
+            encoded += [consumer_offsets_json.encode_entry(*name, offsets) for name, offsets in found]
+        entries = ENTRY_SEPARATOR.join(encoded)
+        if shard.change_count == change_count:
+            shard.entries = entries
+        return entries
+
+    def _replace(self, make_data: Callable[[], bytes]) -> None:
+        """Write the file, in a thread."""
         self._fs.make_directory(self._path.parent)
-        if self._good_data:
-            self._fs.write_atomic(self._backup_path, self._good_data)
-        self._fs.write_atomic(self._path, data)
-        self._good_data = data
+        if self._good_data is not None:
+            self._fs.write_atomic(self._backup_path, self._good_data())
+        self._fs.write_atomic(self._path, make_data())
+        self._good_data = make_data
+
+    def _offsets_of(self, group: str) -> dict[Queue, int]:
+        shard = self._shards.get(_shard_of(group))
+        return {} if shard is None else shard.groups.get(group, {})
+
+    def _put(self, group: str, offsets: dict[Queue, int]) -> None:
+        shard = self._shards.setdefault(_shard_of(group), _Shard())
+        known = shard.groups.setdefault(group, {})
+        new = [queue for queue in offsets if queue not in known]
+        self.count += len(new)
+        self._size_bytes_max += _size_bytes_max(group, new)
+        known.update(offsets)
+        shard.change_count += 1
+        shard.entries = None
+
+
+def _shard_of(group: str) -> int:
+    return zlib.crc32(group.encode()) % SHARD_COUNT
+
+
+def _size_bytes_max(group: str, queues: list[Queue]) -> int:
+    return sum(OFFSET_SIZE_BYTES_MAX + len(topic) + len(group) for topic, _ in queues)
+
+
+def _walk(groups: dict[str, dict[Queue, int]]) -> Iterator[GroupOffset]:
+    """The offsets of these groups, which may change meanwhile."""
+    for group in list(groups):
+        offsets = groups.get(group, {})
+        for queue in list(offsets):
+            if queue in offsets:
+                yield GroupOffset(group, *queue, offsets[queue])

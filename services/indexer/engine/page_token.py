@@ -14,7 +14,7 @@ from services.indexer.errors import BadPageToken
 
 VERSION = 1
 DIGEST_SIZE_BYTES = 12
-TOKEN_SIZE_MAX = 512
+TOKEN_SIZE_MAX = 1_024
 
 
 def encode_token(kind: str, arguments: tuple[object, ...], position: bytes) -> str:

@@ -3,15 +3,19 @@
 
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
+from libs.machine.loop import in_steps
+from services.indexer.engine.consumer_group_pages import GroupPosition, page_of_groups
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.page_token import decode_token, encode_token
 from services.indexer.engine.time_search import first_at_or_after
-from services.indexer.errors import BadArgument, ConsumerOffsetNotFound, TopicNotFound
+from services.indexer.errors import BadArgument, BadPageToken, ConsumerOffsetNotFound, TopicNotFound
 from services.indexer.rpc import requests
 
 OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
-PAGE_OFFSET_COUNT_MAX = 10_000
+PAGE_OFFSET_COUNT_MAX = 1_000
+LAG_STEP_COUNT = 100
+"""Queues whose ends are looked up in one go: the first look at a queue after a start opens its files."""
 
 
 class ConsumerOffsetServicer:
@@ -82,19 +86,18 @@ class ConsumerOffsetServicer:
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
-        """A page of groups; the token is the last group of the page before. Groups with many offsets make it short."""
+        """A page of groups; the token is the last group of the page before, or the last queue of a part of one."""
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        last = decode_token("groups", (), request.page_token).decode("utf-8", "replace") if request.page_token else ""
-        names = [name for name in self._indexer.offsets.groups() if name > last]
+        position = _position(decode_token("groups", (), request.page_token)) if request.page_token else GroupPosition()
+        page = await page_of_groups(
+            self._indexer.offsets, position, group_count_max=page_size, offset_count_max=PAGE_OFFSET_COUNT_MAX
+        )
         groups: list[messages.ConsumerGroup] = []
-        offset_count = 0
-        for name in names[:page_size]:
-            offsets = self._indexer.offsets.offsets_of(name)
-            offset_count += len(offsets)
-            if groups and offset_count > PAGE_OFFSET_COUNT_MAX:
-                break
-            groups.append(messages.ConsumerGroup(group=name, offsets=[self._offset(*offset) for offset in offsets]))
-        token = encode_token("groups", (), groups[-1].group.encode()) if len(names) > len(groups) else ""
+        for group, offsets in page.groups:
+            groups.append(messages.ConsumerGroup(group=group))
+            async for step in in_steps(offsets, count=LAG_STEP_COUNT):
+                groups[-1].offsets.extend(self._offset(*one[1:]) for one in step)
+        token = "" if page.position is None else encode_token("groups", (), _position_text(page.position).encode())
         return messages.ListConsumerGroupsResponse(groups=groups, next_page_token=token)
 
     def _offset(self, topic: str, queue_id: int, queue_offset: int) -> messages.ConsumerOffset:
@@ -103,3 +106,17 @@ class ConsumerOffsetServicer:
         return messages.ConsumerOffset(
             topic=topic, queue_id=queue_id, queue_offset=queue_offset, lag=max(0, end - queue_offset)
         )
+
+
+def _position_text(position: GroupPosition) -> str:
+    """No name of a group or a topic has an `@`."""
+    return "@".join(map(str, (position.group, *(position.queue or ()))))
+
+
+def _position(token: bytes) -> GroupPosition:
+    match token.decode("utf-8", "replace").split("@"):
+        case [group]:
+            return GroupPosition(group)
+        case [group, topic, queue_id] if queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= 10:
+            return GroupPosition(group, (topic, int(queue_id)))
+    raise BadPageToken("is not one that this list returned")

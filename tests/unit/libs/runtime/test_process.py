@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -116,6 +117,7 @@ def _process_state() -> Iterator[None]:
     before = (root.handlers, root.level)
     yield
     root.handlers, root.level = before
+    gc.unfreeze()
     structlog.reset_defaults()
     failpoints.disarm_all()
 
@@ -148,6 +150,20 @@ def test_a_signal_stops_in_order(
     assert run(toy) == ExitCode.CLEAN
     assert Toy.events == ["build", "open", "drain", "close"]
     assert events_in(capsys.readouterr().err) == ["serving", "stopping", "stopped"]
+
+
+def test_the_collector_never_walks_what_the_start_made(toy: type[Toy]) -> None:
+    """A full round holds the loop for as long as it takes to look at every object that it knows."""
+    known_counts: list[int] = []
+
+    def look_and_stop() -> None:
+        known_counts.append(len(gc.get_objects()))
+        terminate(toy)  # type: ignore[arg-type]
+
+    toy.on_open = lambda _toy: asyncio.get_running_loop().call_later(0.02, look_and_stop)
+    known_before = len(gc.get_objects())
+    assert run(toy) == ExitCode.CLEAN
+    assert known_counts[0] < known_before / 10
 
 
 def test_a_signal_while_opening_cancels_the_start(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:

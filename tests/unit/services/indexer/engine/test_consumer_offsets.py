@@ -3,6 +3,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from libs.formats.errors import FormatError
 from libs.machine.clock import ManualClock
 from libs.machine.failpoints import FailpointRaised
 from libs.machine.memory_fs import MemoryFs, nothing_survives
-from services.indexer.engine.consumer_offsets import ConsumerOffsets
+from services.indexer.engine import consumer_offsets
+from services.indexer.engine.consumer_offsets import ConsumerOffsets, GroupOffset
 from services.indexer.errors import WindowFull
 
 PATH = Path("/data/config/consumerOffset.json")
@@ -25,6 +27,14 @@ def load(fs: MemoryFs, *, count_max: int = 100) -> ConsumerOffsets:
     return offsets
 
 
+async def groups_of(offsets: ConsumerOffsets) -> list[str]:
+    return sorted([name async for names in offsets.group_names() for name in names])
+
+
+async def offsets_of(offsets: ConsumerOffsets, group: str) -> list[GroupOffset]:
+    return sorted([one async for step in offsets.offsets(group) for one in step])
+
+
 async def test_offsets_come_back_after_a_crash() -> None:
     """What was saved is durable, in RocketMQ's shape, with integer keys and a data version that counts up."""
     fs = MemoryFs()
@@ -35,8 +45,8 @@ async def test_offsets_come_back_after_a_crash() -> None:
     fs.crash(nothing_survives)
     assert b'"T@g":{0:5,10:7}' in fs.read(PATH).replace(b"\n", b"").replace(b"\t", b"")
     again = load(fs)
-    assert again.groups() == ["%RETRY%g", "g"]
-    assert again.offsets_of("g") == [("T", 0, 5), ("T", 10, 7)]
+    assert await groups_of(again) == ["%RETRY%g", "g"]
+    assert await offsets_of(again, "g") == [("g", "T", 0, 5), ("g", "T", 10, 7)]
     assert (again.find("g", "T", 10), again.find("g", "T", 1), again.find("h", "T", 0)) == (7, None, None)
     again.commit("g", {("T", 0): 3})
     await again.save()
@@ -89,16 +99,75 @@ def test_two_damaged_files_stop_the_start() -> None:
         load(fs)
 
 
-def test_the_number_of_offsets_is_bounded() -> None:
+async def test_the_number_of_offsets_is_bounded() -> None:
     """A commit that would exceed the bound is refused as a whole; known queues may always move."""
     offsets = load(MemoryFs(), count_max=3)
     offsets.commit("g", {("T", 0): 1, ("T", 1): 1})
     with pytest.raises(WindowFull):
         offsets.commit("h", {("T", 0): 1, ("T", 1): 1})
-    assert offsets.groups() == ["g"]
+    assert await groups_of(offsets) == ["g"]
     offsets.commit("h", {("T", 0): 1})
     offsets.commit("g", {("T", 0): 2})
     assert offsets.count == 3
+
+
+async def test_the_bytes_of_the_file_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the names are, a start can read the file; what it takes is never thought too small."""
+    fs = MemoryFs()
+    monkeypatch.setattr(consumer_offsets, "FILE_SIZE_BYTES_MAX", 20_000)
+    offsets = load(fs, count_max=10**6)
+    topic = "t" * 255
+
+    def fill() -> None:
+        for index in range(10**6):
+            offsets.commit(f"{index:0255}", {(topic, 2**31 - 1): 2**63 - 1})
+
+    with pytest.raises(WindowFull, match="bytes"):
+        fill()
+    await offsets.save()
+    assert 0.9 * 20_000 < len(fs.read(PATH)) < 20_000 + 100
+    again = load(fs, count_max=10**6)
+    assert again.count == offsets.count
+    with pytest.raises(WindowFull, match="bytes"):
+        again.commit("h" * 255, {(topic, 0): 0})
+
+
+async def test_a_save_makes_anew_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commit to one of thousands of groups: the entries of its shard, not those of all."""
+    offsets = load(MemoryFs(), count_max=10**6)
+    group_count = 4_096
+    made: list[str] = []
+    encode = consumer_offsets_json.encode_entry
+
+    def counted(topic: str, group: str, parts: Sequence[bytes]) -> bytes:
+        made.append(group)
+        return encode(topic, group, parts)
+
+    monkeypatch.setattr(consumer_offsets_json, "encode_entry", counted)
+    for index in range(group_count):
+        offsets.commit(f"g{index}", {("T", 0): index})
+    await offsets.save()
+    assert len(made) == group_count
+    made.clear()
+    offsets.commit("g7", {("T", 0): 0})
+    await offsets.save()
+    assert "g7" in made
+    assert len(made) < 20 * group_count / consumer_offsets.SHARD_COUNT
+
+
+async def test_what_is_committed_during_a_save_is_in_the_next_one() -> None:
+    """Also in the group whose entry is being made."""
+    fs = MemoryFs()
+    offsets = load(fs, count_max=10**6)
+    offsets.commit("g", {("T", queue_id): 1 for queue_id in range(5_000)})
+    saving = asyncio.create_task(offsets.save())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    offsets.commit("g", {("T", 0): 2, ("T", 4_999): 2, ("T", 6_000): 2})
+    await saving
+    assert load(fs).find("g", "T", 1) == 1
+    await offsets.save()
+    assert [load(fs).find("g", "T", queue_id) for queue_id in (0, 1, 4_999, 6_000)] == [2, 1, 2, 2]
 
 
 async def test_a_failed_save_is_tried_again() -> None:

@@ -256,7 +256,9 @@ class ConsumerGroup(_message.Message):
     """Its name."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConsumerOffset]:
-        """Its offsets by topic and queue id."""
+        """Its offsets by topic and queue id. A group with more than 1,000 of them comes in parts, on pages that follow one
+        another.
+        """
 
     def __init__(
         self,

@@ -296,7 +296,7 @@ class MemoryFs:
         with self._mutex:
             file = self._file(path)
             if not file.data:
-                raise ValueError("cannot mmap an empty file")
+                raise OSError(errno.EINVAL, "cannot map an empty file", str(path))
             return MemoryMappedFile(path, file, writable=writable)
 
     def open_readable(self, path: Path) -> MemoryReadableFile:

@@ -94,7 +94,7 @@ class SegmentSizeWrong(StoreError):
 
 
 class SegmentUnreadable(StoreError):
-    """The file can't be opened, or the disk can't read it. Says nothing about its content."""
+    """The file is gone or has another size, or the disk can't read it. Says nothing about its content."""
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         super().__init__(
@@ -102,6 +102,11 @@ class SegmentUnreadable(StoreError):
             "file's permissions, or restore the file from a copy"
         )
         self.path, self.position, self.reason = path, position, reason
+
+    @property
+    def segment(self) -> str:
+        """Name of the file, as callers of a service may hear it."""
+        return self.path.name
 
 
 class SyncFailed(StoreError):

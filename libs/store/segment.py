@@ -15,6 +15,7 @@ Not handled: what the bytes mean, which segment comes next (SegmentChain), when 
 Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
 """
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ CLEAR_CHUNK_BYTES = 1 << 20
 """Piece that `truncate` compares with zeros at a time: large enough for memcmp's speed, small enough for the cache."""
 
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
+_OF_THE_FILE = {errno.ENOENT, errno.EINVAL, errno.EACCES, errno.EIO}
+"""Why a file can't be mapped, which no other file would share: it is gone, empty, forbidden, or the disk fails."""
 
 
 class SharedState:
@@ -118,11 +121,12 @@ class Segment:
     def buffer(self) -> memoryview:
         """All bytes of the file, writable. Slices of it stay valid for as long as they live, also after `delete`.
 
-        Take it anew for each piece of work: a view that is kept keeps the mapping.
+        Take it anew for each piece of work: a view that is kept keeps the mapping. Raises SegmentUnreadable for a file
+        that somebody else removed, shortened or replaced.
         """
         mapped = self._mapped
         if mapped is None:
-            mapped = self._map()
+            mapped = self._map_present()
         self.is_touched = True
         return mapped.buffer
 
@@ -317,12 +321,13 @@ class Segment:
         """Keep the segment mapped until `release`; False when it was closed already, and then there is no release.
 
         A reader that may stay for long gives `let_go`: `evict` calls it, and it has to release and read no more.
+        Raises SegmentUnreadable as `buffer` does.
         """
         with self._maps.lock:
             if self._is_closed:
                 return False
             if self._mapped is None:
-                self._map()
+                self._map_present()
             self._hold_count += 1
             if let_go is not None:
                 self._holders[let_go] = None
@@ -389,6 +394,20 @@ class Segment:
             reason = error.strerror or str(error)
             self._shared.error = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
             raise self._shared.error from error
+
+    def _map_present(self) -> MappedFile:
+        """Map the file for a reader, who is told if it is not what it was."""
+        try:
+            mapped = self._map()
+        except OSError as error:
+            if error.errno not in _OF_THE_FILE:
+                raise
+            raise SegmentUnreadable(path=self.path, position=0, reason=error.strerror or str(error)) from error
+        if mapped.size_bytes != self.size_bytes:
+            self.try_unmap()
+            reason = f"the file has {mapped.size_bytes} bytes, not {self.size_bytes}"
+            raise SegmentUnreadable(path=self.path, position=min(mapped.size_bytes, self.size_bytes), reason=reason)
+        return mapped
 
     def _map(self) -> MappedFile:
         with self._maps.lock:

@@ -5,7 +5,7 @@ import grpc
 
 from libs.machine.errors import DiskFull
 from libs.runtime.grpc_errors import ErrorRow, ErrorTable
-from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, StoreFull
+from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentUnreadable, StoreFull
 from services.commitlog import errors
 
 _CODES = grpc.StatusCode
@@ -38,6 +38,7 @@ ERROR_TABLE: ErrorTable = {
     errors.BeyondMaxOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max", "field")),
     OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("value", "min")),
     OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max")),
+    SegmentUnreadable: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     errors.RecordDamaged: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     errors.AppendsRefused: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     StoreFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),

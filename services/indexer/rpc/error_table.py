@@ -4,6 +4,7 @@
 import grpc
 
 from libs.runtime.grpc_errors import ErrorRow, ErrorTable
+from libs.store.errors import SegmentUnreadable
 from services.indexer.errors import (
     BadArgument,
     BadPageToken,
@@ -37,6 +38,7 @@ ERROR_TABLE: ErrorTable = {
     ConsumerOffsetNotFound: ErrorRow(_CODES.NOT_FOUND, "CONSUMER_OFFSET_NOT_FOUND", ("group", "topic", "queue_id")),
     WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),
     DependencyUnavailable: ErrorRow(_CODES.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE", ("service",), retry_after_ms=1_000),
+    SegmentUnreadable: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     RecordDamaged: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     NotARecord: ErrorRow(_CODES.DATA_LOSS, "NOT_A_RECORD", ("value",)),
     Incomplete: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", ("indexed", "target"), retry_after_ms=100),

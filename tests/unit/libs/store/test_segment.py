@@ -3,6 +3,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,23 @@ def test_an_unreadable_page_is_named(tmp_path: Path) -> None:
     with pytest.raises(SegmentUnreadable, match="the file ends") as caught:
         segment.check_readable(10, 1 << 20)
     assert (caught.value.path, caught.value.position) == (segment.path, 40 * PAGE_SIZE_BYTES)
+
+
+@pytest.mark.parametrize("size_bytes", [None, 0, SIZE // 2, SIZE + 1])
+@pytest.mark.parametrize("touch", [lambda segment: segment.buffer, lambda segment: segment.hold()])
+def test_a_file_that_somebody_changed_is_told(
+    tmp_path: Path, size_bytes: int | None, touch: Callable[[Segment], object]
+) -> None:
+    """Removed, emptied, shortened or longer behind our back: one error with file and position, for every reader."""
+    chain = SegmentChain.open(PosixFs(), tmp_path, SIZE)
+    segment = chain.roll()
+    assert segment.try_unmap()
+    if size_bytes is None:
+        segment.path.unlink()
+    else:
+        os.truncate(segment.path, size_bytes)
+    for _ in range(2):
+        with pytest.raises(SegmentUnreadable) as caught:
+            touch(segment)
+        assert (caught.value.segment, caught.value.position) == (segment.path.name, min(size_bytes or 0, SIZE))
+    chain.close()

@@ -71,7 +71,7 @@ def show(scenarios: tuple[Scenario, ...]) -> None:
     """Print what there is."""
     for scenario in scenarios:
         size = "short, full" if scenario.short_round_count_max else "full"
-        print(f"{scenario.name}  [{size}]  {scenario.sentence}  ({', '.join(scenario.peers)})")
+        print(f"{scenario.name}  [{size}, {scenario.mode}]  {scenario.sentence}  ({', '.join(scenario.peers)})")
 
 
 def write(driver: Driver, subject: Subject, folder: Path) -> None:
@@ -79,6 +79,7 @@ def write(driver: Driver, subject: Subject, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     document = {name: value for name, value in asdict(subject).items() if name != "scenarios"}
     document["scenarios"] = {scenario.name: scenario.sentence for scenario in subject.scenarios}
+    document["modes"] = {scenario.name: scenario.mode for scenario in subject.scenarios}
     document["runs"] = [asdict(run) for run in driver.results.runs]
     (folder / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     (folder / "bench.md").write_text(report.markdown(subject, driver.results))

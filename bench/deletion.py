@@ -199,7 +199,7 @@ def main() -> int:
     stop, told = context.Event(), context.Queue()
     with (
         tempfile.TemporaryDirectory(prefix="reput-bench-", dir=chosen.data) as folder,
-        store.running(Path(folder), **settings) as served,
+        store.running(Path(folder), "async", **settings) as served,
         Progress(console=console) as progress,
     ):
         readers = context.Process(target=read_all_the_time, args=(served.commitlog, stop, told))

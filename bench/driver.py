@@ -3,7 +3,7 @@
 
 A system that this machine lacks, or that can't be built, is left out and named; a run that fails is kept as a failed
 run; the rest goes on. Each measurement has a fresh server; in the short size each round has one for all loads of the
-same durability, which saves most of the time. The systems change places from round to round.
+same mode, which saves most of the time. The systems change places from round to round.
 """
 
 import tempfile
@@ -112,10 +112,8 @@ class Driver:
     def _loads(self, name: str, scenarios: Sequence[Scenario], number: int, tell: Tell) -> Iterator[Run]:
         """The loads of a group on one system, with one server."""
         peer, pending = self._systems.ready[name], list(scenarios)
-        first = pending[0].what
-        assert isinstance(first, Load)
         try:
-            with self._folder() as folder, peer.running(folder, first.durability) as serving:
+            with self._folder() as folder, peer.running(folder, pending[0].mode) as serving:
                 while pending:
                     tell(f"{pending[0].name}, {peer.name}")
                     run = self._load(name, pending.pop(0), serving, number)
@@ -161,7 +159,7 @@ class Driver:
             return
         try:
             with self._folder() as folder:
-                figures: Figures = scenario.what(folder, self._plan.seconds)
+                figures: Figures = scenario.what(folder, scenario.mode, self._plan.seconds)
             self.results.runs.append(Run(scenario.name, "reput", number, figures))
         except Exception as error:  # noqa: BLE001 - see above
             self.results.runs.append(Run(scenario.name, "reput", number, {}, _text(error)))
@@ -178,13 +176,12 @@ class _Folder(tempfile.TemporaryDirectory[str]):
 
 
 def groups(scenarios: Sequence[Scenario], *, is_shared: bool) -> list[list[Scenario]]:
-    """Scenarios that share a server: those of one durability and the same systems; or each by itself."""
+    """Scenarios that share a server: those of one mode and the same systems; or each by itself."""
     if not is_shared:
         return [[scenario] for scenario in scenarios]
     found: dict[tuple[Durability, tuple[str, ...]], list[Scenario]] = {}
     for scenario in scenarios:
-        assert isinstance(scenario.what, Load)
-        found.setdefault((scenario.what.durability, tuple(scenario.peers)), []).append(scenario)
+        found.setdefault((scenario.mode, tuple(scenario.peers)), []).append(scenario)
     return [sorted(group, key=_is_bulk) for group in found.values()]
 
 

@@ -95,7 +95,7 @@ def running(data_dir: Path) -> Iterator[Running]:
     target = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "services.commitlog", "--data-dir", str(data_dir), "--port", str(port)]
     start_s = time.perf_counter()
-    process = subprocess.Popen([*command, "--metrics-port", "0", "--log-level", "warning"])
+    process = subprocess.Popen([*command, "--flush-mode", "async", "--metrics-port", "0", "--log-level", "warning"])
     try:
         while time.perf_counter() - start_s < START_TIMEOUT_S and process.poll() is None:
             status = status_of(target)

@@ -200,7 +200,7 @@ def troubles(subject: Subject, results: Results) -> Iterator[str]:
 def about(subject: Subject) -> Iterator[str]:
     """Scenarios, versions, settings."""
     yield from ("## Scenarios", "")
-    yield from (f"- `{scenario.name}`: {scenario.sentence}" for scenario in subject.scenarios)
+    yield from (f"- `{one.name}` ({one.mode}): {one.sentence}" for one in subject.scenarios)
     yield from ("", "## Versions and settings", "")
     for name, versions in subject.versions.items():
         yield f"- {subject.peer_names.get(name, name)}: " + ", ".join(

@@ -31,7 +31,6 @@ class Load:
     """One load on each of several systems. `fill` goes before it: an append whose figures do not count."""
 
     operation: Operation
-    durability: Durability = "async"
     arguments: Mapping[str, object]
     fill: Mapping[str, object] | None = None
     own_arguments: Mapping[str, object] = field(default_factory=dict)
@@ -40,8 +39,8 @@ class Load:
     peers: Sequence[str] = SYSTEMS
 
 
-Measure = Callable[[Path, float], Figures]
-"""Measures something of our own in an empty folder, with loads of some seconds."""
+Measure = Callable[[Path, Durability, float], Figures]
+"""Measures something of our own in an empty folder, in a mode, with loads of some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,8 @@ class Scenario:
     name: str
     sentence: str
     table: Table
+    mode: Durability
+    """What acknowledgements wait for, as a setting of the systems and in what the load asks for."""
     what: Load | Measure
     round_count_max: int = ROUND_COUNT_MAX
     """Fewer rounds for what takes long."""
@@ -69,25 +70,19 @@ class Scenario:
         return self.what.peers if isinstance(self.what, Load) else ("reput",)
 
 
-def append(
-    body: int, batch: int, durability: Durability = "async", *, producers: int = 1, peers: Sequence[str] = SYSTEMS
-) -> Load:
+def append(body: int, batch: int, *, producers: int = 1, peers: Sequence[str] = SYSTEMS) -> Load:
     """A stream of batches."""
     return Load(
         operation="append",
-        durability=durability,
         arguments={"body": body, "batch": batch, "producers": producers},
         peers=peers,
     )
 
 
-def latency(
-    callers: int, calls: int, durability: Durability = "async", *, peers: Sequence[str] = SYSTEMS, **own: object
-) -> Load:
+def latency(callers: int, calls: int, *, peers: Sequence[str] = SYSTEMS, **own: object) -> Load:
     """Callers that each send a message of 1 KiB and wait for its acknowledgement, again and again."""
     return Load(
         operation="latency",
-        durability=durability,
         arguments={"body": KIB, "callers": callers, "calls": calls},
         own_arguments=own,
         peers=peers,
@@ -99,12 +94,14 @@ PEER_SCENARIOS = (
         name="append-100B",
         sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from memory",
         table="append",
+        mode="async",
         what=append(100, MIB),
     ),
     Scenario(
         name="append-1KiB",
         sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from memory",
         table="append",
+        mode="async",
         what=append(KIB, MIB),
         short_round_count_max=SHORT_ROUND_COUNT,
     ),
@@ -112,18 +109,21 @@ PEER_SCENARIOS = (
         name="append-64KiB",
         sentence="bodies of 64 KiB, batches of 1 MiB, one producer, acknowledged from memory",
         table="append",
+        mode="async",
         what=append(64 * KIB, MIB),
     ),
     Scenario(
         name="append-1KiB-64K",
         sentence="bodies of 1 KiB, batches of 64 KiB, one producer, acknowledged from memory",
         table="append",
+        mode="async",
         what=append(KIB, 64 * KIB),
     ),
     Scenario(
         name="single-16",
         sentence="bodies of 1 KiB, 16 callers send single messages; batches of up to 512 KiB are the client's work",
         table="append",
+        mode="async",
         what=Load(
             operation="append",
             arguments={"body": KIB, "batch": 512 * KIB, "producers": 16},
@@ -134,30 +134,35 @@ PEER_SCENARIOS = (
         name="append-100B-sync",
         sentence="bodies of 100 B, batches of 1 MiB, one producer, acknowledged from the disk",
         table="append",
-        what=append(100, MIB, "sync"),
+        mode="sync",
+        what=append(100, MIB),
     ),
     Scenario(
         name="append-1KiB-sync",
         sentence="bodies of 1 KiB, batches of 1 MiB, one producer, acknowledged from the disk",
         table="append",
-        what=append(KIB, MIB, "sync"),
+        mode="sync",
+        what=append(KIB, MIB),
     ),
     Scenario(
         name="append-64KiB-sync",
         sentence="bodies of 64 KiB, batches of 1 MiB, one producer, acknowledged from the disk",
         table="append",
-        what=append(64 * KIB, MIB, "sync"),
+        mode="sync",
+        what=append(64 * KIB, MIB),
     ),
     Scenario(
         name="latency-1",
         sentence="one caller, 1 KiB per call, acknowledged from memory",
         table="latency",
+        mode="async",
         what=latency(1, 2_000),
     ),
     Scenario(
         name="latency-16",
         sentence="16 callers, 1 KiB per call, acknowledged from memory",
         table="latency",
+        mode="async",
         what=latency(16, 6_400),
         short_round_count_max=SHORT_ROUND_COUNT,
     ),
@@ -165,37 +170,43 @@ PEER_SCENARIOS = (
         name="latency-64",
         sentence="64 callers, 1 KiB per call, acknowledged from memory",
         table="latency",
+        mode="async",
         what=latency(64, 12_800),
     ),
     Scenario(
         name="latency-1-sync",
         sentence="one caller, 1 KiB per call, acknowledged from the disk",
         table="latency",
-        what=latency(1, 1_000, "sync"),
+        mode="sync",
+        what=latency(1, 1_000),
     ),
     Scenario(
         name="latency-16-sync",
         sentence="16 callers, 1 KiB per call, acknowledged from the disk",
         table="latency",
-        what=latency(16, 4_800, "sync"),
+        mode="sync",
+        what=latency(16, 4_800),
     ),
     Scenario(
         name="latency-64-sync",
         sentence="64 callers, 1 KiB per call, acknowledged from the disk",
         table="latency",
-        what=latency(64, 6_400, "sync"),
+        mode="sync",
+        what=latency(64, 6_400),
     ),
     Scenario(
         name="group-64-sync",
         sentence="as latency-64-sync; Reput's callers share the client's batching producer",
         table="latency",
-        what=latency(64, 6_400, "sync", peers=("reput", "rocketmq"), **{"through": "producer", "linger-ms": 0}),
+        mode="sync",
+        what=latency(64, 6_400, peers=("reput", "rocketmq"), **{"through": "producer", "linger-ms": 0}),
         short_round_count_max=SHORT_ROUND_COUNT,
     ),
     Scenario(
         name="read-1KiB",
         sentence="reads back, from the beginning, what was appended with bodies of 1 KiB",
         table="read",
+        mode="async",
         what=Load(
             operation="read",
             arguments={},
@@ -206,6 +217,7 @@ PEER_SCENARIOS = (
         name="lookup-key",
         sentence="one message by its key, of those that were appended with bodies of 100 B",
         table="lookup",
+        mode="async",
         what=Load(
             operation="lookup",
             arguments={"calls": 1_000},
@@ -218,19 +230,22 @@ PEER_SCENARIOS = (
         name="store-100B",
         sentence="the store in one process with its load: bodies of 100 B, batches of 1 MiB",
         table="store",
+        mode="async",
         what=append(100, MIB, peers=STORES),
     ),
     Scenario(
         name="store-1KiB",
         sentence="the store in one process with its load: bodies of 1 KiB, batches of 1 MiB",
         table="store",
+        mode="async",
         what=append(KIB, MIB, peers=STORES),
     ),
     Scenario(
         name="store-1KiB-sync",
         sentence="the same with synchronous flushing",
         table="store",
-        what=append(KIB, MIB, "sync", peers=STORES),
+        mode="sync",
+        what=append(KIB, MIB, peers=STORES),
     ),
 )
 
@@ -239,6 +254,7 @@ OWN_SCENARIOS = (
         name="dispatch-lag",
         sentence="from the acknowledgement of a message to its answer from Pull, while half of the append rate goes on",
         table="inside",
+        mode="async",
         what=catching_up.dispatch_lag,
         short_round_count_max=1,
     ),
@@ -246,6 +262,7 @@ OWN_SCENARIOS = (
         name="lookup-1M",
         sentence="lookups by key and by time in 1 M messages, from memory and after the page cache was dropped",
         table="inside",
+        mode="async",
         what=lookups.lookups(1_000_000),
         round_count_max=3,
     ),
@@ -253,6 +270,7 @@ OWN_SCENARIOS = (
         name="lookup-20M",
         sentence="the same in 20 M messages",
         table="inside",
+        mode="async",
         what=lookups.lookups(20_000_000),
         round_count_max=1,
         free_gib_min=16,
@@ -261,6 +279,7 @@ OWN_SCENARIOS = (
         name="recovery-scan",
         sentence="a start that scans all of a log of 2 GiB with its checksums, because the snapshot is gone",
         table="inside",
+        mode="async",
         what=catching_up.recovery_scan,
         round_count_max=3,
     ),
@@ -268,6 +287,7 @@ OWN_SCENARIOS = (
         name="index-rebuild",
         sentence="all indexes of 1 M messages dropped and built again from the log, by the running Indexer",
         table="inside",
+        mode="async",
         what=catching_up.index_rebuild,
         round_count_max=3,
     ),
@@ -275,6 +295,7 @@ OWN_SCENARIOS = (
         name="topics-10000",
         sentence="append of 1 KiB in batches of 1 MiB to 10,000 topics of 4 queues each, beside the same to one",
         table="inside",
+        mode="async",
         what=growth.many_topics,
         round_count_max=3,
         free_gib_min=8,
@@ -283,6 +304,7 @@ OWN_SCENARIOS = (
         name="start-50GiB",
         sentence="start of a store of 50 GiB after a clean stop, and lookups in it",
         table="inside",
+        mode="async",
         what=growth.large_start,
         round_count_max=1,
         free_gib_min=70,
@@ -291,12 +313,14 @@ OWN_SCENARIOS = (
         name="floor-unary-1",
         sentence="latency-1 against a server of the same build that answers at once and does nothing",
         table="floors",
+        mode="async",
         what=floors.unary(1, 2_000),
     ),
     Scenario(
         name="floor-unary-16",
         sentence="latency-16 against the same",
         table="floors",
+        mode="async",
         what=floors.unary(16, 6_400),
         short_round_count_max=SHORT_ROUND_COUNT,
     ),
@@ -304,12 +328,14 @@ OWN_SCENARIOS = (
         name="floor-unary-64",
         sentence="latency-64 against the same",
         table="floors",
+        mode="async",
         what=floors.unary(64, 12_800),
     ),
     Scenario(
         name="floor-sync-64",
         sentence="group-64-sync with the messages per sync counted, then a bare loop of such writes and fdatasync",
         table="floors",
+        mode="sync",
         what=floors.sync(
             "latency", {"body": KIB, "callers": 64, "calls": 6_400, "through": "producer", "linger-ms": 0}
         ),
@@ -319,18 +345,21 @@ OWN_SCENARIOS = (
         name="floor-sync-1MiB",
         sentence="append-1KiB-sync with the messages per sync counted, then a bare loop of such writes and fdatasync",
         table="floors",
+        mode="sync",
         what=floors.sync("append", {"body": KIB, "batch": MIB, "producers": 1}),
     ),
     Scenario(
         name="kernel-100B",
         sentence="append and scan of bodies of 100 B in memory, beside copying the same bytes",
         table="floors",
+        mode="async",
         what=kernel.kernel(100),
     ),
     Scenario(
         name="kernel-1KiB",
         sentence="append and scan of bodies of 1 KiB in memory, beside copying the same bytes",
         table="floors",
+        mode="async",
         what=kernel.kernel(KIB),
         short_round_count_max=1,
     ),

@@ -102,7 +102,7 @@ def filled(
     """The three sources with the same rows."""
     frame = rows(spark, row_count, body_size_bytes)
     (folder / "reput").mkdir(parents=True)
-    served = stack.enter_context(store.running(folder / "reput"))
+    served = stack.enter_context(store.running(folder / "reput", "async"))
     to_reput = {"commitlog.endpoint": served.commitlog, "topic": "bench", "durability": "memory"}
     frame.write.format("reput").options(**to_reput).mode("append").save()
     kafka = peer_of("kafka")

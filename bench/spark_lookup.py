@@ -43,7 +43,7 @@ class Lookup:
 
 def lookups(spark: "SparkSession", folder: Path) -> list[Lookup]:
     """Fill a topic through Spark and look keys up; the last one reads all of it."""
-    with store.running(folder, True) as served:
+    with store.running(folder, "async", True) as served:
         from pyspark.sql import functions
 
         frame = spark.range(0, ROW_COUNT, numPartitions=QUEUE_COUNT).select(

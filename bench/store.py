@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 from reput_client import connect
 
+from bench.peers.peer import Durability
+
 REPUT = str(Path(sys.executable).parent / "reput")
 SERVICES = ("commitlog", "indexer", "janitor")
 START_TIMEOUT_S = 600
@@ -32,15 +34,18 @@ class Store:
     pids: tuple[int, ...]
     start_to_serving_s: float
     folder: Path
+    mode: Durability
+    """What the store waits for by itself, and its loads ask for."""
     indexer_metrics: str
     """Address of the Indexer's metrics, empty without them."""
 
 
 @contextmanager
-def running(folder: Path, has_metrics: bool = False, /, **settings: str) -> Iterator[Store]:
-    """Serve the store in `folder/store` with settings from the environment; stop it in order at the end."""
+def running(folder: Path, mode: Durability, has_metrics: bool = False, /, **settings: str) -> Iterator[Store]:
+    """Serve the store in `folder/store` in a flush mode, with settings from the environment; stop it in order."""
     targets = {service: f"127.0.0.1:{port}" for service, port in zip(SERVICES, _free_ports(), strict=True)}
     metrics = dict(zip(SERVICES, _free_ports(), strict=True)) if has_metrics else {}
+    settings["REPUT_COMMITLOG_FLUSH_MODE"] = mode
     settings |= {f"REPUT_{name.upper()}_METRICS_PORT": str(port) for name, port in metrics.items()}
     flags = [] if metrics else ["--no-metrics"]
     flags += [word for name, target in targets.items() for word in (f"--{name}-port", target.partition(":")[2])]
@@ -63,7 +68,7 @@ def running(folder: Path, has_metrics: bool = False, /, **settings: str) -> Iter
         pids = tuple(child.pid for child in psutil.Process(process.pid).children(recursive=True))
         shown = f"127.0.0.1:{metrics['indexer']}" if metrics else ""
         yield Store(
-            targets["commitlog"], targets["indexer"], targets["janitor"], pids, start_to_serving_s, folder, shown
+            targets["commitlog"], targets["indexer"], targets["janitor"], pids, start_to_serving_s, folder, mode, shown
         )
     finally:
         process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ from reput_client.aio import connect as connect_async
 from bench.inside import filling
 from bench.inside.kernel import copy_with_crc_gigabytes_per_s
 from bench.load.timing import percentiles_ms
+from bench.peers.peer import Durability
 from bench.results import Figures
 from bench.store import Store, running
 
@@ -27,9 +28,9 @@ REBUILD_MESSAGE_COUNT = 1_000_000
 SNAPSHOT = Path("store") / "reput" / "queue_offsets"
 
 
-def dispatch_lag(folder: Path, seconds: float) -> Figures:
+def dispatch_lag(folder: Path, mode: Durability, seconds: float) -> Figures:
     """Find the append rate, then send half of it and watch when single messages between it become visible."""
-    with running(folder) as store:
+    with running(folder, mode) as store:
         words = {"body": BODY_SIZE_BYTES, "batch": 1 << 18, "seconds": seconds, "indexer": store.indexer}
         full_per_s = filling.rate(filling.load(store, "append", words))
         background = filling.background_load(
@@ -85,13 +86,13 @@ async def _visible_at(client: AsyncClient, queue_offset: int) -> float:
     return time.perf_counter()
 
 
-def recovery_scan(folder: Path, seconds: float) -> Figures:
+def recovery_scan(folder: Path, mode: Durability, seconds: float) -> Figures:
     """Fill a log, stop in order, take the snapshot of the queue offsets away: the start scans everything."""
     del seconds
-    with running(folder) as store:
+    with running(folder, mode) as store:
         filling.fill(store, message_count=SCAN_MESSAGE_COUNT, body_size_bytes=BODY_SIZE_BYTES)
     (folder / SNAPSHOT).unlink()
-    with running(folder) as store, connect(commitlog=store.commitlog) as client:
+    with running(folder, mode) as store, connect(commitlog=store.commitlog) as client:
         status = client.admin.commitlog_status()
     scanned_bytes, duration_s = status.recovery_progress.scanned_bytes, status.recovery.duration_ms / 1e3
     assert status.recovery.scanned_record_count >= SCAN_MESSAGE_COUNT
@@ -104,10 +105,10 @@ def recovery_scan(folder: Path, seconds: float) -> Figures:
     }
 
 
-def index_rebuild(folder: Path, seconds: float) -> Figures:
+def index_rebuild(folder: Path, mode: Durability, seconds: float) -> Figures:
     """Fill a log, have the running Indexer build everything anew."""
     del seconds
-    with running(folder) as store:
+    with running(folder, mode) as store:
         count, _ = filling.fill(store, message_count=REBUILD_MESSAGE_COUNT, body_size_bytes=100)
         with connect(indexer=store.indexer) as client:
             start_s = time.perf_counter()

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import uvloop
-from reput.common.v1 import message_pb2
 from reput_client import connect
 
 from bench.batches import NumberedBatches
 from bench.load import reading, streams
+from bench.load.durabilities import DURABILITIES
 from bench.peers.peer import Operation, Serving, run_load
 from bench.store import Store
 
@@ -26,10 +26,18 @@ def fill(store: Store, *, message_count: int, body_size_bytes: int) -> tuple[int
     source = NumberedBatches(
         body_size_bytes=body_size_bytes,
         batch_size_bytes=BATCH_SIZE_BYTES,
-        durability=message_pb2.DURABILITY_MEMORY,
+        durability=DURABILITIES[store.mode],
     )
     start_s = time.perf_counter()
-    done = uvloop.run(streams.append_stream(store.commitlog, source, FILL_SECONDS_MAX, message_count_max=message_count))
+    done = uvloop.run(
+        streams.append_stream(
+            store.commitlog,
+            source,
+            FILL_SECONDS_MAX,
+            durability=DURABILITIES[store.mode],
+            message_count_max=message_count,
+        )
+    )
     with connect(commitlog=store.commitlog, indexer=store.indexer) as client:
         reading.wait_indexed(client)
     return done.message_count, done.message_count / (time.perf_counter() - start_s)
@@ -44,7 +52,7 @@ def serving(store: Store) -> Serving:
 
 def load(store: Store, operation: Operation, arguments: dict[str, object]) -> dict[str, object]:
     """One load from a process of its own; what it printed."""
-    return run_load(serving(store), operation, arguments)
+    return run_load(serving(store), operation, arguments | {"durability": store.mode})
 
 
 def number(document: dict[str, object], name: str) -> float:
@@ -63,7 +71,8 @@ def background_load(
     store: Store, *, messages_per_s: float, body_size_bytes: int, seconds: float
 ) -> subprocess.Popen[str]:
     """Start a paced append; its warm-up has the same pace."""
-    words = {"body": body_size_bytes, "batch": 1 << 18, "seconds": seconds, "messages-per-s": messages_per_s}
+    words: dict[str, object] = {"body": body_size_bytes, "batch": 1 << 18, "seconds": seconds}
+    words |= {"messages-per-s": messages_per_s, "durability": store.mode}
     flags = [word for name, value in words.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "bench.load", "append", "--target", store.commitlog, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

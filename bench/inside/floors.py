@@ -11,18 +11,19 @@ from pathlib import Path
 from reput_client import connect
 
 from bench.inside import filling
-from bench.peers.peer import Operation, Serving, run_load
+from bench.peers.peer import Durability, Operation, Serving, run_load
 from bench.results import Figures
 from bench.store import running
 
 FILE_SIZE_BYTES = 4 << 30
 
 
-def unary(caller_count: int, call_count: int) -> Callable[[Path, float], Figures]:
+def unary(caller_count: int, call_count: int) -> Callable[[Path, Durability, float], Figures]:
     """Calls of a server with our options whose handler is empty, from the load generator of the scenarios."""
 
-    def measure(folder: Path, seconds: float) -> Figures:
+    def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         del folder, seconds
+        words = {"body": 1024, "callers": caller_count, "calls": call_count, "durability": mode}
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.inside.empty_server"], stdout=subprocess.PIPE, text=True
         )
@@ -30,7 +31,7 @@ def unary(caller_count: int, call_count: int) -> Callable[[Path, float], Figures
             assert process.stdout is not None
             target = process.stdout.readline().strip()
             serving = Serving(target, (process.pid,), (sys.executable, "-m", "bench.load"), {})
-            done = run_load(serving, "latency", {"body": 1024, "callers": caller_count, "calls": call_count})
+            done = run_load(serving, "latency", words)
         finally:
             process.terminate()
             process.wait()
@@ -41,12 +42,12 @@ def unary(caller_count: int, call_count: int) -> Callable[[Path, float], Figures
     return measure
 
 
-def sync(operation: Operation, arguments: dict[str, object]) -> Callable[[Path, float], Figures]:
+def sync(operation: Operation, arguments: dict[str, object]) -> Callable[[Path, Durability, float], Figures]:
     """A load with synchronous flushing; then a bare loop of writes, each as large as what a sync had, and fdatasync."""
 
-    def measure(folder: Path, seconds: float) -> Figures:
-        words = arguments | {"durability": "sync"} | ({"seconds": seconds} if operation == "append" else {})
-        with running(folder, REPUT_COMMITLOG_FLUSH_MODE="sync") as store:
+    def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
+        words = arguments | ({"seconds": seconds} if operation == "append" else {})
+        with running(folder, mode) as store:
             done = filling.load(store, operation, words)
             with connect(commitlog=store.commitlog) as client:
                 status = client.admin.commitlog_status()

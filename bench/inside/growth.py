@@ -4,6 +4,7 @@
 from pathlib import Path
 
 from bench.inside import filling, lookups
+from bench.peers.peer import Durability
 from bench.results import Figures
 from bench.store import running
 
@@ -14,7 +15,7 @@ LARGE_MESSAGE_COUNT = 43_000_000
 """About 50 GiB of records."""
 
 
-def many_topics(folder: Path, seconds: float) -> Figures:
+def many_topics(folder: Path, mode: Durability, seconds: float) -> Figures:
     """The same append to many topics and to one, each in a store of its own whose queues are there already.
 
     Files of queues are small here: 40,000 of the usual size would take 240 GB at once.
@@ -22,7 +23,7 @@ def many_topics(folder: Path, seconds: float) -> Figures:
     figures = {}
     for name, topic_count in (("one_topic", 1), ("many_topics", TOPIC_COUNT)):
         (folder / name).mkdir()
-        with running(folder / name, REPUT_INDEXER_QUEUE_FILE_SIZE_BYTES=str(QUEUE_FILE_SIZE_BYTES)) as store:
+        with running(folder / name, mode, REPUT_INDEXER_QUEUE_FILE_SIZE_BYTES=str(QUEUE_FILE_SIZE_BYTES)) as store:
             words = {"body": BODY_SIZE_BYTES, "seconds": 0, "topics": topic_count, "indexer": store.indexer}
             making = filling.load(store, "append", words)
             done = filling.load(store, "append", words | {"seconds": seconds})
@@ -32,16 +33,16 @@ def many_topics(folder: Path, seconds: float) -> Figures:
     return figures | {"share": figures["many_topics_messages_per_s"] / figures["one_topic_messages_per_s"]}
 
 
-def large_start(folder: Path, seconds: float) -> Figures:
+def large_start(folder: Path, mode: Durability, seconds: float) -> Figures:
     """Fill 50 GiB, stop in order, start; look up hot and cold."""
     del seconds
-    with running(folder) as store:
+    with running(folder, mode) as store:
         empty_s = store.start_to_serving_s
         stored_count, filled_per_s = filling.fill(
             store, message_count=LARGE_MESSAGE_COUNT, body_size_bytes=BODY_SIZE_BYTES
         )
     filling.drop_page_cache(folder)
-    with running(folder) as store:
+    with running(folder, mode) as store:
         started_s = store.start_to_serving_s
         figures = lookups.cold(store, stored_count) | lookups.hot(store, stored_count)
     return {

@@ -10,6 +10,7 @@ from isal import isal_zlib
 from reput.common.v1 import message_pb2
 
 from bench import batches
+from bench.peers.peer import Durability
 from bench.results import Figures
 from libs.formats import limits
 from libs.formats.host import Host
@@ -32,11 +33,11 @@ LIMITS = AppendLimits(
 )
 
 
-def kernel(body_size_bytes: int) -> Callable[[Path, float], Figures]:
+def kernel(body_size_bytes: int) -> Callable[[Path, Durability, float], Figures]:
     """Append requests until a segment is full, again and again; then scan it."""
 
-    def measure(folder: Path, seconds: float) -> Figures:
-        del folder, seconds  # in memory, and as long as it takes to be steady
+    def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
+        del folder, mode, seconds  # in memory, and as long as it takes to be steady
         requests = [
             batches.build(
                 body_size_bytes=body_size_bytes,

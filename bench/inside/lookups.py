@@ -13,6 +13,7 @@ from bench import batches
 from bench.inside import filling
 from bench.load import reading
 from bench.load.timing import percentiles_ms
+from bench.peers.peer import Durability
 from bench.results import Figures
 from bench.store import Store, running
 
@@ -23,18 +24,18 @@ WARM_UP_CALL_COUNT = 200
 SEED = 7
 
 
-def lookups(message_count: int) -> Callable[[Path, float], Figures]:
+def lookups(message_count: int) -> Callable[[Path, Durability, float], Figures]:
     """Fill a store with so many messages, then look up."""
 
-    def measure(folder: Path, seconds: float) -> Figures:
+    def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         del seconds  # numbers of calls, not a time: percentiles need the same count in each run
-        with running(folder) as store:
+        with running(folder, mode) as store:
             stored_count, filled_per_s = filling.fill(
                 store, message_count=message_count, body_size_bytes=BODY_SIZE_BYTES
             )
             figures = {"indexed_messages_per_s": filled_per_s, **hot(store, stored_count)}
         filling.drop_page_cache(folder)
-        with running(folder) as store:
+        with running(folder, mode) as store:
             return figures | cold(store, stored_count)
 
     return measure

@@ -16,12 +16,12 @@ from reput_client import connect
 
 from bench import batches
 from bench.load import producing, reading, streams
+from bench.load.durabilities import DURABILITIES
 from bench.load.timing import Loaded
 from libs.runtime.process import tune_memory
 
 WARM_UP_S = 1.0
 WARM_UP_CALL_COUNT = 512
-DURABILITIES = {"async": message_pb2.DURABILITY_MEMORY, "sync": message_pb2.DURABILITY_LOCAL_DISK}
 
 Arguments = argparse.Namespace
 Load = Callable[..., Coroutine[Any, Any, Loaded]]

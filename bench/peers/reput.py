@@ -30,7 +30,7 @@ class Reput:
     @contextmanager
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
         """See Peer."""
-        with store.running(folder, **self.settings(durability)) as running:
+        with store.running(folder, durability) as running:
             indexer = ("--indexer", running.indexer)
             yield Serving(
                 target=running.commitlog,

@@ -59,8 +59,11 @@ class CommitLogConfig:
     preallocate: bool = True
     """Make the next segment ahead of need, in the background."""
 
-    flush_mode: Literal["async", "sync"] = "async"
-    """async acknowledges from memory and syncs in the background; sync acknowledges after the sync."""
+    flush_mode: Literal["async", "sync"] = "sync"
+    """sync acknowledges after the sync; async acknowledges from memory and syncs in the background.
+
+    RocketMQ's flushDiskType, whose default is async.
+    """
 
     flush_interval_ms: Annotated[int, Meta(ge=1)] = 500
     """Time between two looks of the background flush."""
@@ -72,7 +75,7 @@ class CommitLogConfig:
     """After this time the background flush syncs whatever is dirty."""
 
     transient_store_pool: bool = False
-    """Collect appends in locked memory and copy them to the files in the background; only with flush_mode async."""
+    """Collect appends in locked memory and copy them to the files in the background; flush_mode must be async."""
 
     transient_store_pool_segment_count: Annotated[int, Meta(ge=1, le=64)] = 5
     """Buffers of the pool, of one segment each, taken and locked at the start."""

@@ -42,7 +42,7 @@ def test_put_and_find(running: Store) -> None:
     (stored,) = running.json(
         "put", "orders", "grüße", "--key", "k1", "--key", "k2", "--tag", "created", "--property", "a=b", "--queue", "2"
     )
-    assert (stored["queue_id"], stored["queue_offset"], stored["durability"]) == (2, 0, "MEMORY")
+    assert (stored["queue_id"], stored["queue_offset"], stored["durability"]) == (2, 0, "LOCAL_DISK")
     until_indexed(running, "orders", 1)
     (message,) = running.json("pull", "orders", "--queue", "2")
     assert (message["body"], message["tag"], message["keys"]) == ("grüße", "created", ["k1", "k2"])

@@ -26,7 +26,7 @@ FLAGS = (
     *("--checkpoint-interval-ms", "20", "--snapshot-interval-ms", "20"),
 )
 BALLAST = ("--disk-ballast-bytes", "65536")
-POOL = ("--transient-store-pool", "true", "--transient-store-pool-segment-count", "2")
+POOL = ("--flush-mode", "async", "--transient-store-pool", "true", "--transient-store-pool-segment-count", "2")
 LOCAL_DISK = 2
 
 

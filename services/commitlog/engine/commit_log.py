@@ -389,7 +389,9 @@ class CommitLog:
         )
 
     def _appended(self) -> None:
-        if self.config.flush_mode == "async" and not self.config.transient_store_pool:
+        if self.config.flush_mode == "sync":
+            self.flusher.wake()
+        elif not self.config.transient_store_pool:
             self._notice.notify()
 
     def _flushed(self, store_time_ms: int) -> None:

@@ -4,6 +4,8 @@
 Invariants: one sync at a time, in a worker thread; whoever arrives while it runs shares the next one (group commit);
 after the first failed sync nothing is ever acknowledged as durable again, and all who wait are told so. What the pool
 has collected is committed before each sync, so that the store time of a sync covers all that was written before it.
+With synchronous flushing readers see what is synced, so whatever is written is synced at once, whether somebody waits
+for it or not.
 Callers: the loop that owns the log. The flushed offset covers whole batches only, across segments and without a hole.
 Rules: docs/formats/store_checkpoint.md; RocketMQ's counterparts are GroupCommitService, FlushRealTimeService and
 FlushDiskWatcher.
@@ -92,6 +94,10 @@ class Flusher:
             self._wake.set()
         return future
 
+    def wake(self) -> None:
+        """Look now whether there is something to sync."""
+        self._wake.set()
+
     async def sync_now(self) -> None:
         """Wait until everything that is written now is durable. Raises StoreSealed."""
         await self.flushed(self._chain.max_physical_offset)
@@ -118,6 +124,8 @@ class Flusher:
         written, flushed = self._chain.committed_physical_offset, self.flushed_physical_offset
         if written == flushed:
             return False
+        if self._config.flush_mode == "sync":
+            return True
         size_bytes = self._chain.segment_size_bytes
         if self._clock.monotonic_s() >= self._thorough_at_s or written // size_bytes > flushed // size_bytes:
             return True

@@ -23,14 +23,20 @@ def test_short_is_a_part_of_full() -> None:
     assert len(short) < len(SCENARIOS)
 
 
-def test_groups_share_a_server_only_within_one_durability() -> None:
-    """Without sharing each scenario is alone; with it those of one durability and the same systems are together."""
+def test_groups_share_a_server_only_within_one_mode() -> None:
+    """Without sharing each scenario is alone; with it those of one mode and the same systems are together."""
     assert groups(PEER_SCENARIOS, is_shared=False) == [[scenario] for scenario in PEER_SCENARIOS]
     shared = groups(PEER_SCENARIOS, is_shared=True)
     assert sorted(one.name for group in shared for one in group) == sorted(one.name for one in PEER_SCENARIOS)
     for group in shared:
-        loads = [scenario.what for scenario in group if isinstance(scenario.what, Load)]
-        assert len({(load.durability, tuple(load.peers)) for load in loads}) == 1
+        assert len({(scenario.mode, tuple(scenario.peers)) for scenario in group}) == 1
+
+
+def test_each_scenario_names_its_mode() -> None:
+    """Who reads a row knows what an acknowledgement waited for, whatever the default of the store is."""
+    for scenario in SCENARIOS:
+        assert scenario.mode in ("async", "sync")
+        assert (scenario.mode == "sync") == ("sync" in scenario.name)
 
 
 def test_a_shared_server_has_no_load_that_needs_an_empty_one() -> None:

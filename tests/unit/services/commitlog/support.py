@@ -2,6 +2,7 @@
 """A CommitLog engine on a file system in memory, requests for it, and ways to end it that are not clean."""
 
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ BORN_HOST_IPV6 = Host.parse("[2001:db8::a]:4567").to_bytes()
 
 
 def make_config(**changes: Any) -> CommitLogConfig:
-    """Small segments and no background work: a test that needs a flush asks for it."""
+    """Small segments and no background work: a test that needs a flush asks for it, or for a mode that flushes."""
     quiet: dict[str, Any] = {
         "data_dir": DATA_DIR,
+        "flush_mode": "async",
         "segment_size_bytes": SEGMENT_SIZE,
         "preallocate": False,
         "flush_interval_ms": NEVER_MS,
@@ -111,6 +113,18 @@ class Machine:
     def exists(self, name: str) -> bool:
         """Whether the store has this file."""
         return self.fs.exists(DATA_DIR / name)
+
+
+class SlowDisk:
+    """A sync that ends only when the test says so."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self) -> None:
+        self.entered.set()
+        assert self.go_on.wait(10)
 
 
 async def append(log: CommitLog, *messages: pb.AppendMessage, durability: int = 0) -> AppendedBatch:

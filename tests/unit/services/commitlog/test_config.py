@@ -17,7 +17,7 @@ def test_defaults_are_rocketmqs() -> None:
     """Who sets nothing gets RocketMQ's values."""
     config = load(Settings, section="commitlog", environment={}, flags={}).value.engine
     assert (config.segment_size_bytes, config.message_size_bytes_max) == (GIB, 4 << 20)
-    assert (config.flush_mode, config.flush_interval_ms, config.flush_pages_min) == ("async", 500, 4)
+    assert (config.flush_mode, config.flush_interval_ms, config.flush_pages_min) == ("sync", 500, 4)
     assert (config.flush_thorough_interval_ms, config.sync_timeout_ms) == (10_000, 5_000)
 
 
@@ -29,7 +29,7 @@ def test_defaults_are_rocketmqs() -> None:
         ({"segment_size_bytes": 70_000}, "segment_size_bytes"),
         ({"flush_mode": "never"}, "flush_mode"),
         ({"flush_interval_ms": 0}, "flush_interval_ms"),
-        ({"transient_store_pool": True, "flush_mode": "sync"}, "transient_store_pool needs flush_mode async"),
+        ({"transient_store_pool": True}, "transient_store_pool needs flush_mode async"),
         ({"transient_store_pool_segment_count": 0}, "transient_store_pool_segment_count"),
         ({"warm_segments": True, "preallocate": False}, "warm_segments needs preallocate"),
         ({"role": "slave"}, "role"),

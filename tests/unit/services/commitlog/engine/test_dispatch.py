@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from libs.formats.java import string_hash
+from libs.machine.failpoints import armed
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.dispatch import TailStep
 from services.commitlog.errors import BelowMinOffset, NotARecord, RecordDamaged
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, fill, message, records
+from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, SlowDisk, append, fill, message, records
 
 
 def follow(log: CommitLog, start: int = 0, count_max: int = 1000) -> AsyncGenerator[TailStep, None]:
@@ -115,10 +116,13 @@ async def test_nothing_unconfirmed_is_dispatched() -> None:
     """With synchronous flushing followers see a record when it is synced."""
     machine = Machine(flush_mode="sync", dispatch_heartbeat_ms=5)
     async with machine.running() as log:
-        steps = follow(log)
-        await append(log, durability=1)
-        assert (await anext(steps)).columns is None
-        await log.flusher.sync_now()
+        steps, disk = follow(log), SlowDisk()
+        with armed("segment.before_sync", disk):
+            await append(log, durability=1)
+            await asyncio.to_thread(disk.entered.wait)
+            assert (await anext(steps)).columns is None
+            disk.go_on.set()
+            await log.flusher.sync_now()
         assert (await anext(steps)).end_physical_offset == log.chain.max_physical_offset
         await steps.aclose()
 

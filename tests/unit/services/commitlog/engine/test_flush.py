@@ -2,7 +2,6 @@
 """Durability: who shares a sync, who is told what, and what happens when the disk refuses."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -11,21 +10,18 @@ from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
 from tests.unit.services.commitlog.support import BORN_HOST as BORN
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, bodies, fill, message, request
+from tests.unit.services.commitlog.support import (
+    SEGMENT_SIZE,
+    Machine,
+    SlowDisk,
+    append,
+    bodies,
+    fill,
+    message,
+    request,
+)
 
 LOCAL_DISK, MEMORY = 2, 1
-
-
-class SlowDisk:
-    """A sync that ends only when the test says so."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    def __call__(self) -> None:
-        self.entered.set()
-        assert self.go_on.wait(10)
 
 
 async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
@@ -162,6 +158,18 @@ async def test_confirmed_offset() -> None:
             assert (log.confirmed_physical_offset == batch.end_physical_offset) is expected
             await append(log, durability=LOCAL_DISK)
             assert log.confirmed_physical_offset == log.chain.max_physical_offset
+
+
+async def test_with_synchronous_flushing_a_message_that_waits_for_no_disk_is_synced_at_once() -> None:
+    """Followers see what is synced: a message that nobody waits for must not wait for the background flush."""
+    machine = Machine(flush_mode="sync")
+    async with machine.running() as log:
+        flushed = asyncio.Event()
+        log.flusher._on_flushed = lambda _: flushed.set()
+        batch = await append(log, durability=MEMORY)
+        async with asyncio.timeout(30):
+            await flushed.wait()
+        assert log.confirmed_physical_offset == batch.end_physical_offset
 
 
 @pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])

@@ -24,7 +24,15 @@ Readable = Annotated[
 ]
 Writable = Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")]
 
-TOPIC_COLUMNS = ("name", "read_queue_count", "write_queue_count", "is_readable", "is_writable", "is_system")
+TOPIC_COLUMNS = (
+    "name",
+    "read_queue_count",
+    "write_queue_count",
+    "is_readable",
+    "is_writable",
+    "is_system",
+    "set_apart",
+)
 
 
 @topics.command("list")

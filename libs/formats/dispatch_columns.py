@@ -9,7 +9,7 @@ Not handled: whether the offsets follow each other (ReputLoop).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, fields, int_fie
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 HANDSHAKE, COLUMNS, HEARTBEAT = 1, 2, 3  # fields of DispatchResponse
 START, END, QUEUES, PHYSICAL_OFFSETS, RECORD_SIZES, QUEUE_INDEXES = 1, 2, 3, 4, 5, 6  # fields of DispatchColumns
 QUEUE_OFFSETS, TAGS_CODES, STORE_TIMES, KEY_COUNTS, KEY_HASHES = 7, 8, 9, 10, 11
-HISTORY_ID = 5  # field of DispatchHandshake
+HISTORY_ID, SET_APART = 5, 6  # fields of DispatchHandshake
 NO_QUEUE = -1
 """Queue index of a record that takes no place in a queue."""
 
@@ -59,6 +60,7 @@ class Columns(Protocol):
     store_times_ms: array[int]
     key_counts: array[int]
     key_hashes: array[int]
+    batch_queues: frozenset[int]
 
     def queues(self) -> list[tuple[bytes, int]]:
         """Distinct (topic, queue_id)."""
@@ -73,6 +75,8 @@ class Handshake:
     min_physical_offset: int
     confirmed_physical_offset: int
     history_id: str = ""
+    set_apart: Mapping[str, str] = field(default_factory=dict)
+    """Why topics are set apart, by topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,16 @@ class DispatchBatch:
     store_times_ms: NDArray[np.int64]
     key_counts: NDArray[np.int32]
     key_hashes: NDArray[np.int32]
+    batch_queues: frozenset[int] = frozenset()
+    """Indexes of queues whose records each hold a batch of messages."""
 
 
 def encode(columns: Columns, start: int, end: int) -> bytes:
     """Serialize `DispatchResponse{columns}` for records of the log between physical offsets `start` and `end`."""
     parts = [int_field(START, start), int_field(END, end)]
-    for topic, queue_id in columns.queues():
-        parts.append(length_delimited(QUEUES, length_delimited(1, topic) + int_field(2, queue_id)))
+    for index, (topic, queue_id) in enumerate(columns.queues()):
+        is_batch = int_field(3, 1) if index in columns.batch_queues else b""
+        parts.append(length_delimited(QUEUES, length_delimited(1, topic) + int_field(2, queue_id) + is_batch))
     for number, name in _COLUMNS.items():
         count = columns.key_count if number == KEY_HASHES else columns.count
         if count:
@@ -128,19 +135,24 @@ def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
         return _decode_columns(payload)
     numbers = {1: 0, 2: 0, 3: 0, 4: 0}
     history_id = ""
+    set_apart: dict[str, str] = {}
     for field_number, wire_type, value in fields(payload):
         if field_number in numbers:
             numbers[field_number] = _number(field_number, wire_type, value)
         elif field_number == HISTORY_ID and number == HANDSHAKE:
-            history_id = bytes(_bytes(field_number, wire_type, value)).decode("utf-8", "replace")
+            history_id = _text(_bytes(field_number, wire_type, value))
+        elif field_number == SET_APART and number == HANDSHAKE:
+            topic, why = _set_apart(_bytes(field_number, wire_type, value))
+            set_apart[topic] = why
     if number == HEARTBEAT:
         return Heartbeat(numbers[1], numbers[2])
-    return Handshake(numbers[1], numbers[2], numbers[3], numbers[4], history_id)
+    return Handshake(numbers[1], numbers[2], numbers[3], numbers[4], history_id, set_apart)
 
 
 def _decode_columns(payload: memoryview) -> DispatchBatch:
     start = end = 0
     queues: list[tuple[str, int]] = []
+    batch_queues: list[int] = []
     raw: dict[int, memoryview] = {}
     for number, wire_type, value in fields(payload):
         if number == START:
@@ -148,7 +160,10 @@ def _decode_columns(payload: memoryview) -> DispatchBatch:
         elif number == END:
             end = _number(number, wire_type, value)
         elif number == QUEUES:
-            queues.append(_queue(_bytes(number, wire_type, value)))
+            topic, queue_id, is_batch = _queue(_bytes(number, wire_type, value))
+            if is_batch:
+                batch_queues.append(len(queues))
+            queues.append((topic, queue_id))
         elif number in _COLUMNS:
             if number in raw:
                 raise BadField(position=0, reason=f"{_COLUMNS[number]} come twice", field=_COLUMNS[number])
@@ -165,6 +180,7 @@ def _decode_columns(payload: memoryview) -> DispatchBatch:
         store_times_ms=_column(raw, STORE_TIMES, np.int64),
         key_counts=_column(raw, KEY_COUNTS, np.int32),
         key_hashes=_column(raw, KEY_HASHES, np.int32),
+        batch_queues=frozenset(batch_queues),
     )
     _check(batch)
     return batch
@@ -199,19 +215,33 @@ def _column(raw: dict[int, memoryview], number: int, kind: type[_Number]) -> NDA
     return column
 
 
-def _queue(payload: memoryview) -> tuple[str, int]:
-    topic, queue_id = b"", 0
+def _queue(payload: memoryview) -> tuple[str, int, bool]:
+    topic, queue_id, is_batch = b"", 0, False
     for number, wire_type, value in fields(payload):
         if number == 1:
             topic = bytes(_bytes(number, wire_type, value))
         elif number == 2:
             queue_id = _number(number, wire_type, value)
+        elif number == 3:
+            is_batch = _number(number, wire_type, value) != 0
     if not 0 <= queue_id <= QUEUE_COUNT_MAX:
         raise BadField(position=0, reason=f"queue id {queue_id}", field="queue_id")
     try:
-        return topic.decode(), queue_id
+        return topic.decode(), queue_id, is_batch
     except UnicodeDecodeError:
         raise BadField(position=0, reason=f"topic {topic[:80]!r} is not UTF-8", field="topic") from None
+
+
+def _set_apart(payload: memoryview) -> tuple[str, str]:
+    texts = {1: "", 2: ""}
+    for number, wire_type, value in fields(payload):
+        if number in texts:
+            texts[number] = _text(_bytes(number, wire_type, value))
+    return texts[1], texts[2]
+
+
+def _text(payload: memoryview) -> str:
+    return bytes(payload).decode("utf-8", "replace")
 
 
 def _bytes(number: int, wire_type: int, value: int | memoryview) -> memoryview:

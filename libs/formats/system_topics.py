@@ -6,7 +6,7 @@ from libs.formats.topics_json import TopicConfig
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 LIGHT_QUEUE_PREFIX = "%LMQ%"
-"""Of RocketMQ 5's light queues, whose units are of records of other topics; they are in no list of topics."""
+"""Of RocketMQ's light queues (4.9.3 and later), whose units are of records of other topics; no list has them."""
 SYSTEM_TOPICS = (
     TopicConfig(name="RMQ_SYS_TRANS_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
     TopicConfig(name="RMQ_SYS_TRANS_OP_HALF_TOPIC", read_queue_count=1, write_queue_count=1),

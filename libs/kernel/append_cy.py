@@ -60,11 +60,12 @@ HOST = cython.declare(cython.int, -13)
 FIELD = cython.declare(cython.int, -14)
 RECORD_SIZE = cython.declare(cython.int, -15)
 WRITER = cython.declare(cython.int, -16)
+LIGHT = cython.declare(cython.int, -17)
 
 E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY = WIRE, FULL, EMPTY, TOO_MANY
 E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN, E_QUEUE = TOPIC_NAME, TOPIC_UNKNOWN, TOPIC_FORBIDDEN, QUEUE
 E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY = BODY_SIZE, PROPERTIES, PROPERTIES_SIZE, DELAY
-E_HOST, E_FIELD, E_RECORD_SIZE, E_WRITER = HOST, FIELD, RECORD_SIZE, WRITER
+E_HOST, E_FIELD, E_RECORD_SIZE, E_WRITER, E_LIGHT = HOST, FIELD, RECORD_SIZE, WRITER, LIGHT
 
 # Sizes and numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
 RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
@@ -147,10 +148,11 @@ def append(
     error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
-      timer wheel, or by level without a schedule topic), E_HOST, E_FIELD (any other value). E_RECORD_SIZE: above the
-      limit. E_WRITER: nothing is wrong, but the request names a writer (columns.writer_start and writer_size) and there
-      is no stamp; error_value bytes are needed without one. E_FULL: fits not here; error_value bytes are needed, and
-      eight more for the blank. A batch may also be larger than any segment: the caller compares.
+      timer wheel, or by level without a schedule topic), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
+      E_RECORD_SIZE: above the limit. E_WRITER: nothing is wrong, but the request names a writer (columns.writer_start
+      and writer_size) and there is no stamp; error_value bytes are needed without one. E_FULL: fits not here;
+      error_value bytes are needed, and eight more for the blank. A batch may also be larger than any segment: the
+      caller compares.
     Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
     or a table whose schedule topic has fewer queues than there are delay levels.
     """
@@ -309,7 +311,8 @@ def plan_message(job, message, field, piece):
         return code
     code = check_properties(job.request, message, field, piece)
     if code != 0:
-        return refuse_message(job, message, PROPERTIES if code == 1 else DELAY, 5 if message.string_size > 0 else 4, 0)
+        code = PROPERTIES if code == 1 else DELAY if code == 2 else LIGHT
+        return refuse_message(job, message, code, 5 if message.string_size > 0 else 4, 0)
     code = plan_queue(job, message, at, row)
     if code < 0:
         return code

@@ -21,6 +21,7 @@ E_HOST: int
 E_FIELD: int
 E_RECORD_SIZE: int
 E_WRITER: int
+E_LIGHT: int
 
 def append(
     request: Buffer,

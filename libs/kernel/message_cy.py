@@ -20,6 +20,7 @@ else:
 PROPERTIES_OK = cython.declare(cython.int, 0)
 PROPERTIES_BAD = cython.declare(cython.int, 1)
 PROPERTIES_TIMED = cython.declare(cython.int, 2)
+PROPERTIES_LIGHT = cython.declare(cython.int, 3)
 TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, 127)
 TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 SIGN = cython.declare(cython.ulonglong, 0x8000000000000000)
@@ -231,8 +232,9 @@ def is_topic_name(source, start, size):
 def check_properties(source, message, field, piece):
     """Check all properties and compute properties_size, what they take in the record without the CRC property.
 
-    Answers PROPERTIES_OK, PROPERTIES_BAD or PROPERTIES_TIMED. Equal names are stored as they came: for every reader
-    the last one counts. Properties that only the store writes are not counted: it leaves the client's out.
+    Answers PROPERTIES_OK, PROPERTIES_BAD, PROPERTIES_TIMED (for the timer wheel) or PROPERTIES_LIGHT (for light
+    queues). Equal names are stored as they came: for every reader the last one counts. Properties that only the store
+    writes are not counted: it leaves the client's out.
     """
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -332,6 +334,8 @@ def check_property(source, message, piece):
         message.real_size += size + piece.value_size + 2
     elif size >= 6 and matches(source, name, b"TIMER_", 6):
         return PROPERTIES_TIMED
+    elif size == 20 and matches(source, name, b"INNER_MULTI_DISPATCH", 20):
+        return PROPERTIES_LIGHT
     return PROPERTIES_OK
 
 

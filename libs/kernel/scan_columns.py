@@ -8,11 +8,14 @@ from array import array
 from collections.abc import Sequence
 
 from libs.formats.delay_level import DELAY_LEVELS_MS
+from libs.formats.limits import INT32_MAX
 
 # Columns of a row of `queue_rows`; scan_cy.py repeats them and a test compares.
 QUEUE_ROW_STRIDE = 5
 TOPIC_START, TOPIC_SIZE, QUEUE_ID, TOPIC_HASH, SLOT = range(QUEUE_ROW_STRIDE)
 STAMP_STRIDE = 3
+BATCH_QUEUE_ID = 1 << 32
+"""What the kernel adds to the queue id of a record with a batch inside; queue ids are 32 bits and may be negative."""
 KEY_COUNT_PER_RECORD_MAX = 16384
 """32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for one record."""
 
@@ -22,6 +25,7 @@ class ScanColumns:
 
     __slots__ = (
         "_queues",
+        "batch_queues",
         "count",
         "delays_ms",
         "end_position",
@@ -79,6 +83,8 @@ class ScanColumns:
         self.stamp_places = array("q", longs * STAMP_STRIDE)
         self.stamps: list[tuple[int, bytes]] = []
         """Writers' stamps: the record's index and the value of its property. See libs/formats/writer_stamp.py."""
+        self.batch_queues: frozenset[int] = frozenset()
+        """Indexes of `queues` whose records each hold a batch of messages; the same queue may have another index."""
         self._queues: list[tuple[bytes, int]] = []
 
     def queues(self) -> list[tuple[bytes, int]]:
@@ -86,5 +92,10 @@ class ScanColumns:
         return self._queues
 
     def set_queues(self, queues: list[tuple[bytes, int]]) -> None:
-        """For the kernel: the queues of the scan that has just ended."""
+        """For the kernel: the queues of the scan that has just ended; ids from 2**31 on are those of batches."""
+        batches = [index for index, (_, queue_id) in enumerate(queues) if queue_id > INT32_MAX]
+        for index in batches:
+            topic, queue_id = queues[index]
+            queues[index] = (topic, queue_id - BATCH_QUEUE_ID)
+        self.batch_queues = frozenset(batches)
         self._queues = queues

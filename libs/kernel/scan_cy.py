@@ -54,6 +54,7 @@ BAD_OFFSET = cython.declare(cython.int, 7)
 TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
 TRANSACTION_PREPARED = cython.declare(cython.int, 0x4)
 TRANSACTION_ROLLBACK = cython.declare(cython.int, 0xC)
+INNER_BATCH_FLAG = cython.declare(cython.int, 0x80)
 INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 INT32_SPAN = cython.declare(cython.longlong, 0x100000000)
 TIME_MAX = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)  # leaves room to add a delay
@@ -290,25 +291,31 @@ def add_key(job, start, size, seed):
 
 
 def queue_index(job, record):
-    """Number of the record's queue in this scan. The queue of the record before is tried first."""
+    """Number of the record's queue in this scan. The queue of the record before is tried first.
+
+    Records with a batch inside have numbers of their own: their queue ids count from 2**32 here.
+    """
     mask: cython.Py_ssize_t = len(job.slots) - 1
     slot: cython.Py_ssize_t
     row: cython.Py_ssize_t = job.last_queue * QUEUE_ROW_STRIDE
     hash_value: cython.longlong
+    queue_id: cython.longlong = record.queue_id
+    if (record.sys_flag & INNER_BATCH_FLAG) != 0:
+        queue_id += INT32_SPAN
     if (
         job.last_queue >= 0
-        and job.queue_rows[row + QUEUE_ID] == record.queue_id
+        and job.queue_rows[row + QUEUE_ID] == queue_id
         and job.queue_rows[row + TOPIC_SIZE] == record.topic_size
         and equal(job.source, job.queue_rows[row + TOPIC_START], job.source, record.topic_start, record.topic_size)
     ):
         return job.last_queue
     hash_value = crc32(job.source, record.topic_start, record.topic_size)
-    slot = (hash_value + 40503 * cython.cast(cython.longlong, record.queue_id)) & mask
+    slot = (hash_value + 40503 * queue_id) & mask
     while job.slots[slot] != 0:
         job.last_queue = job.slots[slot] - 1
         row = job.last_queue * QUEUE_ROW_STRIDE
         if (
-            job.queue_rows[row + QUEUE_ID] == record.queue_id
+            job.queue_rows[row + QUEUE_ID] == queue_id
             and job.queue_rows[row + TOPIC_HASH] == hash_value
             and job.queue_rows[row + TOPIC_SIZE] == record.topic_size
             and equal(job.source, job.queue_rows[row + TOPIC_START], job.source, record.topic_start, record.topic_size)
@@ -321,7 +328,7 @@ def queue_index(job, record):
     row = job.last_queue * QUEUE_ROW_STRIDE
     job.queue_rows[row + TOPIC_START] = record.topic_start
     job.queue_rows[row + TOPIC_SIZE] = record.topic_size
-    job.queue_rows[row + QUEUE_ID] = record.queue_id
+    job.queue_rows[row + QUEUE_ID] = queue_id
     job.queue_rows[row + TOPIC_HASH] = hash_value
     job.queue_rows[row + SLOT] = slot
     return job.last_queue

@@ -133,6 +133,14 @@ class TopicForbidden(CommitLogError):
         self.topic, self.permission, self.field = topic, permission, field
 
 
+class TopicSetApart(CommitLogError):
+    """RocketMQ keeps the topic or queue in a way that is not served here; `why` names it."""
+
+    def __init__(self, topic: str, *, why: str, field: str) -> None:
+        super().__init__(f"{field}: {topic} ({why}) is RocketMQ's alone and not served here")
+        self.topic, self.why, self.field = topic, why, field
+
+
 class NotARecord(CommitLogError):
     """No record starts at the physical offset, or it has another size."""
 

@@ -123,7 +123,7 @@ class AppendPipeline:
         )
         self._store_time_ms = last_store_time_ms
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
-        self._refusal = AppendRefusal(self._limits, self._write_queue_count)
+        self._refusal = AppendRefusal(self._limits, self._write_queue_count, topics.set_apart.why)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """Write one serialized AppendRequest; on return its bytes are in the page cache.

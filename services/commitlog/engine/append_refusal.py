@@ -7,7 +7,7 @@ Pure. The kernel says which message and which proto field number; the names stan
 import itertools
 from collections.abc import Callable
 
-from libs.formats import properties, protobuf_wire
+from libs.formats import properties, protobuf_wire, set_apart
 from libs.formats.limits import (
     BATCH_MESSAGE_COUNT_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
@@ -30,6 +30,7 @@ from services.commitlog.errors import (
     QueueOutOfRange,
     TopicForbidden,
     TopicNotFound,
+    TopicSetApart,
 )
 
 MESSAGE_FIELDS = (
@@ -61,8 +62,8 @@ def field_path(columns: AppendColumns) -> str:
     return f"{message}.{MESSAGE_FIELDS[columns.error_field]}" if columns.error_field else message
 
 
-def _timer_property(request: bytes, message_index: int) -> str:
-    """The property of the timer wheel, as `name=value`; the kernel has found the request well formed up to here."""
+def _property(request: bytes, message_index: int, prefix: str) -> str:
+    """A property whose name begins so, as `name=value`; the kernel has found the request well formed up to here."""
     messages = (value for number, _, value in protobuf_wire.fields(request) if number == MESSAGES_FIELD)
     message = next(itertools.islice(messages, message_index, None))
     assert isinstance(message, memoryview)
@@ -72,7 +73,7 @@ def _timer_property(request: bytes, message_index: int) -> str:
         assert isinstance(value, memoryview)
         pairs = properties.decode(bytes(value)) if number == PROPERTY_STRING_FIELD else _entry(value)
         for name, text in pairs.items():
-            if name.startswith("TIMER_"):
+            if name.startswith(prefix):
                 return f"{name}={text}"[:SHOWN_SIZE_MAX]
     return ""
 
@@ -87,11 +88,17 @@ def _entry(raw: memoryview) -> dict[str, str]:
 
 
 class AppendRefusal:
-    """Turns a refusal into an exception. `queue_count_of` gives a topic's write queues, 0 if it does not exist."""
+    """Turns a refusal into an exception.
 
-    def __init__(self, limits: AppendLimits, queue_count_of: Callable[[str], int]) -> None:
+    `queue_count_of` gives a topic's write queues, 0 if it does not exist; `why_set_apart` why nobody appends to it.
+    """
+
+    def __init__(
+        self, limits: AppendLimits, queue_count_of: Callable[[str], int], why_set_apart: Callable[[str], str]
+    ) -> None:
         self._limits = limits
         self._queue_count_of = queue_count_of
+        self._why_set_apart = why_set_apart
 
     def error(self, code: int, request: bytes, columns: AppendColumns) -> CommitLogError:  # noqa: C901 - a table
         """The exception for one negative code of `append`."""
@@ -114,6 +121,11 @@ class AppendRefusal:
                 )
             case append_cy.E_TOPIC_UNKNOWN:
                 return TopicNotFound(topic, field=field)
+            case append_cy.E_TOPIC_FORBIDDEN if why := self._why_set_apart(topic):
+                return TopicSetApart(topic, why=why, field=field)
+            case append_cy.E_LIGHT:
+                names = _property(request, columns.error_index, set_apart.MULTI_DISPATCH)
+                return TopicSetApart(names, why=set_apart.LIGHT_QUEUE, field=field)
             case append_cy.E_TOPIC_FORBIDDEN:
                 return TopicForbidden(topic, permission="write", field=field)
             case append_cy.E_QUEUE:
@@ -146,7 +158,7 @@ class AppendRefusal:
                 return DelayNotSupported(
                     "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY",
                     field=field,
-                    value=_timer_property(request, columns.error_index),
+                    value=_property(request, columns.error_index, "TIMER_"),
                 )
             case append_cy.E_HOST:
                 return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)

@@ -2,7 +2,8 @@
 """TopicRegistry: the topics of the store, in memory, in `config/topics.json` and in the kernel's table.
 
 Invariants: a change is in the file, durably, before anything relies on it; at most one change is under way; the
-kernel's table forbids appends to the store's own topics, whatever the file permits RocketMQ.
+kernel's table forbids appends to the store's own topics and to those that are set apart, whatever the file permits
+RocketMQ.
 Callers: the loop that owns the log; changes wait for a worker thread that writes the file.
 Not handled: counters of queues, which live in the kernel's table and outlast their topic.
 Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicConfigManager.
@@ -10,15 +11,12 @@ Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicC
 
 import asyncio
 import bisect
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from libs.formats import topics_json
 from libs.formats.config_json import DataVersion
 from libs.formats.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
-from libs.formats.errors import FormatError
 from libs.formats.limits import QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.formats.system_topics import SYSTEM_TOPICS, is_system_topic
 from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
@@ -26,13 +24,10 @@ from libs.kernel.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
+from libs.store import topics_file
+from libs.store.set_apart import SetApart
 from services.commitlog.engine.topic_names import check_topic_name
-from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound
-
-TOPICS_FILE = Path("config") / "topics.json"
-BACKUP_SUFFIX = ".bak"
-
-_log = logging.getLogger(__name__)
+from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound, TopicSetApart
 
 
 def permission_of(*, is_readable: bool, is_writable: bool) -> int:
@@ -54,8 +49,10 @@ class TopicRegistry:
         delay_level_count: int = DELAY_LEVEL_MAX,
     ) -> None:
         self.table = TopicTable()
+        self.set_apart = SetApart()
+        """Topics that nobody appends to, changes, makes or deletes here."""
         self._fs = fs
-        self._path = data_dir / TOPICS_FILE
+        self._data_dir = data_dir
         self._clock = clock
         self._default_queue_count = default_queue_count
         self._topic_count_max = topic_count_max
@@ -70,13 +67,14 @@ class TopicRegistry:
         Raises FormatError when there are files and none can be read: a store that forgot its topics would take
         messages for queues that do not exist.
         """
-        found = self._read()
+        found = topics_file.load(self._fs, self._data_dir)
         topics = dict(found.topics)
         missing = {topic.name: topic for topic in SYSTEM_TOPICS if topic.name not in topics}
         self._file = TopicsFile(topics, found.data_version)
         if missing:
             self._file = self._with(missing)
-            self._write(self._file)
+            topics_file.save(self._fs, self._data_dir, self._file)
+        self.set_apart = SetApart.load(self._fs, self._data_dir, self._file.topics.values())
         self._names = sorted(self._file.topics)
         for topic in self._file.topics.values():
             self._put(self.table, topic)
@@ -111,8 +109,12 @@ class TopicRegistry:
     async def create(
         self, name: str, *, read_queue_count: int, write_queue_count: int, is_readable: bool, is_writable: bool
     ) -> TopicConfig:
-        """Make a topic, durably; a queue count of 0 is the default. Raises TopicExists, BadTopicName, BadArgument."""
+        """Make a topic, durably; a queue count of 0 is the default.
+
+        Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
+        """
         check_topic_name(name, "name")
+        self._check_served(name, "name")
         topic = TopicConfig(
             name=name,
             read_queue_count=_check_count(read_queue_count or self._default_queue_count, "read_queue_count"),
@@ -131,7 +133,10 @@ class TopicRegistry:
         is_readable: bool | None,
         is_writable: bool | None,
     ) -> TopicConfig:
-        """Change a topic, durably; None leaves a value as it is. Raises TopicNotFound, TopicForbidden, BadArgument."""
+        """Change a topic, durably; None leaves a value as it is.
+
+        Raises TopicNotFound, TopicForbidden, TopicSetApart and BadArgument.
+        """
 
         def change(old: TopicConfig) -> TopicConfig:
             return replace(
@@ -151,13 +156,14 @@ class TopicRegistry:
         return await uninterrupted(self._update(name, change))
 
     async def delete(self, name: str) -> None:
-        """Forget a topic, durably; its counters stay. Raises TopicNotFound and TopicForbidden."""
+        """Forget a topic, durably; its counters stay. Raises TopicNotFound, TopicForbidden and TopicSetApart."""
         await uninterrupted(self._delete(name))
 
     def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
         """The topics that these names lack, and a table with all of them, in which a batch can be tried.
 
-        Nothing of it stays: the table of the log never forgets a topic. Raises BadArgument when there are too many.
+        Nothing of it stays: the table of the log never forgets a topic. Raises BadArgument when there are too many, and
+        TopicSetApart.
         """
         count = self._default_queue_count
         missing = [
@@ -165,6 +171,8 @@ class TopicRegistry:
             for name in names
             if name not in self._file.topics
         ]
+        for topic in missing:
+            self._check_served(topic.name, field)
         self._check_room(len(missing), field)
         table = TopicTable()
         known = [self._file.topics[name] for name in (SCHEDULE_TOPIC, *names) if name in self._file.topics]
@@ -198,6 +206,7 @@ class TopicRegistry:
             old = self.get(name)
             if is_system_topic(name):
                 raise TopicForbidden(name, permission="change", field="name")
+            self._check_served(name, "name")
             topic = change(old)
             if topic != old:
                 await self._save(self._with({name: topic}))
@@ -209,6 +218,7 @@ class TopicRegistry:
             self.get(name)
             if is_system_topic(name):
                 raise TopicForbidden(name, permission="delete", field="name")
+            self._check_served(name, "name")
             topics = {key: topic for key, topic in self._file.topics.items() if key != name}
             await self._save(TopicsFile(topics, self._next_version()))
             self._names.remove(name)
@@ -220,6 +230,10 @@ class TopicRegistry:
         for topic in topics:
             bisect.insort(self._names, topic.name)
             self._put(self.table, topic)
+
+    def _check_served(self, name: str, field: str) -> None:
+        if why := self.set_apart.why(name):
+            raise TopicSetApart(name, why=why, field=field)
 
     def _check_room(self, new_count: int, field: str) -> None:
         count = self.topic_count + new_count
@@ -234,7 +248,7 @@ class TopicRegistry:
             queue_count = max(queue_count, self._delay_level_count)
         if queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
             return  # RocketMQ may keep such topics; nothing can be appended to them
-        is_writable = topic.is_writable and not is_system_topic(topic.name)
+        is_writable = topic.is_writable and not is_system_topic(topic.name) and not self.set_apart.why(topic.name)
         table.put_topic(name, write_queue_count=queue_count, is_writable=is_writable)
 
     def _with(self, topics: dict[str, TopicConfig]) -> TopicsFile:
@@ -245,30 +259,8 @@ class TopicRegistry:
         return replace(version, counter=version.counter + 1, timestamp_ms=self._clock.now_ms())
 
     async def _save(self, file: TopicsFile) -> None:
-        await asyncio.to_thread(self._write, file)
+        await asyncio.to_thread(topics_file.save, self._fs, self._data_dir, file)
         self._file = file
-
-    def _write(self, file: TopicsFile) -> None:
-        if self._fs.exists(self._path):
-            self._fs.write_atomic(self._path.with_name(self._path.name + BACKUP_SUFFIX), self._fs.read(self._path))
-        self._fs.write_atomic(self._path, topics_json.dumps(file).encode())
-
-    def _read(self) -> TopicsFile:
-        damage: FormatError | None = None
-        for path in (self._path, self._path.with_name(self._path.name + BACKUP_SUFFIX)):
-            if not self._fs.exists(path):
-                continue
-            data = self._fs.read(path)
-            if not data:
-                continue
-            try:
-                return topics_json.loads(data.decode("utf-8", "replace"))
-            except FormatError as error:
-                _log.warning("%s can't be read: %s", path, error)
-                damage = error
-        if damage is not None:
-            raise damage
-        return TopicsFile()
 
 
 def _check_count(value: int, field: str) -> int:

@@ -33,6 +33,7 @@ ERROR_TABLE: ErrorTable = {
     errors.TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic", "field")),
     errors.TopicExists: ErrorRow(_CODES.ALREADY_EXISTS, "TOPIC_EXISTS", ("topic", "field")),
     errors.TopicForbidden: ErrorRow(_CODES.PERMISSION_DENIED, "TOPIC_FORBIDDEN", ("topic", "permission", "field")),
+    errors.TopicSetApart: ErrorRow(_CODES.FAILED_PRECONDITION, "TOPIC_SET_APART", ("topic", "why", "field")),
     errors.NotARecord: ErrorRow(_CODES.INVALID_ARGUMENT, "NOT_A_RECORD", ("value", "field")),
     errors.BelowMinOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("value", "min", "field")),
     errors.BeyondMaxOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max", "field")),

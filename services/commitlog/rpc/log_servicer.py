@@ -123,6 +123,10 @@ class LogServicer:
                     history_id=handshake.history_id,
                     min_physical_offset=handshake.min_physical_offset,
                     confirmed_physical_offset=handshake.confirmed_physical_offset,
+                    set_apart_topics=[
+                        pb.DispatchSetApart(topic=topic, why=why)
+                        for topic, why in self._commit_log.topics.set_apart.reasons.items()
+                    ],
                 )
             )
             tail = self._commit_log.tail(

@@ -29,7 +29,7 @@ class TopicServicer:
             is_readable=request.is_readable if request.HasField("is_readable") else True,
             is_writable=request.is_writable if request.HasField("is_writable") else True,
         )
-        return pb.CreateTopicResponse(topic=_topic(topic))
+        return pb.CreateTopicResponse(topic=self._topic(topic))
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Context) -> pb.UpdateTopicResponse:
         """Change what the request names."""
@@ -41,12 +41,12 @@ class TopicServicer:
             is_readable=request.is_readable if request.HasField("is_readable") else None,
             is_writable=request.is_writable if request.HasField("is_writable") else None,
         )
-        return pb.UpdateTopicResponse(topic=_topic(topic))
+        return pb.UpdateTopicResponse(topic=self._topic(topic))
 
     async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
         """Return one topic."""
         del context
-        return pb.GetTopicResponse(topic=_topic(self._commit_log.topics.get(request.name)))
+        return pb.GetTopicResponse(topic=self._topic(self._commit_log.topics.get(request.name)))
 
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Return one page, by name."""
@@ -57,7 +57,7 @@ class TopicServicer:
         found = self._commit_log.topics.list_after(last_name, size + 1, include_system=request.include_system)
         page = found[:size]
         token = page_token.encode(page[-1].name, scope=scope) if len(found) > size else ""
-        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in page], next_page_token=token)
+        return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
         """Forget one topic."""
@@ -65,13 +65,13 @@ class TopicServicer:
         await self._commit_log.topics.delete(request.name)
         return pb.DeleteTopicResponse()
 
-
-def _topic(topic: TopicConfig) -> pb.Topic:
-    return pb.Topic(
-        name=topic.name,
-        read_queue_count=topic.read_queue_count,
-        write_queue_count=topic.write_queue_count,
-        is_readable=topic.is_readable,
-        is_writable=topic.is_writable,
-        is_system=is_system_topic(topic.name),
-    )
+    def _topic(self, topic: TopicConfig) -> pb.Topic:
+        return pb.Topic(
+            name=topic.name,
+            read_queue_count=topic.read_queue_count,
+            write_queue_count=topic.write_queue_count,
+            is_readable=topic.is_readable,
+            is_writable=topic.is_writable,
+            is_system=is_system_topic(topic.name),
+            set_apart=self._commit_log.topics.set_apart.why(topic.name),
+        )

@@ -36,7 +36,7 @@ from reput_client._types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
 
-_TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "BAD_TOPIC_NAME"})
+_TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"})
 _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
 BATCH_MESSAGE_COUNT_MAX = 32_768
 """As in append_service.proto."""

@@ -60,4 +60,5 @@ def _topic(topic: messages.Topic) -> Topic:
         is_readable=topic.is_readable,
         is_writable=topic.is_writable,
         is_system=topic.is_system,
+        set_apart=topic.set_apart,
     )

@@ -230,7 +230,7 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic. `is_system` marks one that the store itself needs."""
+    """A topic. `is_system` marks one that the store itself needs, `set_apart` says why only RocketMQ uses it."""
 
     name: str
     read_queue_count: int
@@ -238,6 +238,7 @@ class Topic:
     is_readable: bool
     is_writable: bool
     is_system: bool
+    set_apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)

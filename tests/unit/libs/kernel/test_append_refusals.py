@@ -139,6 +139,8 @@ REFUSALS: dict[str, tuple[bytes, str, int, int | None]] = {
     "timer_ms": (string(b"TIMER_DELAY_MS\x011\x02"), "E_DELAY", 5, None),
     "timer_s": (string(b"TIMER_DELAY_SEC\x010\x02"), "E_DELAY", 5, None),
     "timer_of_another_kind": (string(b"TIMER_OUT_MS\x011\x02"), "E_DELAY", 5, None),
+    "light": (string(b"A\x011\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"), "E_LIGHT", 5, None),
+    "light_entry": (request(message(T, entry(b"INNER_MULTI_DISPATCH", b"%LMQ%a"))), "E_LIGHT", 4, None),
     "timer_at": (request(message(T, entry(b"TIMER_DELIVER_MS", b"1"))), "E_DELAY", 4, None),
     "empty_host": (host(), "E_HOST", 9, 0),
     "host_of_5_bytes": (host(length_delimited(1, bytes(5))), "E_HOST", 9, 5),

@@ -9,6 +9,7 @@ from libs.formats import dispatch_columns
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.errors import FormatError
 from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.formats.record import INNER_BATCH_FLAG
 from libs.kernel.scan_columns import ScanColumns
 from tests.support.records import encoded
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
@@ -53,6 +54,25 @@ def test_round_trip(build: Build) -> None:
                 assert list(getattr(message.columns, wire_name)) == column.tolist()
 
 
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_batch_records(build: Build) -> None:
+    """Records with a batch inside are told apart from the others of their queue, and keep their keys."""
+    data = b""
+    for changes in ({}, {"sys_flag": INNER_BATCH_FLAG}, {}, {"sys_flag": INNER_BATCH_FLAG, "queue_id": -1}):
+        data += encoded(BASE + len(data), **changes)
+    columns = build.scan_cy.ScanColumns(9, 9)
+    assert build.scan_cy.scan(data, 0, len(data), BASE, True, columns) == 0
+    assert columns.queues() == [(b"TopicTest", 3), (b"TopicTest", 3), (b"TopicTest", -1)]
+    assert columns.batch_queues == {1, 2}
+    assert columns.queue_indexes[:4].tolist() == [0, 1, 0, 2]
+    assert columns.key_counts[:4].tolist() == [1] * 4
+    columns.set_queues([(b"TopicTest", 3), (b"TopicTest", 3 + 2**32)])
+    columns.count, columns.key_count = 3, 3
+    batch = dispatch_columns.decode(dispatch_columns.encode(columns, BASE, BASE + len(data)))
+    assert isinstance(batch, DispatchBatch)
+    assert (batch.queues, batch.batch_queues) == ([("TopicTest", 3)] * 2, {1})
+
+
 def test_no_records() -> None:
     """Columns without records, as a blank at the end of a segment gives, are a batch of nothing."""
     batch = dispatch_columns.decode(dispatch_columns.encode(ScanColumns(1, 1), 5, 900))
@@ -66,6 +86,9 @@ def test_other_steps() -> None:
     response.handshake.common_end_physical_offset, response.handshake.epoch = 1, 2
     response.handshake.min_physical_offset, response.handshake.confirmed_physical_offset = 3, 2**62
     assert dispatch_columns.decode(response.SerializeToString()) == Handshake(1, 2, 3, 2**62)
+    response.handshake.set_apart_topics.add(topic="batches", why="queue.type=BatchCQ")
+    apart = {"batches": "queue.type=BatchCQ"}
+    assert dispatch_columns.decode(response.SerializeToString()) == Handshake(1, 2, 3, 2**62, set_apart=apart)
     response.heartbeat.confirmed_physical_offset = 9
     assert dispatch_columns.decode(response.SerializeToString()) == Heartbeat(9, 0)
     response.heartbeat.min_physical_offset = -1

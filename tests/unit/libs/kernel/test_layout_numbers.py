@@ -55,6 +55,8 @@ ROOMS = {
         "TRANSACTION_TYPE": record.TRANSACTION_MASK,
         "TRANSACTION_PREPARED": record.TRANSACTION_PREPARED,
         "TRANSACTION_ROLLBACK": record.TRANSACTION_ROLLBACK,
+        "INNER_BATCH_FLAG": record.INNER_BATCH_FLAG,
+        "INT32_SPAN": scan_columns.BATCH_QUEUE_ID,
         "QUEUE_ROW_STRIDE": scan_columns.QUEUE_ROW_STRIDE,
         "TOPIC_START": scan_columns.TOPIC_START,
         "TOPIC_SIZE": scan_columns.TOPIC_SIZE,
@@ -114,8 +116,8 @@ def test_codes(build: Build) -> None:
     """Outcome codes are those of the contract, the same in both builds."""
     codes: list[Any] = [
         "WIRE", "FULL", "EMPTY", "TOO_MANY", "TOPIC_NAME", "TOPIC_UNKNOWN", "TOPIC_FORBIDDEN", "QUEUE", "BODY_SIZE",
-        "PROPERTIES", "PROPERTIES_SIZE", "DELAY", "HOST", "FIELD", "RECORD_SIZE",
+        "PROPERTIES", "PROPERTIES_SIZE", "DELAY", "HOST", "FIELD", "RECORD_SIZE", "WRITER", "LIGHT",
     ]  # fmt: skip
-    assert [getattr(build.append_cy, f"E_{name}") for name in codes] == list(range(-1, -16, -1))
+    assert [getattr(build.append_cy, f"E_{name}") for name in codes] == list(range(-1, -18, -1))
     names = ["END", "FULL", "BLANK", "TRUNCATED", "BAD_MAGIC", "BAD_LENGTH", "BAD_CRC", "BAD_OFFSET"]
     assert [getattr(build.scan_cy, f"S_{name}") for name in names] == list(range(8))

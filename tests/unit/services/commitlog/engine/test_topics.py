@@ -3,20 +3,32 @@
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from libs.formats import topics_json
 from libs.formats.errors import FormatError
 from libs.formats.system_topics import is_system_topic
+from libs.formats.topics_json import TopicConfig, TopicsFile
 from libs.machine.failpoints import armed
+from libs.machine.fs import Fs
+from libs.store import topics_file
 from services.commitlog.engine.topic_names import check_topic_name
-from services.commitlog.engine.topics import BACKUP_SUFFIX, TOPICS_FILE
-from services.commitlog.errors import BadArgument, BadTopicName, TopicExists, TopicForbidden, TopicNotFound
+from services.commitlog.errors import (
+    BadArgument,
+    BadTopicName,
+    TopicExists,
+    TopicForbidden,
+    TopicNotFound,
+    TopicSetApart,
+)
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
-PATH = DATA_DIR / TOPICS_FILE
-BACKUP = PATH.with_name(PATH.name + BACKUP_SUFFIX)
+PATH = DATA_DIR / topics_file.PATH
+BACKUP = PATH.with_name(PATH.name + topics_file.BACKUP_SUFFIX)
 PLAIN = {"read_queue_count": 0, "write_queue_count": 0, "is_readable": True, "is_writable": True}
 SAME = dict.fromkeys(PLAIN)
 
@@ -48,14 +60,14 @@ async def test_a_stop_waits_for_a_change_whose_caller_is_gone(monkeypatch: pytes
     """Nothing writes into the directory any more once the store is closed and its lock given up."""
     machine = Machine()
     log = await machine.start()
-    disk_is_slow, has_begun, write = threading.Event(), threading.Event(), log.topics._write
+    disk_is_slow, has_begun, write = threading.Event(), threading.Event(), topics_file.save
 
-    def write_slowly(file: topics_json.TopicsFile) -> None:
+    def write_slowly(fs: Fs, data_dir: Path, file: topics_json.TopicsFile) -> None:
         has_begun.set()
         disk_is_slow.wait()
-        write(file)
+        write(fs, data_dir, file)
 
-    monkeypatch.setattr(log.topics, "_write", write_slowly)
+    monkeypatch.setattr(topics_file, "save", write_slowly)
     creating = asyncio.create_task(log.topics.create("orders", **PLAIN))
     await asyncio.to_thread(has_begun.wait)
     creating.cancel()
@@ -91,6 +103,35 @@ async def test_life_of_a_topic() -> None:
         log.topics.get("orders")
     assert "orders" not in topics_json.loads(machine.fs.read(PATH).decode()).topics
     await machine.kill(log)
+
+
+async def test_topics_that_are_set_apart() -> None:
+    """Nobody appends to them, makes, changes or deletes them here; their line in the file stays as it is."""
+    machine = Machine()
+    batches = TopicConfig("batches", 4, 4, attributes={"queue.type": "BatchCQ"})
+    machine.fs.make_directory(DATA_DIR / "config")
+    topics_file.save(machine.fs, DATA_DIR, TopicsFile({"batches": batches}))
+    machine.fs.make_directory(DATA_DIR / "compaction" / "compactionLog" / "keyed" / "0")
+    async with machine.running() as log:
+        light = {"properties": {"INNER_MULTI_DISPATCH": "%LMQ%a"}}
+        calls: list[tuple[Coroutine[Any, Any, Any], str]] = [
+            (append(log, message(topic="batches")), "batches"),
+            (append(log, message(), message(topic="keyed")), "keyed"),
+            (append(log, message(topic="%LMQ%a")), "%LMQ%a"),
+            (append(log, message(**light)), "INNER_MULTI_DISPATCH=%LMQ%a"),
+            (log.topics.create("keyed", **PLAIN), "keyed"),
+            (log.topics.create("%LMQ%a", **PLAIN), "%LMQ%a"),
+            (log.topics.update("batches", **{**SAME, "write_queue_count": 9}), "batches"),
+            (log.topics.delete("batches"), "batches"),
+        ]
+        for call, name in calls:
+            with pytest.raises(TopicSetApart) as caught:
+                await call
+            assert caught.value.topic == name
+        assert log.chain.max_physical_offset == 0
+        assert set(log.topics.set_apart.reasons) == {"batches", "keyed"}
+        await append(log, message())
+    assert topics_json.loads(machine.fs.read(PATH).decode()).topics["batches"] == batches
 
 
 async def test_an_update_without_a_change_writes_nothing() -> None:

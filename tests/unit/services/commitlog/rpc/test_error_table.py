@@ -17,6 +17,7 @@ ARGUMENTS = {
     "TopicNotFound": {"topic": "orders", "field": "name"},
     "TopicExists": ("orders",),
     "TopicForbidden": {"topic": "orders", "permission": "write", "field": "name"},
+    "TopicSetApart": {"topic": "a", "why": "queue.type=BatchCQ", "field": "name"},
     "NotARecord": {"value": 5, "field": "start_physical_offset"},
     "BelowMinOffset": {"value": 5, "min_physical_offset": 9, "field": "start_physical_offset"},
     "BeyondMaxOffset": {"value": 5, "max_physical_offset": 2, "field": "start_physical_offset"},

@@ -328,6 +328,7 @@ class DispatchHandshake(_message.Message):
     MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     HISTORY_ID_FIELD_NUMBER: _builtins.int
+    SET_APART_TOPICS_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive. Below the request's start offset: the follower must drop what it built from
     records at or past it; the stream goes on from here.
@@ -342,6 +343,12 @@ class DispatchHandshake(_message.Message):
     """History that the epoch belongs to; empty if unknown. Epochs of different histories have nothing to do with each other: a
     follower of another one drops all that it built and asks again from 0.
     """
+    @_builtins.property
+    def set_apart_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DispatchSetApart]:
+        """Topics that are RocketMQ's alone. Records of theirs come with a queue, but take no place in it that the follower
+        could make.
+        """
+
     def __init__(
         self,
         *,
@@ -350,14 +357,41 @@ class DispatchHandshake(_message.Message):
         min_physical_offset: _builtins.int = ...,
         confirmed_physical_offset: _builtins.int = ...,
         history_id: _builtins.str = ...,
+        set_apart_topics: _abc.Iterable[Global___DispatchSetApart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "set_apart_topics", b"set_apart_topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DispatchHandshake: _TypeAlias = DispatchHandshake  # noqa: Y015
+
+@_typing.final
+class DispatchSetApart(_message.Message):
+    """A topic that RocketMQ keeps in a way that is not served."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic as stored in its records."""
+    why: _builtins.str
+    """Why, such as `queue.type=BatchCQ`."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DispatchSetApart: _TypeAlias = DispatchSetApart  # noqa: Y015
 
 @_typing.final
 class DispatchColumns(_message.Message):
@@ -447,19 +481,25 @@ class DispatchQueue(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     QUEUE_ID_FIELD_NUMBER: _builtins.int
+    IS_BATCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic as stored in the record."""
     queue_id: _builtins.int
     """Queue within the topic."""
+    is_batch: _builtins.bool
+    """The records each hold a batch of messages (RocketMQ's queue type BatchCQ), whatever the topic is now: they take no
+    place in a queue that the follower could make.
+    """
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         queue_id: _builtins.int = ...,
+        is_batch: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_batch", b"is_batch", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

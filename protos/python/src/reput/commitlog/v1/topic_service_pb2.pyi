@@ -30,6 +30,7 @@ class Topic(_message.Message):
     IS_READABLE_FIELD_NUMBER: _builtins.int
     IS_WRITABLE_FIELD_NUMBER: _builtins.int
     IS_SYSTEM_FIELD_NUMBER: _builtins.int
+    SET_APART_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     read_queue_count: _builtins.int
@@ -42,6 +43,10 @@ class Topic(_message.Message):
     """Producers may write."""
     is_system: _builtins.bool
     """True for a topic that the store itself needs; it can't be changed or deleted."""
+    set_apart: _builtins.str
+    """Why RocketMQ alone uses the topic, such as `queue.type=BatchCQ`: nobody reads it here, appends to it, changes it or
+    deletes it. Empty for other topics.
+    """
     def __init__(
         self,
         *,
@@ -51,10 +56,11 @@ class Topic(_message.Message):
         is_readable: _builtins.bool = ...,
         is_writable: _builtins.bool = ...,
         is_system: _builtins.bool = ...,
+        set_apart: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "set_apart", b"set_apart", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

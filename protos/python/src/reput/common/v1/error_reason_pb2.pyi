@@ -100,6 +100,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The writer's batch of this number is stored with other content. Metadata: writer_id, value."""
     ERROR_REASON_WRITER_FORGOTTEN: _ErrorReason.ValueType  # 36
     """Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value."""
+    ERROR_REASON_TOPIC_SET_APART: _ErrorReason.ValueType  # 37
+    """RocketMQ keeps the topic or queue in a way that this server does not serve, so it leaves it alone: the topic can be
+    neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
+    `cleanup.policy=COMPACTION` or `light queue`), field.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -184,4 +189,9 @@ ERROR_REASON_WRITER_CONTENT_DIFFERS: ErrorReason.ValueType  # 35
 """The writer's batch of this number is stored with other content. Metadata: writer_id, value."""
 ERROR_REASON_WRITER_FORGOTTEN: ErrorReason.ValueType  # 36
 """Whether the writer's batch is stored can't be told any more. Metadata: writer_id, value."""
+ERROR_REASON_TOPIC_SET_APART: ErrorReason.ValueType  # 37
+"""RocketMQ keeps the topic or queue in a way that this server does not serve, so it leaves it alone: the topic can be
+neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
+`cleanup.policy=COMPACTION` or `light queue`), field.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

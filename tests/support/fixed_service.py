@@ -50,6 +50,12 @@ class FixedService:
         self._wait_serving()
         return self
 
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        assert self._child is not None
+        return self._child.pid
+
     def kill(self) -> None:
         """SIGKILL, and start it again."""
         self._end(signal.SIGKILL)

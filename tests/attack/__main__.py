@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.attack`: greedy clients and hostile requests against real services.
+
+The end is a table of what each cost, and the code 1 if one broke a promise.
+Rows run one after the other, each with services of its own. Those that are not judged hold what gRPC's own buffers
+take (docs/security.md): they are printed and break nothing.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.attack import fuzz
+from tests.attack.row import Measured, Row, violations
+from tests.attack.rows import ROWS, run
+
+SEED_BITS = 31
+FUZZ = "fuzz"
+TABLE_WIDTH = 140
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    names = [*(row.name for row in ROWS), FUZZ]
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description="Be greedy, and see what it costs.")
+    parser.add_argument("--only", default="", help=f"rows to run, with commas between; of {', '.join(names)}")
+    parser.add_argument("--seed", type=int, help="seed of the hostile requests (default: by chance)")
+    parser.add_argument("--count", type=int, default=200_000, help="hostile requests (default: 200,000)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured there")
+    options = parser.parse_args()
+    options.only = [name for name in options.only.split(",") if name] or names
+    unknown = [name for name in options.only if name not in names]
+    if unknown:
+        parser.error(f"unknown row {unknown[0]!r}; known are {', '.join(names)}")
+    if options.seed is None:
+        options.seed = random.SystemRandom().getrandbits(SEED_BITS)
+    return options
+
+
+def show_row(console: Console, row: Row, found: Measured) -> None:
+    """What one row came to, as soon as it is known."""
+    broken = violations(row, found)
+    verdict = "ok" if not broken else ("BROKEN" if row.is_judged else "not judged")
+    console.print(f"{row.name}: {verdict} {found.client}", markup=False, highlight=False, soft_wrap=True)
+    for text in broken:
+        console.print(f"    {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_table(console: Console, results: list[tuple[Row, Measured]]) -> None:
+    """The table of all rows."""
+    table = Table(title="greedy clients", title_justify="left")
+    for name in ("client", "service", "judged by"):
+        table.add_column(name)
+    for name in ("MiB at start", "peak", "after", "longest pause ms", "append p99 ms", "calm", "verdict"):
+        table.add_column(name, justify="right")
+    for row, found in results:
+        broken = violations(row, found)
+        numbers = (found.start_mib, found.peak_mib, found.kept_mib, found.pause_ms)
+        latencies = (found.append_p99_ms, found.calm_p99_ms)
+        verdict = "not judged" if not row.is_judged else ("BROKEN" if broken else "ok")
+        shown = [f"{value:,.0f}" for value in numbers] + [f"{value:,.1f}" for value in latencies]
+        table.add_row(row.name, row.target, ", ".join(row.checks), *shown, verdict)
+    console.print(table)
+
+
+def main() -> int:
+    """Run the rows that were asked for; 1 if one broke a promise, else 0."""
+    options = parse_options()
+    console = Console(width=TABLE_WIDTH)
+    console.print(f"seed {options.seed}")
+    results: list[tuple[Row, Measured]] = []
+    report: fuzz.Report | None = None
+    with tempfile.TemporaryDirectory(prefix="reput-attack-") as directory:
+        for row in ROWS:
+            if row.name in options.only:
+                found = asyncio.run(run(row, Path(directory)))
+                results.append((row, found))
+                show_row(console, row, found)
+        if FUZZ in options.only:
+            report = asyncio.run(fuzz.run(Path(directory), seed=options.seed, count=options.count))
+            report.show(console)
+    show_table(console, results)
+    broken = {row.name: violations(row, found) for row, found in results if row.is_judged}
+    if report is not None:
+        broken[FUZZ] = report.violations
+    if options.json:
+        rows = [dataclasses.asdict(row) | dataclasses.asdict(found) for row, found in results]
+        whole = {"seed": options.seed, "rows": rows, "fuzz": report and dataclasses.asdict(report), "broken": broken}
+        options.json.write_text(json.dumps(whole, indent=2) + "\n")
+    return int(any(broken.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

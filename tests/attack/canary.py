@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Honest callers beside the greedy one: a producer, and a look at the health of each service, again and again.
+
+Each waits for its answer before it calls again, so that a stall counts as one long call and not as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from reput.commitlog.v1 import append_service_pb2, append_service_pb2_grpc
+
+from tests.attack.store import HONEST
+
+PACE_S = 0.01
+CALL_TIMEOUT_S = 30.0
+BODY = bytes(100)
+
+
+class Canary:
+    """Latencies in milliseconds, and failures, since `forget`."""
+
+    def __init__(self, targets: dict[str, str]) -> None:
+        self._targets = targets
+        self.appends_ms: list[float] = []
+        self.looks_ms: dict[str, list[float]] = {}
+        self.failures: dict[str, int] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.appends_ms, self.failures = [], {}
+        self.looks_ms = {name: [] for name in self._targets}
+
+    @property
+    def append_p99_ms(self) -> float:
+        """Of a hundred appends the slowest but one."""
+        return quantile(self.appends_ms, 0.99)
+
+    def broken(self, *, besides: str) -> list[str]:
+        """What failed, but for the health of a service that was ended on purpose."""
+        return [
+            f"{count:,} x {what}" for what, count in self.failures.items() if f"health of the {besides}:" not in what
+        ]
+
+    @contextlib.asynccontextmanager
+    async def flying(self) -> AsyncIterator[None]:
+        """Call within the block."""
+        async with contextlib.AsyncExitStack() as stack:
+            channels = {
+                name: await stack.enter_async_context(
+                    grpc.aio.insecure_channel(target, [("grpc.enable_http_proxy", 0)])
+                )
+                for name, target in self._targets.items()
+            }
+            tasks = [asyncio.create_task(self._appends(channels["commitlog"]))]
+            tasks += [asyncio.create_task(self._looks(name, channel)) for name, channel in channels.items()]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _appends(self, channel: grpc.aio.Channel) -> None:
+        stub = append_service_pb2_grpc.AppendServiceStub(channel)
+        request = append_service_pb2.AppendRequest(messages=[append_service_pb2.AppendMessage(topic=HONEST, body=BODY)])
+        while True:
+            await self._timed("append", lambda: stub.Append(request, timeout=CALL_TIMEOUT_S), self.appends_ms)
+
+    async def _looks(self, name: str, channel: grpc.aio.Channel) -> None:
+        stub, request = health_pb2_grpc.HealthStub(channel), health_pb2.HealthCheckRequest()
+        while True:
+            await self._timed(
+                f"health of the {name}", lambda: stub.Check(request, timeout=CALL_TIMEOUT_S), self.looks_ms[name]
+            )
+
+    async def _timed(self, what: str, call: Callable[[], Awaitable[object]], times_ms: list[float]) -> None:
+        start_s = time.monotonic()
+        try:
+            await call()
+        except grpc.aio.AioRpcError as error:
+            text = f"{what}: {error.code().name}"
+            self.failures[text] = self.failures.get(text, 0) + 1
+        times_ms.append((time.monotonic() - start_s) * 1_000)
+        await asyncio.sleep(PACE_S)
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value below which this share lies; 0 without values."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0

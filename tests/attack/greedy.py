@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The greedy clients, each a process of its own: `python -m tests.attack.greedy NAME SECONDS TARGETS`.
+
+TARGETS is JSON: addresses by service. A client does its worst for about SECONDS and prints what it counted as JSON.
+It has no part in the verdict: a client that is refused or whose connection is closed goes on to the next thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
+from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_service_pb2
+from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2, scan_service_pb2
+
+from libs.formats.protobuf_wire import length_delimited
+from tests.attack import http2
+from tests.attack.store import COLLISION_COUNT, COLLISIONS, LARGE, LARGE_COUNT, MIB, colliding_key
+
+APPEND = "/reput.commitlog.v1.AppendService/Append"
+APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
+LOG_STATUS = "/reput.commitlog.v1.LogService/GetStatus"
+READ_RECORDS = "/reput.commitlog.v1.LogService/ReadRecords"
+STREAM_RECORDS = "/reput.commitlog.v1.LogService/StreamRecords"
+CHECK_OFFSETS = "/reput.commitlog.v1.LogService/CheckQueueOffsets"
+CREATE_TOPIC = "/reput.commitlog.v1.TopicService/CreateTopic"
+DELETE_TOPIC = "/reput.commitlog.v1.TopicService/DeleteTopic"
+PULL = "/reput.indexer.v1.QueueService/Pull"
+SUBSCRIBE = "/reput.indexer.v1.QueueService/Subscribe"
+INDEX_STATUS = "/reput.indexer.v1.IndexService/GetStatus"
+BY_ID = "/reput.indexer.v1.QueryService/QueryById"
+BY_KEY = "/reput.indexer.v1.QueryService/QueryByKey"
+SCAN = "/reput.indexer.v1.ScanService/Scan"
+PLAN_SCAN = "/reput.indexer.v1.ScanService/PlanScan"
+COMMIT_OFFSET = "/reput.indexer.v1.ConsumerOffsetService/CommitConsumerOffset"
+WATCH = "/grpc.health.v1.Health/Watch"
+
+REQUEST_BYTES = 16 * MIB
+UNKNOWN_FIELD = 900
+FLOOD_CONNECTIONS = 2
+ANSWER_BYTES = 8 * MIB
+SCAN_COUNT = 64
+HOLDING_CONNECTIONS = 8
+AGAIN_S = 0.2
+
+Targets = dict[str, str]
+Counts = dict[str, int]
+
+
+class Caller:
+    """Unary calls with raw bytes that are counted by how they end, until the time is over."""
+
+    def __init__(self, target: str, seconds: float) -> None:
+        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+        self._channel = grpc.insecure_channel(target, options)
+        self._end_s = time.monotonic() + seconds
+        self.counts: Counts = {}
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the time is not over."""
+        return time.monotonic() < self._end_s
+
+    def call(self, method: str, request: Message | bytes) -> None:
+        """One call."""
+        raw = request if isinstance(request, bytes) else request.SerializeToString()
+        try:
+            self._channel.unary_unary(method)(raw, timeout=60)
+        except grpc.RpcError as error:
+            self.count(error.code().name.lower())
+        else:
+            self.count("ok")
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Count."""
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    def repeat(self, *calls: tuple[str, Message | bytes]) -> Counts:
+        """The calls in turn, until the time is over; each at least once."""
+        turn = 0
+        while turn < len(calls) or self.has_time:
+            self.call(*calls[turn % len(calls)])
+            turn += 1
+        return self.counts
+
+
+def unread_answers(targets: Targets, seconds: float) -> Counts:
+    """Asks for 8 MiB again and again, with a window of nothing."""
+    connection = http2.Connection(targets["indexer"], window_bytes=0)
+    request = queue_service_pb2.PullRequest(topic=LARGE, message_count_max=4_096, size_bytes_max=ANSWER_BYTES)
+    raw = request.SerializeToString()
+    count = 100
+    for _ in range(count):
+        connection.call(PULL, raw)
+    time.sleep(seconds)
+    return {"calls": count}
+
+
+def half_requests(targets: Targets, seconds: float) -> Counts:
+    """Sends all of large batches but the last byte."""
+    connections = [http2.Connection(targets["commitlog"]) for _ in range(12)]
+    sent = 0
+    end_s = time.monotonic() + seconds
+    try:
+        for connection in connections * 5:
+            stream = connection.begin(APPEND)
+            head = b"\0" + REQUEST_BYTES.to_bytes(4, "big")
+            connection.socket.sendall(http2.frame(http2.DATA, 0, stream, head))
+            sent += connection.send(stream, REQUEST_BYTES - 1, end_s)
+    except OSError:
+        pass
+    time.sleep(max(0.0, end_s - time.monotonic()))
+    return {"bytes": sent}
+
+
+def refused_requests(targets: Targets, seconds: float) -> Counts:
+    """Large requests that break a rule, one after the other."""
+    group = length_delimited(1, b"not a group!")
+    return Caller(targets["indexer"], seconds).repeat(
+        (COMMIT_OFFSET, group + length_delimited(UNKNOWN_FIELD, bytes(REQUEST_BYTES - 64))),
+        (BY_KEY, query_service_pb2.QueryByKeyRequest(topic="no topic!", key="k" * (REQUEST_BYTES - 64))),
+        (PLAN_SCAN, scan_service_pb2.PlanScanRequest(topics=["no topic!"], queue_ids=range(4_000_000))),
+    )
+
+
+def empty_parts(targets: Targets, seconds: float) -> Counts:
+    """Millions of empty parts in one request, to a method of each service that takes parts."""
+    parts = b"\x12\x00" * (REQUEST_BYTES // 2 - 32)
+    log, index = Caller(targets["commitlog"], seconds), Caller(targets["indexer"], 0)
+    log.call(APPEND, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
+    index.call(PLAN_SCAN, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
+    index.repeat((COMMIT_OFFSET, length_delimited(1, b"group") + parts))
+    while log.has_time:
+        index.call(COMMIT_OFFSET, length_delimited(1, b"group") + parts)
+    for code, count in log.counts.items():
+        index.count(code, count)
+    return index.counts
+
+
+def readers_that_do_not_read(targets: Targets, seconds: float) -> Counts:
+    """Opens streams of records and takes nothing."""
+    connection = http2.Connection(targets["commitlog"], window_bytes=0)
+    request = log_service_pb2.StreamRecordsRequest(view="RECORD_VIEW_RAW", response_size_bytes_max=ANSWER_BYTES)
+    count = 300
+    for _ in range(count):
+        connection.call(STREAM_RECORDS, request.SerializeToString())
+    time.sleep(seconds)
+    return {"streams": count}
+
+
+def scans_that_do_not_read(targets: Targets, seconds: float) -> Counts:
+    """Opens subscriptions and scans and takes nothing."""
+    connection = http2.Connection(targets["indexer"], window_bytes=0)
+    subscribe = queue_service_pb2.SubscribeRequest(topic=LARGE, message_count_max=4_096, size_bytes_max=ANSWER_BYTES)
+    count = 300
+    for _ in range(count):
+        connection.call(SUBSCRIBE, subscribe.SerializeToString())
+    ranges = [scan_service_pb2.ScanRange(topic=LARGE, queue_id=0, end_queue_offset=LARGE_COUNT)]
+    partition = scan_service_pb2.ScanPartition(ranges=ranges)
+    scan = scan_service_pb2.ScanRequest(partition=partition, frame_size_bytes=ANSWER_BYTES)
+    for _ in range(SCAN_COUNT):
+        connection.call(SCAN, scan.SerializeToString())
+    time.sleep(seconds)
+    return {"streams": count + SCAN_COUNT}
+
+
+def long_polls(targets: Targets, seconds: float) -> Counts:
+    """Waits for messages that do not come, thousands of times."""
+    connections = [http2.Connection(targets["indexer"], window_bytes=0) for _ in range(4)]
+    raw = queue_service_pb2.PullRequest(topic=LARGE, queue_offset=10_000, size_bytes_max=ANSWER_BYTES)
+    raw.wait.seconds = 30
+    for connection in connections:
+        for _ in range(2_000):
+            connection.call(PULL, raw.SerializeToString())
+    time.sleep(seconds)
+    return {"polls": 8_000}
+
+
+def continuation_flood(targets: Targets, seconds: float) -> Counts:
+    """Headers that never end."""
+    connections = [http2.Connection(targets["commitlog"]) for _ in range(FLOOD_CONNECTIONS)]
+    block = b"".join(http2.literal(f"x-{index:04d}", "v" * 100) for index in range(120))
+    sent = 0
+    for connection in connections:
+        connection.socket.sendall(http2.frame(http2.HEADERS, 0, 1, http2.call_headers(APPEND)))
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s and connections:
+        for connection in list(connections):
+            try:
+                connection.socket.sendall(http2.frame(http2.CONTINUATION, 0, 1, block))
+                sent += len(block)
+            except OSError:
+                connections.remove(connection)
+    return {"bytes": sent}
+
+
+def rapid_reset(targets: Targets, seconds: float) -> Counts:
+    """Begins calls and takes them back at once."""
+    end_s = time.monotonic() + seconds
+    count = 0
+    with ThreadPoolExecutor(FLOOD_CONNECTIONS) as pool:
+        for part in pool.map(lambda _: _reset_until(targets["commitlog"], end_s), range(FLOOD_CONNECTIONS)):
+            count += part
+    return {"resets": count}
+
+
+def _reset_until(target: str, end_s: float) -> int:
+    count = 0
+    while time.monotonic() < end_s:
+        connection = http2.Connection(target)
+        try:
+            for stream in range(1, 1 << 18, 2):
+                headers = http2.frame(http2.HEADERS, http2.END_HEADERS, stream, http2.call_headers(APPEND))
+                connection.socket.sendall(
+                    headers + http2.frame(http2.RESET, 0, stream, http2.CANCEL.to_bytes(4, "big"))
+                )
+                count += 1
+                if time.monotonic() > end_s:
+                    break
+        except OSError:
+            pass
+        connection.close()
+    return count
+
+
+def unknown_fields(targets: Targets, seconds: float) -> Counts:
+    """Requests of nothing but fields that nobody knows, to each service."""
+    raw = bytes([0xA0, 0x38, 1]) * (REQUEST_BYTES // 3 - 64)  # field 900, a number
+    log = Caller(targets["commitlog"], seconds)
+    index = Caller(targets["indexer"], seconds)
+    while log.has_time:
+        log.call(LOG_STATUS, raw)
+        index.call(INDEX_STATUS, raw)
+    return log.counts
+
+
+def unknown_fields_of_append(targets: Targets, seconds: float) -> Counts:
+    """Batches that name a new topic, beside fields that nobody knows."""
+    caller = Caller(targets["commitlog"], seconds)
+    unknown = bytes([0xA0, 0x38, 1]) * (REQUEST_BYTES // 3 - 64)
+    while caller.has_time:
+        topic = f"new-{sum(caller.counts.values())}"
+        batch = append_service_pb2.AppendRequest(messages=[append_service_pb2.AppendMessage(topic=topic, body=b"x")])
+        caller.call(APPEND, batch.SerializeToString() + unknown)
+    return caller.counts
+
+
+def colliding_ids(targets: Targets, seconds: float) -> Counts:
+    """Asks for an id whose hash all others have."""
+    key = colliding_key(COLLISION_COUNT)
+    return Caller(targets["indexer"], seconds).repeat(
+        (BY_ID, query_service_pb2.QueryByIdRequest(topic=COLLISIONS, message_id=key))
+    )
+
+
+def colliding_scan(targets: Targets, seconds: float) -> Counts:
+    """Scans for keys whose hash all others have; looks whether it ends when the caller goes."""
+    caller = Caller(targets["indexer"], seconds)
+    partition = scan_service_pb2.ScanPartition(key_topic=COLLISIONS, keys=["a", colliding_key(COLLISION_COUNT)])
+    raw = scan_service_pb2.ScanRequest(partition=partition).SerializeToString()
+    while caller.has_time:
+        connection = http2.Connection(targets["indexer"])
+        connection.call(SCAN, raw)
+        time.sleep(1)
+        connection.close()
+        caller.count("scans")
+    return caller.counts
+
+
+def long_texts(targets: Targets, seconds: float) -> Counts:
+    """Keys and tag expressions of 16 MB."""
+    text = "x" * (REQUEST_BYTES - 64)
+    return Caller(targets["indexer"], seconds).repeat(
+        (BY_KEY, query_service_pb2.QueryByKeyRequest(topic=LARGE, key=text)),
+        (PULL, queue_service_pb2.PullRequest(topic=LARGE, tag_expression=text)),
+        (PULL, queue_service_pb2.PullRequest(topic=LARGE, tag_expression="a||" * (REQUEST_BYTES // 3 - 64))),
+        (BY_ID, query_service_pb2.QueryByIdRequest(topic=LARGE, message_id=text)),
+    )
+
+
+def wide_plans(targets: Targets, seconds: float) -> Counts:
+    """Plans of two million queues, and of a hundred thousand ranges."""
+    one = scan_service_pb2.ScanRange(topic=LARGE, queue_id=0, end_queue_offset=1)
+    return Caller(targets["indexer"], seconds).repeat(
+        (PLAN_SCAN, scan_service_pb2.PlanScanRequest(topics=[LARGE], queue_ids=range(2_000_000))),
+        (PLAN_SCAN, scan_service_pb2.PlanScanRequest(topics=[LARGE], ranges=[one] * 100_000)),
+    )
+
+
+def idle_append_streams(targets: Targets, seconds: float) -> Counts:
+    """Holds as many silent streams as it gets, and opens them again when they end."""
+    return asyncio.run(_hold(targets["commitlog"], seconds, 1_200, lambda one: one.stream_stream(APPEND_STREAM)()))
+
+
+async def _hold(target: str, seconds: float, count: int, begin: Callable[[grpc.aio.Channel], Any]) -> Counts:
+    """Hold so many calls on several connections, each begun again when it ends; how often they were begun and ended."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    counts = {"begun": 0, "ended": 0}
+
+    async def hold(channel: grpc.aio.Channel) -> None:
+        while True:
+            counts["begun"] += 1
+            await begin(channel).code()
+            counts["ended"] += 1
+            await asyncio.sleep(AGAIN_S)
+
+    channels = [grpc.aio.insecure_channel(target, options) for _ in range(HOLDING_CONNECTIONS)]
+    tasks = [asyncio.create_task(hold(channels[index % len(channels)])) for index in range(count)]
+    await asyncio.wait(tasks, timeout=seconds)
+    return counts
+
+
+def junk_consumer_offsets(targets: Targets, seconds: float) -> Counts:
+    """Commits offsets of groups that do not exist, as many as it can."""
+    caller = Caller(targets["indexer"], seconds)
+    offset = consumer_offset_service_pb2.ConsumerOffset
+    while caller.has_time:
+        caller.call(
+            COMMIT_OFFSET,
+            consumer_offset_service_pb2.CommitConsumerOffsetRequest(
+                group=f"junk-{sum(caller.counts.values())}",
+                offsets=[offset(topic=f"junk-{index}", queue_id=1) for index in range(1_000)],
+            ),
+        )
+    return caller.counts
+
+
+def wide_topics(targets: Targets, seconds: float) -> Counts:
+    """Makes topics of as many queues as a topic may have, and deletes them."""
+    caller = Caller(targets["commitlog"], seconds)
+    for index in range(300):
+        name = f"wide-{index}"
+        topic = topic_service_pb2.CreateTopicRequest(name=name, read_queue_count=65_535, write_queue_count=65_535)
+        caller.call(CREATE_TOPIC, topic)
+        caller.call(DELETE_TOPIC, topic_service_pb2.DeleteTopicRequest(name=name))
+        if not caller.has_time:
+            break
+    return caller.counts
+
+
+def health_watchers(targets: Targets, seconds: float) -> Counts:
+    """Watches the health of the service, without a token, as often as calls are allowed."""
+    raw = health_pb2.HealthCheckRequest().SerializeToString()
+    return asyncio.run(_hold(targets["commitlog"], seconds, 16_600, lambda one: one.unary_stream(WATCH)(raw)))
+
+
+def metrics_connections(targets: Targets, seconds: float) -> Counts:
+    """Half a request on each of many connections to the metrics."""
+    host, port = targets["commitlog-metrics"].rsplit(":", 1)
+    sockets = [socket.socket() for _ in range(600)]
+    for one in sockets:
+        one.setblocking(False)
+        one.connect_ex((host, int(port)))
+    end_s = time.monotonic() + seconds
+    sent = 0
+    while time.monotonic() < end_s:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                sent += one.send(b"GET /metrics HTTP/1.1\r\nx: y\r\n")
+        time.sleep(1)
+    return {"connections": len(sockets), "bytes": sent}
+
+
+CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
+    client.__name__: client
+    for client in (
+        unread_answers, half_requests, refused_requests, empty_parts, readers_that_do_not_read,
+        scans_that_do_not_read, long_polls,
+        continuation_flood, rapid_reset, unknown_fields, unknown_fields_of_append, colliding_ids, colliding_scan,
+        long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, health_watchers,
+        metrics_connections,
+    )
+}  # fmt: skip
+
+
+def main() -> int:
+    """Run one client."""
+    name, seconds, targets = sys.argv[1:]
+    print(json.dumps(CLIENTS[name](json.loads(targets), float(seconds))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

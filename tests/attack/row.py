@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a row of the attack is: one greedy client, the service that it is after, and what that service may cost.
+
+Invariants: a row is judged by what it measured alone; a check that was not measured is broken, not passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+RSS_PEAK_MIB_MAX = 600
+"""Anonymous memory of the service under attack at its highest."""
+
+RSS_KEPT_MIB_MAX = 50
+"""What the service may hold more than at its start, half a minute after the client has gone."""
+
+PAUSE_MS_MAX = 50
+"""Longest pause of the event loop beside other load; 20 ms alone on a machine."""
+
+APPEND_RATIO_MAX = 3.0
+"""Others' append p99 against the calm one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`name` is that of its function in tests.attack.greedy; gRPC's own buffers are not judged."""
+
+    name: str
+    target: str
+    """The service whose memory is measured; pauses count of all three."""
+    checks: tuple[str, ...]
+    """Which limits it is about. All is measured, whatever counts."""
+    seconds: float = 10.0
+    is_judged: bool = True
+    has_messages: bool = False
+    """Whether the store is filled with large messages first."""
+    has_collisions: bool = False
+    """Whether the store is filled with messages whose keys have one hash first."""
+    restarts: str = ""
+    """A service that the row itself ends and starts again."""
+
+
+@dataclass
+class Measured:
+    """What was seen. Memory is in MiB, times are in milliseconds."""
+
+    start_mib: float
+    peak_mib: float
+    kept_mib: float
+    pause_ms: float
+    append_p99_ms: float
+    calm_p99_ms: float
+    client: dict[str, int] = field(default_factory=dict)
+    """What the greedy client counted."""
+    broken: list[str] = field(default_factory=list)
+    """What honest callers or the row's own look at the service found broken."""
+
+
+_CHECKS: dict[str, Callable[[Measured], str]] = {
+    "peak": lambda found: _above("memory at its peak", found.peak_mib, RSS_PEAK_MIB_MAX, "MiB"),
+    "kept": lambda found: _above("memory kept", found.kept_mib - found.start_mib, RSS_KEPT_MIB_MAX, "MiB"),
+    "pause": lambda found: _above("pause of the loop", found.pause_ms, PAUSE_MS_MAX, "ms"),
+    "append": lambda found: _above(
+        "others' append p99", found.append_p99_ms, max(APPEND_RATIO_MAX * found.calm_p99_ms, PAUSE_MS_MAX), "ms"
+    ),
+}
+
+
+def violations(row: Row, found: Measured) -> list[str]:
+    """Every promise of the row that did not hold, whether it is judged or not."""
+    return [text for name in row.checks if (text := _CHECKS[name](found))] + found.broken
+
+
+def _above(what: str, value: float, limit: float, unit: str) -> str:
+    return f"{what}: {value:,.0f} {unit}, at most {limit:,.0f}" if value > limit else ""

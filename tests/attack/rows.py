@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All rows, and how one is run: services of its own, calm first, then the client, then the time after it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.attack import store
+from tests.attack.canary import Canary
+from tests.attack.row import RSS_KEPT_MIB_MAX, Measured, Row
+from tests.attack.stack import Stack, running
+from tests.support.fixed_service import REPOSITORY
+
+CALM_S = 3.0
+SETTLE_S_MAX = 30.0
+LOOK_S = 0.1
+CLIENT_END_S = 60.0
+"""How much longer than it was told a client may take before it is killed."""
+
+THREAD_COUNT_MAX = 200
+
+MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
+
+ROWS = (
+    Row("unread_answers", "indexer", MEMORY, is_judged=False, has_messages=True),
+    Row("half_requests", "commitlog", MEMORY, is_judged=False),
+    Row("continuation_flood", "commitlog", MEMORY, is_judged=False),
+    Row("rapid_reset", "commitlog", ("append",), is_judged=False),
+    Row("refused_requests", "indexer", MEMORY),
+    Row("empty_parts", "indexer", MEMORY + LOOP),
+    Row("readers_that_do_not_read", "commitlog", MEMORY, has_messages=True),
+    Row("scans_that_do_not_read", "indexer", MEMORY, has_messages=True),
+    Row("long_polls", "indexer", MEMORY, has_messages=True),
+    Row("unknown_fields", "commitlog", LOOP),
+    Row("unknown_fields_of_append", "commitlog", LOOP),
+    Row("colliding_ids", "indexer", LOOP, has_collisions=True),
+    Row("colliding_scan", "indexer", LOOP, has_collisions=True),
+    Row("long_texts", "indexer", LOOP),
+    Row("wide_plans", "indexer", LOOP, has_messages=True),
+    Row("junk_consumer_offsets", "indexer", MEMORY + LOOP),
+    Row("wide_topics", "commitlog", MEMORY + LOOP),
+    Row("idle_append_streams", "commitlog", MEMORY, restarts="indexer"),
+    Row("health_watchers", "commitlog", MEMORY),
+    Row("metrics_connections", "commitlog", MEMORY),
+)
+
+
+async def run(row: Row, directory: Path) -> Measured:
+    """Run one row in a directory of its own."""
+    with tempfile.TemporaryDirectory(dir=directory) as own, running(Path(own)) as stack:
+        if row.has_messages:
+            store.wait_indexed(stack.targets["indexer"], store.fill_large(stack.targets["commitlog"]))
+        if row.has_collisions:
+            store.wait_indexed(stack.targets["indexer"], store.fill_collisions(stack.targets["commitlog"]))
+        found = await _attacked(row, stack)
+        found.broken += stack.tracebacks()
+        return found
+
+
+async def _attacked(row: Row, stack: Stack) -> Measured:
+    service = stack.services[row.target]
+    canary = Canary({name: one.target for name, one in stack.services.items()})
+    async with canary.flying():
+        await asyncio.sleep(1)  # the first calls make the topic and connect
+        canary.forget()
+        await asyncio.sleep(CALM_S)
+        calm_p99_ms, start_mib, pauses_ms = canary.append_p99_ms, service.memory_mib(), stack.pauses_ms()
+        canary.forget()
+        service.reset_peak()
+        broken: list[str] = []
+        look = asyncio.create_task(_LOOKS[row.name](stack)) if row.name in _LOOKS else None
+        counts = await _client(row, stack)
+        if look is not None:
+            broken += await look
+        append_p99_ms = canary.append_p99_ms
+        kept_mib = await _settled(service.memory_mib, start_mib)
+        broken += canary.broken(besides=row.restarts)
+        after_ms = stack.pauses_ms()
+        pause_ms = max(_pause_ms(pauses_ms[name], after_ms[name], canary.looks_ms[name]) for name in after_ms)
+        return Measured(start_mib, service.peak_mib(), kept_mib, pause_ms, append_p99_ms, calm_p99_ms, counts, broken)
+
+
+def _pause_ms(before_ms: float, after_ms: float, looks_ms: list[float]) -> float:
+    """The longest pause of a loop while the client was there.
+
+    The loop tells the longest since its start. When that was before, an honest look tells: it waits for the loop.
+    """
+    return after_ms if after_ms > before_ms else min(before_ms, max(looks_ms, default=0.0))
+
+
+async def _client(row: Row, stack: Stack) -> dict[str, int]:
+    """Run the greedy client to its end; what it counted."""
+    command = [sys.executable, "-m", "tests.attack.greedy", row.name, str(row.seconds), json.dumps(stack.targets)]
+    child = await asyncio.create_subprocess_exec(*command, cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(row.seconds + CLIENT_END_S):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+        return {"killed": 1}
+    counts: dict[str, int] = json.loads(output) if child.returncode == 0 else {"failed": 1}
+    return counts
+
+
+async def _settled(memory_mib: Callable[[], float], start_mib: float) -> float:
+    """Memory as soon as it is near its start, or when the time for that is over."""
+    for _ in range(int(SETTLE_S_MAX / LOOK_S)):
+        if memory_mib() <= start_mib + RSS_KEPT_MIB_MAX:
+            break
+        await asyncio.sleep(LOOK_S)
+    return memory_mib()
+
+
+async def _indexer_returns(stack: Stack) -> list[str]:
+    """Whether an Indexer that starts now gets its stream."""
+    await asyncio.sleep(3)
+    indexer = stack.services["indexer"]
+    await asyncio.to_thread(indexer.kill)
+    try:
+        await asyncio.to_thread(store.wait_live, indexer.target, timeout_s=5)
+    except AssertionError as error:
+        return [str(error)]
+    return []
+
+
+async def _metrics_answer(stack: Stack) -> list[str]:
+    """Whether threads stay few and an honest scraper is served."""
+    await asyncio.sleep(3)
+    service = stack.services["commitlog"]
+    broken = []
+    if (count := service.thread_count()) > THREAD_COUNT_MAX:
+        broken.append(f"threads: {count}, at most {THREAD_COUNT_MAX}")
+    try:
+        await asyncio.to_thread(service.metrics)
+    except OSError as error:
+        broken.append(f"metrics: {error}")
+    return broken
+
+
+_LOOKS = {"idle_append_streams": _indexer_returns, "metrics_connections": _metrics_answer}
+"""What a row looks at beside memory and time, while its client is at work."""

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three services as processes with small files, and what can be seen of them from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.fixed_service import FixedService, free_port
+
+MIB = 1 << 20
+SERVICES = ("commitlog", "indexer", "janitor")
+FLAGS = {
+    "commitlog": ["--segment-size-bytes", str(128 * MIB)],
+    "indexer": ["--index-slot-count", "100000", "--index-entry-capacity", "600000"],
+    "janitor": ["--check-interval-ms", "60000"],
+}
+TRACEBACK = "Traceback (most recent call last)"
+
+
+class Watched(FixedService):
+    """A service whose memory, threads and metrics are looked at."""
+
+    def __init__(self, name: str, data_dir: Path, *flags: str) -> None:
+        self.metrics_port = free_port()
+        super().__init__(name, data_dir, "--metrics-port", str(self.metrics_port), *flags)
+
+    def reset_peak(self) -> None:
+        """Begin a new peak of memory."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def memory_mib(self) -> float:
+        """Anonymous memory now: what is not the page cache's, which a container gives back by itself."""
+        return self._status_kib("RssAnon") / 1024
+
+    def peak_mib(self) -> float:
+        """The highest of all memory since `reset_peak`, less the file pages that are there now."""
+        return (self._status_kib("VmHWM") - self._status_kib("RssFile")) / 1024
+
+    def thread_count(self) -> int:
+        """Threads of the process."""
+        return self._status_kib("Threads")
+
+    def metrics(self) -> str:
+        """The page of the Prometheus endpoint."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as page:
+            text: str = page.read().decode()
+            return text
+
+    def pause_ms(self) -> float:
+        """The longest pause of its loop since the start."""
+        match = re.search(r"^reput_\w+_loop_longest_pause_since_start_ms(?:{.*})? (\S+)$", self.metrics(), re.MULTILINE)
+        assert match
+        return float(match[1])
+
+    def log_text(self) -> str:
+        """What it wrote to standard error."""
+        return Path(f"{self.data_dir}.{self.name}.log").read_text(errors="replace")
+
+    def _status_kib(self, field: str) -> int:
+        match = re.search(rf"^{field}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+        assert match, field
+        return int(match[1])
+
+
+class Stack:
+    """The services by name."""
+
+    def __init__(self, directory: Path) -> None:
+        data_dir = directory / "data"
+        self.services: dict[str, Watched] = {}
+        for name in SERVICES:
+            targets = [
+                flag
+                for other in SERVICES[: SERVICES.index(name)]
+                for flag in (f"--{other}-target", self.services[other].target)
+            ]
+            self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name])
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Addresses by service, and of the metrics as NAME-metrics."""
+        metrics = {f"{name}-metrics": f"127.0.0.1:{one.metrics_port}" for name, one in self.services.items()}
+        return {name: one.target for name, one in self.services.items()} | metrics
+
+    def pauses_ms(self) -> dict[str, float]:
+        """The longest pause of each service's loop since its start."""
+        return {name: service.pause_ms() for name, service in self.services.items()}
+
+    def tracebacks(self) -> list[str]:
+        """The services whose log has a traceback, which is a bug whatever a client did."""
+        return [
+            f"traceback in the log of the {name}" for name in SERVICES if TRACEBACK in self.services[name].log_text()
+        ]
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[Stack]:
+    """Run the three services for the time of a block."""
+    stack = Stack(directory)
+    try:
+        for service in stack.services.values():
+            service.start()
+        yield stack
+    finally:
+        for service in reversed(stack.services.values()):
+            service.stop()

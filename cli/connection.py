@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the services are: the options in front of every command, and the client that they make."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,13 +19,16 @@ RETRIES = 4
 STARTING_REASONS = frozenset({"RECOVERING", "DEPENDENCY_UNAVAILABLE", "QUEUE_OFFSETS_UNKNOWN"})
 """With these a service says that it is there, and still waits for its files or for another service."""
 NOTED_ATTEMPT = 3
+LONG = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True)
 class Patience(RetryPolicy):
-    """As long as a service says that it is starting, it is asked again, for half a minute and with a note."""
+    """As long as a service says that it is starting, it is asked again, for half a minute at most, and with a note."""
 
     retries: int = RETRIES
+    timeout_s: float = math.inf
+    """Longest time of all attempts, for who has no time-out of its own."""
     noted_reasons: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
@@ -34,7 +38,12 @@ class Patience(RetryPolicy):
         if attempt == NOTED_ATTEMPT and error.reason not in self.noted_reasons:
             self.noted_reasons.add(error.reason)
             warning_line(f"waiting for the service: {error}")
-        return RetryPolicy().delay_s(attempt, error, is_repeatable=is_repeatable)
+        left_s = self.timeout_s - sum(_longest_delay_s(before, error) for before in range(attempt))
+        return LONG.delay_within_s(left_s, attempt, error, is_repeatable=is_repeatable)
+
+
+def _longest_delay_s(attempt: int, error: ReputError) -> float:
+    return max(min(LONG.delay_max_s, LONG.delay_min_s * 2.0**attempt), error.retry_after or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +104,15 @@ def connection_options(
     context.obj = Connection(commitlog, indexer, janitor, ca_file, certificate_file, key_file, token, timeout)
 
 
+def connection_of(context: typer.Context) -> Connection:
+    """The options in front of the command."""
+    connection = context.find_object(Connection)
+    assert connection is not None
+    return connection
+
+
 @contextmanager
 def client_of(context: typer.Context, *, is_patient: bool = True) -> Iterator[Client]:
     """The client for a command. One that is not patient does not wait for a service that is starting."""
-    connection = context.find_object(Connection)
-    assert connection is not None
-    with connection.client(Patience() if is_patient else RetryPolicy(retries=RETRIES)) as client:
+    with connection_of(context).client(Patience() if is_patient else RetryPolicy(retries=RETRIES)) as client:
         yield client

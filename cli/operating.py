@@ -19,7 +19,7 @@ from reput_client import Client, DeadlineExceededError, ReputError, UnavailableE
 from rich.console import Console
 from rich.progress import Progress
 
-from cli.connection import Connection, client_of
+from cli.connection import client_of, connection_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output import JsonOption, print_fields, print_json, print_rows, time_text
 
@@ -81,9 +81,7 @@ def health(
     as_json: JsonOption = False,
 ) -> None:
     """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING."""
-    connection = context.find_object(Connection)
-    assert connection is not None
-    options = connection.options()
+    options = connection_of(context).options()
     credentials = options.credentials()
     targets = [target] if target else [options.commitlog, options.indexer, options.janitor]
     end_s = time.monotonic() + wait

@@ -23,7 +23,7 @@ from reput_client import (
     SendResult,
 )
 
-from cli.connection import Patience, client_of
+from cli.connection import Patience, client_of, connection_of
 from cli.exit_codes import CommandFailed, ExitCode, code_of
 from cli.input_lines import read_lines
 from cli.output import JsonOption, counted, error_line, print_fields, print_json, progress, warning_line, write
@@ -102,7 +102,8 @@ def put(
     else:
         contents = [[os.fsencode(body) for body in bodies]] if bodies else read_lines(sys.stdin.buffer)
         chunks = ([NewMessage(**{**defaults, "body": body}) for body in some] for some in contents)
-    options = ProducerOptions(durability=Durability[durability.name], retry=Patience(retries=RETRIES))
+    retry = Patience(retries=RETRIES, timeout_s=connection_of(context).options().timeout_s)
+    options = ProducerOptions(durability=Durability[durability.name], retry=retry)
     total = len(bodies) if bodies else None
     tally = _Tally(Durability[durability.name], as_json=as_json)
     with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:

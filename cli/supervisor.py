@@ -55,16 +55,22 @@ class Supervisor:
         self._children = children
         self._on_line = on_line
         self._stop = asyncio.Event()
-        self._stop_count = 0
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.is_set()
 
     def stop(self) -> None:
-        """End `run` in an orderly way; a second call kills what is left. From the event loop."""
-        self._stop_count += 1
+        """End `run` in an orderly way. May be repeated. From the event loop."""
         self._stop.set()
-        if self._stop_count > 1:
-            for child in self._children:
-                if child.process is not None and child.process.returncode is None:
-                    child.process.kill()
+
+    def kill(self) -> None:
+        """End `run` now: what is left is killed. From the event loop."""
+        self._stop.set()
+        for child in self._children:
+            if child.process is not None and child.process.returncode is None:
+                child.process.kill()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start all, call `on_ready`, and return after `stop`. Raises ChildEnded, after all others were stopped."""

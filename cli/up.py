@@ -43,6 +43,8 @@ def up(
 ) -> None:
     """Run all three services over one directory until Ctrl-C or SIGTERM.
 
+    Both stop in order, however often SIGTERM comes; a Ctrl-C during the stop kills what is left.
+
     It says `ready` when all three answer and the indexes are complete.
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and REPUT_JANITOR_… or from --config. Logs go to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
@@ -87,8 +89,16 @@ def _hold_free_port(sockets: contextlib.ExitStack) -> int:
 async def _run(children: list[Child], data_dir: Path, *, as_json: bool) -> int:
     supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True))
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, supervisor.stop)
+
+    def interrupt() -> None:
+        """Who presses Ctrl-C during the stop will not wait; process managers may say SIGTERM twice."""
+        if supervisor.is_stopping:
+            supervisor.kill()
+        else:
+            supervisor.stop()
+
+    loop.add_signal_handler(signal.SIGTERM, supervisor.stop)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
 
     def on_ready() -> None:
         targets = {child.name: child.target for child in children}

@@ -44,6 +44,9 @@ DURATION_BUCKETS_S = (0.000_25, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 SNAPSHOT_AGE_S_MAX = 0.05
 """Fields that are read within this time belong to one collection."""
 
+EXPORT_TIMEOUT_S = 1.0
+"""How long the last spans may hold up a stop."""
+
 _NO_SPAN = trace.INVALID_SPAN
 
 
@@ -76,6 +79,7 @@ class Telemetry:
             description="Duration of served calls; streams count when they end.",
             explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
         )
+        self._exporter = exporter
         self._tracer_provider: TracerProvider | None = None
         self._tracer: trace.Tracer | None = None
         if exporter is not None:
@@ -157,8 +161,18 @@ class Telemetry:
             thread.join()
             self._http = None
         if self._tracer_provider is not None:
-            self._tracer_provider.shutdown()
+            self._end_traces(self._tracer_provider)
             self._tracer_provider = self._tracer = None
+
+    def _end_traces(self, provider: TracerProvider) -> None:
+        """Export the last spans. A collector that does not answer loses them: it must not hold up the stop."""
+        assert self._exporter is not None
+        ending = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
+        ending.start()
+        ending.join(EXPORT_TIMEOUT_S)
+        if ending.is_alive():
+            self._exporter.shutdown()  # ends the attempt that is under way
+            ending.join(EXPORT_TIMEOUT_S)
 
 
 def set_up(service: str, config: TelemetryConfig) -> Telemetry:

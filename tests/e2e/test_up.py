@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reput_up import FREE_PORTS, run, store
+from tests.support.reput_up import FREE_PORTS, Store, run, store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -61,6 +61,42 @@ def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> Non
             f"error: {service}: was killed by SIGKILL"
         ]
         wait_gone(*children)
+
+
+SLOW_STOP = {"REPUT_FAILPOINTS": "mark_clean.before_remove=sleep:3000"}
+"""The CommitLog, which is stopped last, takes its time."""
+
+
+def wait_stopping(running: Store) -> None:
+    """Wait until the first service is being stopped."""
+    assert running.process.stderr is not None
+    while '"stopping"' not in (line := running.process.stderr.readline()):
+        assert line, "it ended"
+
+
+def test_sigterm_may_come_again(tmp_path: Path) -> None:
+    """A process manager that says it twice gets the same orderly stop."""
+    with store(tmp_path, extra=SLOW_STOP) as running:
+        running.process.terminate()
+        wait_stopping(running)
+        running.process.terminate()
+        _, errors = running.process.communicate(timeout=120)
+    assert (running.process.returncode, errors.count('"stopped"')) == (0, 3), errors
+    assert not (tmp_path / "abort").exists()
+
+
+def test_ctrl_c_during_the_stop_kills(tmp_path: Path) -> None:
+    """Whoever presses it again will not wait; the next start recovers."""
+    with store(tmp_path, extra=SLOW_STOP) as running:
+        children = [running.child(name) for name in running.targets]
+        running.process.terminate()
+        wait_stopping(running)
+        running.process.send_signal(signal.SIGINT)
+        _, errors = running.process.communicate(timeout=120)
+    assert running.process.returncode == 1
+    assert "was killed by SIGKILL" in errors
+    assert (tmp_path / "abort").exists()
+    wait_gone(*children)
 
 
 def test_children_die_with_their_parent(tmp_path: Path) -> None:

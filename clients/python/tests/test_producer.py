@@ -13,6 +13,7 @@ from reput_client import NewMessage, OutcomeUnknownError, ProducerOptions, Reput
 from clients.python.tests.support import Log, serving, status
 
 QUICK = RetryPolicy(delay_min_s=0.01, delay_max_s=0.02)
+ENDLESS = RetryPolicy(retries=1_000_000, delay_min_s=0.01, delay_max_s=0.02)
 
 
 @pytest.fixture
@@ -147,6 +148,24 @@ def test_close_without_waiting(log: Log, target: str) -> None:
     assert isinstance(future.exception(0), reput_client.UnavailableError)
     log.gate.set()
     store.close()
+
+
+def test_close_ends_with_the_time_out_of_the_client() -> None:
+    """A store that stays away holds a close no longer than it may hold any call."""
+    with reput_client.connect(commitlog="127.0.0.1:1", timeout_s=0.2) as store:
+        with store.producer(options(retry=ENDLESS)) as producer:
+            future = producer.send("t", b"x")
+        assert isinstance(future.exception(0), reput_client.UnavailableError)
+        other = store.producer(options(retry=ENDLESS)).send("t", b"y")
+    assert isinstance(other.exception(0), reput_client.UnavailableError)
+
+
+async def test_async_close_ends_with_the_time_out_of_the_client() -> None:
+    """So it is with asyncio."""
+    async with aio.connect(commitlog="127.0.0.1:1", timeout_s=0.2) as store:
+        async with store.producer(options(retry=ENDLESS)) as producer:
+            future = await producer.send("t", b"x")
+        assert isinstance(future.exception(), reput_client.UnavailableError)
 
 
 def test_nobody_listens() -> None:

@@ -31,6 +31,11 @@ def test_a_service_that_is_starting_is_waited_for(reason: str, capsys: pytest.Ca
     assert capsys.readouterr().err == f"warning: waiting for the service: {reason}: no\n"
 
 
+def test_the_time_out_ends_the_waiting() -> None:
+    """A producer has no time-out of its own for a message."""
+    assert 0 < sum(waits(Patience(timeout_s=3), "RECOVERING")) < 3
+
+
 @pytest.mark.parametrize("reason", ["", "STOPPING", "STORE_FULL"])
 def test_others_are_not_waited_for(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody there, going, or full: a few attempts, and no note."""

@@ -269,7 +269,10 @@ class AsyncClient:
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
         """A new producer; the client closes it if you do not."""
         producer = AsyncProducer(
-            self._channels.channel("commitlog"), self._channels.metadata, options or ProducerOptions()
+            self._channels.channel("commitlog"),
+            self._channels.metadata,
+            options or ProducerOptions(),
+            close_timeout_s=self._channels.options.timeout_s,
         )
         self._closers.append(producer.close)
         return producer

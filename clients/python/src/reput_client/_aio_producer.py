@@ -34,12 +34,17 @@ class AsyncProducer:
     """
 
     def __init__(
-        self, channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]], options: ProducerOptions
+        self,
+        channel: grpc.aio.Channel,
+        metadata: Sequence[tuple[str, str]],
+        options: ProducerOptions,
+        *,
+        close_timeout_s: float,
     ) -> None:
         self._open_stream: Any = channel.stream_stream(
             APPEND_STREAM_PATH, request_serializer=None, response_deserializer=AppendStreamResponse.FromString
         )
-        self._metadata, self._options = metadata, options
+        self._metadata, self._options, self._close_timeout_s = metadata, options, close_timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = options.send_queue()
         self._loop = asyncio.get_running_loop()
@@ -112,10 +117,10 @@ class AsyncProducer:
         await self._wait_for(lambda: self._queue.is_idle)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the stream. Messages without an outcome after `timeout_s` fail. May be repeated."""
+        """Flush, then end the stream; see Producer.close."""
         self._is_closing = True
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._close_timeout_s if timeout_s is None else timeout_s):
                 await self.flush()
         except TimeoutError:
             self._queue.fail_all(UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED))

@@ -268,7 +268,12 @@ class Client:
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """A new producer; the client closes it if you do not."""
-        producer = Producer(self._channels.channel("commitlog"), self._channels.metadata, options or ProducerOptions())
+        producer = Producer(
+            self._channels.channel("commitlog"),
+            self._channels.metadata,
+            options or ProducerOptions(),
+            close_timeout_s=self._channels.options.timeout_s,
+        )
         self._closers.append(producer.close)
         return producer
 

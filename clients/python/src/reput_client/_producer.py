@@ -39,11 +39,18 @@ class Producer:
     order of the calls, except for what had to be sent again. One refused message does not fail its neighbours.
     """
 
-    def __init__(self, channel: grpc.Channel, metadata: Sequence[tuple[str, str]], options: ProducerOptions) -> None:
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        metadata: Sequence[tuple[str, str]],
+        options: ProducerOptions,
+        *,
+        close_timeout_s: float,
+    ) -> None:
         self._open_stream: Any = channel.stream_stream(
             APPEND_STREAM_PATH, request_serializer=None, response_deserializer=AppendStreamResponse.FromString
         )
-        self._metadata, self._options = metadata, options
+        self._metadata, self._options, self._close_timeout_s = metadata, options, close_timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = options.send_queue()
         self._changed = threading.Condition()
@@ -130,19 +137,22 @@ class Producer:
                 raise TimeoutError("callbacks of futures still run" if self._queue.is_idle else missing)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the stream. Messages without an outcome after `timeout_s` fail. May be repeated."""
+        """Flush, then end the stream. May be repeated.
+
+        Messages without an outcome after `timeout_s` fail; None is the time-out that `connect` was given.
+        """
+        end_s = time.monotonic() + (self._close_timeout_s if timeout_s is None else timeout_s)
         with self._settling():
             self._is_closing = True
             self._queue.close_batch()
             self._changed.notify_all()
-            is_idle = self._changed.wait_for(lambda: self._queue.is_idle, timeout_s)
-            if not is_idle:
+            if not self._changed.wait_for(lambda: self._queue.is_idle, end_s - time.monotonic()):
                 self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
-        self._thread.join(_END_TIMEOUT_S if is_idle else 0)
+        self._thread.join(max(0.0, min(_END_TIMEOUT_S, end_s - time.monotonic())))
         while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
             if self._call is not None:
                 self._call.cancel()
-            self._thread.join(_END_TIMEOUT_S)
+            self._thread.join(_CANCEL_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +234,8 @@ class Producer:
 _CANCELLED = grpc.StatusCode.CANCELLED
 _END_TIMEOUT_S = 2.0
 """How long a server may take to end a stream that has nothing more to say."""
+_CANCEL_TIMEOUT_S = 0.1
+"""A stream that is opened while the one before it is cancelled is cancelled so much later."""
 
 
 class _SendFuture(Future[SendResult], OneSink):

@@ -5,8 +5,9 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -14,6 +15,7 @@ import pytest
 import structlog
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
@@ -60,6 +62,33 @@ async def test_statistics_become_metrics() -> None:
     assert values["reput_commitlog_log_queue_count"] == 4
     assert values["reput_commitlog_log_log_size_bytes"] == 1 << 40
     assert len(calls) == 1
+
+
+class DeadCollector(SpanExporter):
+    """An exporter that tries until it is shut down."""
+
+    def __init__(self) -> None:
+        self.is_trying = threading.Event()
+        self.is_shut_down = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.is_trying.set()
+        self.is_shut_down.wait()
+        return SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        self.is_shut_down.set()
+
+
+@pytest.mark.timeout(25)  # OpenTelemetry itself waits half a minute
+async def test_a_dead_collector_does_not_hold_up_the_stop() -> None:
+    """The last spans have a second; then they are lost."""
+    collector = DeadCollector()
+    telemetry = Telemetry("commitlog", exporter=collector, trace_ratio=1)
+    async with serving(telemetry=telemetry) as served:
+        await served.call(APPEND)
+    assert collector.is_trying.is_set()
+    assert collector.is_shut_down.is_set()
 
 
 async def test_calls_are_counted_by_method_and_code() -> None:

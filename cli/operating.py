@@ -28,6 +28,11 @@ janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when,
 DIRECTORY_COLUMNS = (
     "path", "segment_count", "is_read_only", "is_full", "disk_used_percent", "disk_free_bytes",
 )  # fmt: skip
+STEPPED_OVER_COLUMNS = (
+    "topic", "queue_id", "reason", "record_count", "first_physical_offset", "last_physical_offset", "last_queue_offset",
+)  # fmt: skip
+TABLES = {"log_directories": DIRECTORY_COLUMNS, "stepped_over": STEPPED_OVER_COLUMNS}
+"""Lists in the states, below the other fields."""
 DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes")
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
@@ -55,10 +60,11 @@ def status(context: typer.Context, as_json: JsonOption = False) -> None:
     else:
         for service, fields in found.items():
             typer.secho(service, bold=True)
-            directories = fields.pop("log_directories", None)
+            tables = {name: fields.pop(name, None) for name in TABLES}
             print_fields({f"  {name}": value for name, value in fields.items()}, as_json=False)
-            if isinstance(directories, list) and directories:
-                print_rows(directories, DIRECTORY_COLUMNS, as_json=False)
+            for name, rows in tables.items():
+                if isinstance(rows, list) and rows:
+                    print_rows(rows, TABLES[name], as_json=False)
     away = [service for service, fields in found.items() if "unavailable" in fields]
     if away:
         raise CommandFailed("UNAVAILABLE", f"no answer from {', '.join(away)}", code=ExitCode.UNAVAILABLE)

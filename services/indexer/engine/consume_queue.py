@@ -5,7 +5,8 @@ Invariants: unit k lies at byte 20 * k of the queue; units of real messages foll
 physical offsets ascend; before the first one there may be pre-blank units, which never count as messages; bytes after
 the last unit are zero. min_queue_offset <= max_queue_offset, and min never goes back except by `truncate`.
 Callers: the event loop's thread; `sync` from a worker thread, one at a time.
-Not handled: which queues there are (ConsumeQueueTable), when to sync (FlushLoop).
+Not handled: which queues there are (ConsumeQueueTable), which records belong to one (queue_rows), when to sync
+(FlushLoop).
 Layout: docs/formats/consume_queue.md; RocketMQ's counterpart is ConsumeQueue. Unlike it a gap is never filled with the
 wrong unit, and pre-blank or zero units never pass for messages.
 """
@@ -19,14 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
-from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.kernel.index_cy import encode_queue_units
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
-from services.indexer.errors import Inapplicable, QueueConflict, QueueGap
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
 assert UNIT.itemsize == UNIT_SIZE_BYTES
@@ -150,18 +149,6 @@ class ConsumeQueue:
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
-    def check(self, rows: NDArray[np.int32], columns: DispatchRows, *, min_physical_offset: int) -> None:
-        """Raise QueueGap or QueueConflict for the first of these rows that can't be entered; changes nothing.
-
-        What is there already must be the same. `min_physical_offset` is the first byte of the log that is kept.
-        """
-        first = check_consecutive(self.topic, self.queue_id, rows, columns)
-        end = self.max_queue_offset
-        if first > end and not self._is_spent(min_physical_offset):
-            raise _gap(self.topic, self.queue_id, end, rows[0], columns)
-        if first < end:
-            self._compare(first, rows[: end - first], columns)
-
     def prepare(self) -> None:
         """Make the first file of a queue that has none, durably, with its first page present.
 
@@ -177,13 +164,14 @@ class ConsumeQueue:
                 segment.release()
 
     def append(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
-        """Enter the records of these rows, as `check` passed them. What is there already is skipped.
+        """Enter the records of consecutive rows, as `queue_rows.place` gave them.
 
-        So a replay changes nothing. A queue all of whose records are gone may go on at a higher queue offset, and
-        begins anew there. Makes nothing durable. Raises StoreFull, and then the first rows may have been written.
+        What was entered before StoreFull is skipped when they come again. With rows that do not go on at its end the
+        queue begins anew: its units go. Makes nothing durable. Raises StoreFull; the first rows may be written then.
         """
         first = int(columns.queue_offsets[rows[0]])
-        if first > self.max_queue_offset:
+        is_behind = self.is_empty or columns.physical_offsets[rows[0]] > self.last_physical_offset
+        if first != self.max_queue_offset and is_behind:
             self._restart(first)
         failpoint("queue.before_append")
         self._write(rows[self.max_queue_offset - first :], columns)
@@ -288,10 +276,6 @@ class ConsumeQueue:
     def _physical_offset_at(self, queue_offset: int) -> int:
         return self.place_at(queue_offset)[0]
 
-    def _is_spent(self, min_physical_offset: int) -> bool:
-        """Whether no unit points to a record that is kept."""
-        return self.is_empty or self._physical_offset_at(self.max_queue_offset - 1) < min_physical_offset
-
     def _restart(self, queue_offset: int) -> None:
         """Begin anew at this queue offset: drop all files, fill the units before it with pre-blanks."""
         self._chain.destroy()
@@ -301,28 +285,6 @@ class ConsumeQueue:
         segment.buffer[: position - base] = PRE_BLANK * ((position - base) // UNIT_SIZE_BYTES)
         segment.advance(position - base)
         self._min_queue_offset = queue_offset
-
-    def _compare(self, queue_offset: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
-        """Check that the units from `queue_offset` on are those of these rows, as far as they are kept.
-
-        Delivery times may differ: the log gives them by the delay levels that it has now.
-        """
-        gone_count = max(0, min(len(rows), self._min_queue_offset - queue_offset))
-        rows = rows[gone_count:]
-        stored = self.read(queue_offset + gone_count, len(rows))
-        differs = (
-            (stored.physical_offsets != columns.physical_offsets[rows])
-            | (stored.record_sizes != columns.record_sizes[rows])
-            | ((stored.tags_codes != columns.tags_codes[rows]) & (self.topic != SCHEDULE_TOPIC))
-        )
-        if differs.any():
-            index = int(differs.argmax())
-            raise QueueConflict(
-                topic=self.topic,
-                queue_id=self.queue_id,
-                queue_offset=queue_offset + gone_count + index,
-                physical_offset=int(columns.physical_offsets[rows[index]]),
-            )
 
     def _write(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
         while len(rows):
@@ -342,25 +304,3 @@ class ConsumeQueue:
 
 def _is_message(units: _UnitOrUnits) -> Any:
     return (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
-
-
-def check_consecutive(topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> int:
-    """Queue offset of the first of these rows; raises QueueGap if the others do not follow it one by one."""
-    queue_offsets = columns.queue_offsets[rows]
-    first = int(queue_offsets[0])
-    if first < 0:
-        raise Inapplicable(f"queue offset {first}", physical_offset=int(columns.physical_offsets[rows[0]]))
-    broken = np.flatnonzero(queue_offsets != np.arange(first, first + len(rows)))
-    if len(broken):
-        raise _gap(topic, queue_id, first + int(broken[0]), rows[broken[0]], columns)
-    return first
-
-
-def _gap(topic: str, queue_id: int, end: int, row: np.int32, columns: DispatchRows) -> QueueGap:
-    return QueueGap(
-        topic=topic,
-        queue_id=queue_id,
-        end=end,
-        queue_offset=int(columns.queue_offsets[row]),
-        physical_offset=int(columns.physical_offsets[row]),
-    )

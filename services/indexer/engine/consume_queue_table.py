@@ -9,8 +9,8 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,24 @@ from libs.machine.fs import TEMPORARY_SUFFIX, Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
-from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows, check_consecutive
+from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
 from services.indexer.engine.log_history import end_on_disk
 from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
-from services.indexer.errors import FilesMissing, Inapplicable, SyncNeeded
+from services.indexer.engine.progress import QueueBegin
+from services.indexer.engine.queue_rows import Placed, place
+from services.indexer.engine.stepped_over import SteppedOver, StepReason
+from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
 
-QueueRows = tuple[str, int, NDArray[np.int32]]
-"""Topic, queue id, and the numbers of the rows of a batch that belong there."""
+
+@dataclass(frozen=True, slots=True)
+class QueueRows:
+    """What becomes of the rows of a batch that belong to one queue, and why of those that are stepped over."""
+
+    topic: str
+    queue_id: int
+    placed: Placed
+    reason: StepReason = StepReason.QUEUE_OFFSET
 
 
 class ConsumeQueueTable:
@@ -56,8 +66,17 @@ class ConsumeQueueTable:
         """Sum of the queue offsets with which the first files begin."""
         self.end_sum = 0
         """Sum of the ends of all queues; -1 if unknown."""
-        self._grouped: DispatchBatch | None = None
-        self._groups: list[QueueRows] = []
+        self.stepped_over = SteppedOver()
+        """Records that are in no queue although they name one."""
+        self.begins: dict[tuple[str, int], int] = {}
+        """Ends of the records with which queues began again that had units. Their older units are gone: if the log
+        loses such a record, they must be built again."""
+        self.apart: dict[str, StepReason] = {}
+        """Topics none of whose records are entered from now on, and why; their queues and files stay as they are."""
+        self._placed_batch: DispatchBatch | None = None
+        self._placed: list[QueueRows] = []
+        self._are_ends_known = False
+        """Whether the queues were found to end where the sum of all ends says."""
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last heard; units below it no longer count."""
         self.before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None
@@ -96,6 +115,7 @@ class ConsumeQueueTable:
                 raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
         elif end_sum not in (-1, self.end_sum):
             raise FilesMissing("units of queues", found=self.end_sum, expected=end_sum)
+        self._are_ends_known = not is_clean
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, its min offset up to date; None if there never was a message for it."""
@@ -132,35 +152,67 @@ class ConsumeQueueTable:
         """Number of files of these queues, all of which must exist."""
         return sum(self._topics[topic][queue_id].file_count for topic, queue_id in names)
 
-    def check(self, batch: DispatchBatch) -> None:
-        """Raise Inapplicable for the first record that can't be entered; changes nothing."""
-        columns = _columns(batch)
-        errors: list[Inapplicable] = []
-        for topic, queue_id, rows in self._rows_of(batch):
-            try:
-                queue = self._topics.get(topic, {}).get(queue_id)
-                if queue is not None:
-                    queue.check(rows, columns, min_physical_offset=self.min_physical_offset)
-                else:
-                    _check_name(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
-                    check_consecutive(topic, queue_id, rows, columns)
-            except Inapplicable as error:
-                errors.append(error)
-        if errors:
-            raise min(errors, key=lambda error: error.physical_offset)
+    def place(self, batch: DispatchBatch) -> list[QueueRows]:
+        """Decide what becomes of each record, by queue; changes nothing. Raises QueueConflict and QueueGap.
+
+        Done once for each attempt to enter a batch.
+        """
+        if self._placed_batch is not batch:
+            self._placed = [self._place(*rows, batch) for rows in _groups(batch)]
+            self._placed_batch = batch
+            self._check_steps(batch)
+        return self._placed
+
+    def _place(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> QueueRows:
+        reason = self.apart.get(topic)
+        if not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
+            reason = StepReason.NAME
+        if reason is not None:
+            return QueueRows(topic, queue_id, Placed(rows[:0], rows), reason)
+        queue = self._topics.get(topic, {}).get(queue_id)
+        placed = place(
+            queue, rows, _columns(batch), min_physical_offset=self.min_physical_offset, noted=self.stepped_over
+        )
+        return QueueRows(topic, queue_id, placed)
+
+    def _check_steps(self, batch: DispatchBatch) -> None:
+        """Raise QueueGap if a queue offset that does not fit may be the fault of a file that has lost units."""
+        for one in self._placed:
+            if len(one.placed.stepped) and one.reason is StepReason.QUEUE_OFFSET and not self._are_ends_known:
+                self._are_ends_known = self.end_sum in (-1, sum(queue.max_queue_offset for queue in self._all()))
+                if not self._are_ends_known:
+                    self._placed_batch = None
+                    row, end = one.placed.stepped[0], self.end_of(one.topic, one.queue_id)
+                    raise QueueGap(
+                        topic=one.topic,
+                        queue_id=one.queue_id,
+                        end=0 if end is None else end.end_queue_offset,
+                        queue_offset=int(batch.queue_offsets[row]),
+                        physical_offset=int(batch.physical_offsets[row]),
+                    )
+
+    def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
+        """Queues with units that begin again with a record of this batch. Raises what `place` does."""
+        begun = [one for one in self.place(batch) if one.placed.is_anew and self.has_units(one.topic, one.queue_id)]
+        rows = [one.placed.entered[0] for one in begun]
+        ends = (batch.physical_offsets[rows] + batch.record_sizes[rows]).tolist() if rows else []
+        return [QueueBegin(one.topic, one.queue_id, end) for one, end in zip(begun, ends, strict=True)]
+
+    def kept_begins(self) -> list[QueueBegin]:
+        """Where queues began again with a record that the log still has."""
+        return [QueueBegin(*name, end) for name, end in self.begins.items() if end > self.min_physical_offset]
 
     async def prepare(self, batch: DispatchBatch) -> None:
         """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
 
-        Leaves out what `check` will refuse. Raises StoreFull, but only when all of the threads are done: one that came
-        later would take the file of the next attempt for rubbish.
+        Raises StoreFull, but only when all of the threads are done: one that came later would take the file of the
+        next attempt for rubbish.
         """
-        names = []
-        for topic, queue_id, rows in self._rows_of(batch):
-            if queue_id not in self._topics.get(topic, {}):
-                with contextlib.suppress(Inapplicable):
-                    _check_name(topic, queue_id, physical_offset=int(batch.physical_offsets[rows[0]]))
-                    names.append((topic, queue_id))
+        names = [
+            (one.topic, one.queue_id)
+            for one in self.place(batch)
+            if len(one.placed.entered) and one.queue_id not in self._topics.get(one.topic, {})
+        ]
         if names:
             await uninterrupted(self._begin_all(names))
 
@@ -174,31 +226,43 @@ class ConsumeQueueTable:
             raise failures[0]
 
     def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
-        """Enter the records of a batch that `check` passed; return the queues that it touched.
+        """Enter the records of a batch, and note those that are stepped over; return the queues that it touched.
 
-        Makes nothing durable. May be repeated with the same batch after any error. Raises StoreFull, and SyncNeeded
-        when all that `take_dirty` gives must be synced first; some of the records are entered then.
+        Makes nothing durable. May be repeated with the same batch after any error. Raises what `place` does, StoreFull,
+        and SyncNeeded when all that `take_dirty` gives must be synced first; some of the records are entered then.
         """
         columns = _columns(batch)
         touched: list[tuple[str, int]] = []
-        for topic, queue_id, rows in self._rows_of(batch):
-            if self._pinned_file_count >= self._pinned_file_count_max:
-                raise SyncNeeded
-            queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
-            start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
-            try:
-                queue.append(rows, columns)
-            finally:
-                self.start_sum += queue.first_file_queue_offset - start
-                if queue.max_queue_offset != end:
-                    self._count_dirty(queue, file_count)
-                    self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
-            touched.append((topic, queue_id))
+        placed, self._placed_batch = self.place(batch), None  # a part may be in at the next attempt
+        for one in placed:
+            if len(one.placed.entered):
+                self._append(one.topic, one.queue_id, one.placed.entered, columns)
+                touched.append((one.topic, one.queue_id))
+            if len(stepped := one.placed.stepped):
+                self.stepped_over.note(
+                    *(one.topic, one.queue_id, one.reason),
+                    columns.physical_offsets[stepped],
+                    columns.queue_offsets[stepped],
+                )
         return touched
+
+    def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        if self._pinned_file_count >= self._pinned_file_count_max:
+            raise SyncNeeded
+        queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
+        start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
+        try:
+            queue.append(rows, columns)
+        finally:
+            self.start_sum += queue.first_file_queue_offset - start
+            if queue.max_queue_offset != end:
+                self._count_dirty(queue, file_count)
+                self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""
         self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
+        self.stepped_over.truncate(bound_physical_offset)
         for queue in self._all():
             queue.truncate(bound_physical_offset)
         self.start_sum = sum(queue.first_file_queue_offset for queue in self._all())
@@ -211,6 +275,7 @@ class ConsumeQueueTable:
         is missing otherwise has all indexes built anew.
         """
         self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
+        self.stepped_over.trim(self.min_physical_offset)
         count = len(self._expired)
         for queue in self._all():
             if queue.file_count > 1:
@@ -239,6 +304,9 @@ class ConsumeQueueTable:
         """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
         queues = list(self._all())
         self._topics, self._expired = {}, []
+        self._placed_batch, self._are_ends_known = None, True
+        self.stepped_over.clear()
+        self.begins = {}
         self.queue_count = self.start_sum = self.end_sum = 0
         self._dirty.clear()
         self._syncing.clear()
@@ -252,6 +320,7 @@ class ConsumeQueueTable:
         Whoever still looks at one finds it empty. No sync may be at work.
         """
         assert not self._syncing
+        self._placed_batch = None
         directories = set()
         for topic, queue_id in names:
             queue = self._topics[topic].pop(queue_id)
@@ -310,12 +379,6 @@ class ConsumeQueueTable:
         """Let go of all files. Makes nothing durable."""
         for queue in self._all():
             queue.close()
-
-    def _rows_of(self, batch: DispatchBatch) -> list[QueueRows]:
-        """The batch's rows by queue: found once, and used by `prepare`, `check` and `append`."""
-        if self._grouped is not batch:
-            self._grouped, self._groups = batch, list(_groups(batch))
-        return self._groups
 
     def _count_dirty(self, queue: ConsumeQueue, old_file_count: int) -> None:
         """Count the file that was written to and those that are new."""
@@ -390,7 +453,7 @@ def _columns(batch: DispatchBatch) -> DispatchRows:
     return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
 
 
-def _groups(batch: DispatchBatch) -> Iterator[QueueRows]:
+def _groups(batch: DispatchBatch) -> Iterator[tuple[str, int, NDArray[np.int32]]]:
     """Topic, queue id and the numbers of its rows, for each queue that has any."""
     order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
     bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
@@ -398,10 +461,3 @@ def _groups(batch: DispatchBatch) -> Iterator[QueueRows]:
         rows = order[bounds[index] : bounds[index + 1]]
         if len(rows):
             yield topic, queue_id, rows
-
-
-def _check_name(topic: str, queue_id: int, *, physical_offset: int) -> None:
-    if not is_topic(topic):
-        raise Inapplicable(f"{topic[:300]!r} can't be a topic", physical_offset=physical_offset)
-    if not 0 <= queue_id <= QUEUE_ID_MAX:
-        raise Inapplicable(f"{queue_id} can't be a queue", physical_offset=physical_offset)

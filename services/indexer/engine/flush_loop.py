@@ -12,6 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from libs.machine.clock import Clock
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
@@ -114,14 +116,8 @@ class FlushLoop:
             self.check()
             history_change_count = self._reput.history_change_count
             is_thorough = is_thorough or history_change_count != self._history_change_count or self._has_expired()
-            end, time_ms, epoch = (
-                self._reput.indexed_physical_offset,
-                self._reput.last_store_time_ms,
-                self._reput.epoch,
-            )
-            queue_end_sum = self._reput.queue_end_sum
-            is_clean = is_clean and not self._reput.is_ahead  # a clean start believes that there is nothing past `end`
-            index_end = self._index.next_physical_offset  # past the other in a batch that fitted only in part
+            is_clean = is_clean and not self._reput.is_ahead  # a clean start believes that there is nothing past it
+            known = self._known(is_clean=is_clean)
             queues = self._queues.take_dirty(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
             try:
@@ -134,7 +130,7 @@ class FlushLoop:
             self.sync_round_count += 1
             if is_thorough:
                 self._history_change_count = history_change_count
-                await self._write_down(end, index_end, time_ms, epoch, queue_end_sum, is_clean=is_clean)
+                await self._write_down(known)
 
     async def _round(self) -> None:
         is_thorough = self._clock.monotonic_s() - self._thorough_at_s >= self._thorough_interval_s
@@ -160,23 +156,30 @@ class FlushLoop:
             history_id=self._reput.history_id,
         )
 
-    async def _write_down(
-        self, end: int, index_end: int, time_ms: int, epoch: int, queue_end_sum: int, *, is_clean: bool
-    ) -> None:
-        old, finished = self._progress.value, self._index.finished
-        queue_files, index_files = self._queues.expired_count, self._index.expired_count
-        progress = IndexProgress(
-            epoch=epoch,
+    def _known(self, *, is_clean: bool) -> IndexProgress:
+        """What will be certain once all is synced that is entered now."""
+        index_end = self._index.next_physical_offset  # past the other in a batch that fitted only in part
+        return IndexProgress(
+            epoch=self._reput.epoch,
             is_clean=is_clean,
-            queue_physical_offset=end,
+            queue_physical_offset=self._reput.indexed_physical_offset,
             index_physical_offset=index_end,
-            index_replay_physical_offset=min(index_end, self._index.replay_physical_offset),
+            queue_end_sum=self._reput.queue_end_sum,
+            queue_time_ms=self._reput.last_store_time_ms or self._progress.value.queue_time_ms,
+            stepped_over=self._queues.stepped_over.notes(),
+            queue_begins=self._queues.kept_begins(),
+        )
+
+    async def _write_down(self, known: IndexProgress) -> None:
+        finished = self._index.finished
+        queue_files, index_files = self._queues.expired_count, self._index.expired_count
+        progress = msgspec.structs.replace(
+            known,
+            index_replay_physical_offset=min(known.index_physical_offset, self._index.replay_physical_offset),
             index_finished_file=finished.newest_name,
             index_finished_count=finished.file_count,
             queue_start_sum=self._queues.start_sum,
-            queue_end_sum=queue_end_sum,
-            queue_file_count=self._queues.file_count if is_clean else -1,
-            queue_time_ms=time_ms or old.queue_time_ms,
+            queue_file_count=self._queues.file_count if known.is_clean else -1,
             index_time_ms=finished.end_time_ms,
         )
         failpoint("progress.before_save")

@@ -69,6 +69,7 @@ class IndexerStatistics:
     gaps_total: int
     history_changes_total: int
     removed_queues_total: int
+    stepped_over_record_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,9 @@ class Indexer:
         self._progress.mark_running()
         self.reput.recover(
             indexed_physical_offset=min(progress.queue_physical_offset, self.index.next_physical_offset),
-            entered_physical_offset=max(progress.queue_physical_offset, self.index.next_physical_offset),
+            entered_physical_offset=max(
+                progress.queue_physical_offset, self.index.next_physical_offset, *self.queues.begins.values()
+            ),
             epoch=progress.epoch,
         )
         if not progress.is_clean or self.index.next_physical_offset < progress.index_physical_offset:
@@ -186,11 +189,13 @@ class Indexer:
     def _load(self, progress: IndexProgress) -> None:
         self.queues.load(
             bound_physical_offset=progress.queue_physical_offset,
-            is_clean=progress.is_clean,
+            is_clean=progress.is_clean and progress.queue_end_sum >= 0,
             start_sum_max=progress.queue_start_sum,
             end_sum=progress.queue_end_sum,
             file_count_min=progress.queue_file_count,
         )
+        self.queues.stepped_over.restore(progress.stepped_over)
+        self.queues.begins = {(topic, queue_id): end for topic, queue_id, end in progress.queue_begins}
         self.index.load(
             next_physical_offset=progress.index_physical_offset,
             replay_physical_offset=progress.index_replay_physical_offset,
@@ -290,6 +295,7 @@ class Indexer:
             gaps_total=reput.gap_count,
             history_changes_total=reput.history_change_count,
             removed_queues_total=self.removal.removed_queue_count,
+            stepped_over_record_count=self.queues.stepped_over.record_count,
         )
 
 

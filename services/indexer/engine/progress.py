@@ -10,16 +10,26 @@ Layout: docs/formats/reput_files.md; RocketMQ has no such file and goes by the c
 import asyncio
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from libs.formats import checksummed
 from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
+from services.indexer.engine.stepped_over import Stepped
 
 KIND = "index-progress"
 
 _log = logging.getLogger(__name__)
+
+
+class QueueBegin(NamedTuple):
+    """A queue that begins again, with the record that ends here."""
+
+    topic: str
+    queue_id: int
+    end_physical_offset: int
 
 
 class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +67,12 @@ class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     queue_time_ms: int = 0
     """Store time of the last record whose unit is synced."""
+
+    stepped_over: list[Stepped] = []
+    """Records below `queue_physical_offset` that are in no queue although they name one."""
+
+    queue_begins: list[QueueBegin] = []
+    """Queues that began again, and with which record; said before the units of their older generation go."""
 
     index_time_ms: int = 0
     """Store time of the last record in `index_finished_file`: all entries up to it are in full files and synced."""

@@ -2,8 +2,9 @@
 """ReputLoop: enters the log's records into the indexes, in order, and follows the log's live end.
 
 States: RECOVERING -> CONNECTING -> CATCHING_UP <-> LIVE, back to CONNECTING whenever the log goes away, and STOPPED for
-good when a record can't be entered: nothing is ever skipped, an operator decides. A rebuild drops everything between
-two steps, from any of these states, and is REBUILDING until the indexes are complete again.
+good when the indexes contradict the log: an operator decides. A record that fits no queue is stepped over with a note.
+A rebuild drops everything between two steps, from any of these states, and is REBUILDING until the indexes are complete
+again.
 Invariants: a batch is entered only if it begins where the last one ended; `indexed_physical_offset` moves after the
 effect; entering a batch again changes nothing, so any failure may be answered by asking for it again.
 Callers: the event loop's thread. Not handled: making things durable (FlushLoop).
@@ -21,6 +22,7 @@ import msgspec
 import numpy as np
 
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.errors import StoreFull, SyncFailed
@@ -30,7 +32,7 @@ from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.log_history import LogHistory
 from services.indexer.engine.log_source import LogSource
 from services.indexer.engine.long_poll import LongPolls
-from services.indexer.engine.progress import ProgressKeeper
+from services.indexer.engine.progress import ProgressKeeper, QueueBegin
 from services.indexer.engine.queue_end_report import QueueEndReport
 from services.indexer.errors import DependencyUnavailable, Inapplicable, NotARecord, SyncNeeded
 
@@ -205,7 +207,9 @@ class ReputLoop:
         if isinstance(step, DispatchBatch):
             self.entered_physical_offset = max(self.entered_physical_offset, step.end_physical_offset)
             self.count_units()  # if it fails a part may be in: units, or a queue's first file
-            await self._queues.prepare(step)
+            with contextlib.suppress(Inapplicable):  # `apply` will say so, and enters what lies before it
+                await self._begin_again(step)
+                await self._queues.prepare(step)
             await self._enter(step)
         else:
             if isinstance(step, Handshake) and not await self._shake(step):
@@ -221,6 +225,32 @@ class ReputLoop:
         behind = ReputState.REBUILDING if self._is_rebuilding else ReputState.CATCHING_UP
         self.state = behind if is_behind else ReputState.LIVE
         return True
+
+    async def _begin_again(self, batch: DispatchBatch) -> None:
+        """Drop the units of queues that begin again with this batch. Raises Inapplicable and OSError.
+
+        Progress says so first: that its sums are unknown, so that a crash in between costs no rebuild, and with which
+        record, because the units must come back if the log loses that one.
+        """
+        if begins := self._queues.begins_of(batch):
+            self._check(batch)
+            await uninterrupted(self._drop_older(begins))
+
+    async def _drop_older(self, begins: list[QueueBegin]) -> None:
+        names = [(begin.topic, begin.queue_id) for begin in begins]
+        async with self._progress.turn:
+            self._queues.begins.update({(begin.topic, begin.queue_id): begin.end_physical_offset for begin in begins})
+            known, all_begins = self._progress.value, self._queues.kept_begins()
+            await self._progress.save(
+                msgspec.structs.replace(known, queue_start_sum=-1, queue_end_sum=-1, queue_begins=all_begins)
+            )
+            failpoint("generation.before_remove")
+            self._queues.detach_queues(names)
+            self.count_units()
+            await asyncio.to_thread(self._queues.remove_queues, names)
+            failpoint("generation.after_remove")
+        for begin in begins:
+            _log.warning("queue %s/%d begins again with the record that ends at physical offset %d", *begin)
 
     async def _enter(self, batch: DispatchBatch) -> None:
         """Apply a batch, with as many syncs in between as its queues need: each attempt gets further."""
@@ -239,7 +269,7 @@ class ReputLoop:
         """
         self._check(batch)
         try:
-            self._queues.check(batch)
+            self._queues.place(batch)
             self._index.check(batch)
         except Inapplicable as error:
             if error.physical_offset > batch.start_physical_offset:
@@ -294,6 +324,10 @@ class ReputLoop:
             return False  # the log has changed since the histories were compared
         common_end = min(self._stream_start, handshake.common_end_physical_offset)
         is_truncated = common_end < self._stream_start
+        if is_truncated and any(end > common_end for end in self._queues.begins.values()):
+            _log.error("the log lost the begin of a queue whose older units are gone: building all indexes again")
+            await self._lose_all(common_end)
+            return False
         if is_truncated:
             _log.warning("the log lost its tail: dropping what was indexed from %d on", common_end)
             await uninterrupted(self._take_back(common_end))
@@ -317,18 +351,23 @@ class ReputLoop:
         is_other = known != "" and history_id not in ("", known)
         if is_other:
             _log.error("this is another log than the one that was indexed: dropping all indexes, to build those of it")
-            self.completeness.lose()
-            await uninterrupted(self._drop_all())
-            await uninterrupted(self._history.truncate(0, has_queue=_any))
-            self.on_history_change(True)
+            await self._lose_all(0)
         if history_id:
             await uninterrupted(self._history.adopt(history_id))
         return not is_other
+
+    async def _lose_all(self, end_physical_offset: int) -> None:
+        """Drop all indexes, because the log is another one from this offset on."""
+        self.completeness.lose()
+        await uninterrupted(self._drop_all())
+        await uninterrupted(self._history.truncate(end_physical_offset, has_queue=_any))
+        self.on_history_change(True)
 
     async def _take_back(self, end_physical_offset: int) -> None:
         """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing."""
         async with self._progress.turn:
             finished_file, replay_physical_offset = self._index.after_truncation(end_physical_offset)
+            self._queues.stepped_over.truncate(end_physical_offset)
             known = self._progress.value
             lowered = msgspec.structs.replace(
                 known,
@@ -340,6 +379,7 @@ class ReputLoop:
                 index_time_ms=0,
                 queue_start_sum=-1,
                 queue_end_sum=-1,
+                stepped_over=self._queues.stepped_over.notes(),
             )
             await self._progress.save(lowered)
             self.completeness.lose(max(end_physical_offset, self.completeness.target_physical_offset))

@@ -4,6 +4,7 @@
 import dataclasses
 import importlib.metadata
 
+import msgspec
 from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2 as messages
 
@@ -11,12 +12,14 @@ from services.indexer.engine.completeness import UNKNOWN
 from services.indexer.engine.consumers_below import consumers_below
 from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.indexer import Indexer, Trimmed
+from services.indexer.engine.stepped_over import Stepped
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp
 
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
+STEPPED_OVER_COUNT_MAX = 100
 NOTHING_TRIMMED = Trimmed(0, 0, 0)
 VERSION = importlib.metadata.version("reput-server")
 
@@ -53,6 +56,8 @@ class IndexServicer:
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,
+            stepped_over_record_count=indexer.queues.stepped_over.record_count,
+            stepped_over=_stepped_over(indexer.queues.stepped_over.notes()),
         )
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
@@ -88,6 +93,11 @@ class IndexServicer:
                 for end in removed.ends[:REMOVED_QUEUE_COUNT_MAX]
             ],
         )
+
+
+def _stepped_over(notes: list[Stepped]) -> list[messages.SteppedOver]:
+    latest = sorted(notes, key=lambda note: note.last_physical_offset, reverse=True)[:STEPPED_OVER_COUNT_MAX]
+    return [messages.SteppedOver(**msgspec.structs.asdict(note)) for note in latest]
 
 
 def _delayed(delivery: DelayDelivery | None) -> messages.DelayedDelivery | None:

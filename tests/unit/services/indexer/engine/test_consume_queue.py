@@ -14,7 +14,9 @@ from libs.machine.memory_fs import MemoryFs
 from libs.store.errors import SegmentSizeWrong, StoreFull
 from libs.store.map_budget import MapBudget
 from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
-from services.indexer.errors import Inapplicable, QueueConflict, QueueGap
+from services.indexer.engine.queue_rows import place
+from services.indexer.engine.stepped_over import SteppedOver
+from services.indexer.errors import QueueConflict
 
 DIRECTORY = Path("/data/consumequeue/T/0")
 UNIT_COUNT = 4
@@ -48,10 +50,13 @@ def columns(first: int, count: int, *, physical: int | None = None, tag: int = -
     )
 
 
-def append(queue: ConsumeQueue, rows: DispatchRows, *, min_physical_offset: int = 0) -> None:
+def append(queue: ConsumeQueue, rows: DispatchRows, *, min_physical_offset: int = 0) -> list[int]:
+    """Enter what fits; the numbers of the rows that are stepped over."""
     numbers = np.arange(len(rows.queue_offsets), dtype=np.int32)
-    queue.check(numbers, rows, min_physical_offset=min_physical_offset)
-    queue.append(numbers, rows)
+    placed = place(queue, numbers, rows, min_physical_offset=min_physical_offset, noted=SteppedOver())
+    if len(placed.entered):
+        queue.append(placed.entered, rows)
+    return placed.stepped.tolist()
 
 
 def data(fs: MemoryFs) -> dict[str, bytes]:
@@ -133,22 +138,33 @@ def test_another_delivery_time_is_no_other_record() -> None:
         append(queue, columns(0, 1, physical=7, tag=5_000))
 
 
-def test_a_gap_is_refused() -> None:
+def test_a_gap_is_stepped_over() -> None:
     """A unit is never written at the wrong place (Q23): neither after a hole nor from a batch with one."""
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 3))
     before = data(fs)
-    with pytest.raises(QueueGap) as caught:
-        append(queue, columns(5, 2))
-    assert (caught.value.end, caught.value.queue_offset, caught.value.physical_offset) == (3, 5, 500)
-    holed = columns(3, 3)._replace(queue_offsets=np.array([3, 4, 6], np.int64))
-    with pytest.raises(QueueGap) as caught:
-        append(queue, holed)
-    assert (caught.value.end, caught.value.queue_offset) == (5, 6)
-    with pytest.raises(Inapplicable):
-        append(queue, columns(-1, 1, physical=0))
+    assert append(queue, columns(5, 2)) == [0, 1]
+    assert append(queue, columns(1, 1, physical=900)) == [0]
+    assert append(queue, columns(-1, 1, physical=900)) == [0]
     assert data(fs) == before
+    holed = columns(3, 4)._replace(queue_offsets=np.array([3, 4, 6, 5], np.int64))
+    assert append(queue, holed) == [2]
+    assert queue.read(0, 9).physical_offsets.tolist() == [0, 100, 200, 300, 400, 600]
+
+
+def test_queue_offset_0_begins_the_queue_again() -> None:
+    """Behind the units of an older generation: these go, in one batch with others of both, or by itself."""
+    fs = MemoryFs()
+    queue = open_queue(fs)
+    append(queue, columns(0, 6))
+    append(queue, columns(0, 2, physical=600))
+    assert queue.read(0, 9).physical_offsets.tolist() == [600, 700]
+    twice = columns(2, 5, physical=800)._replace(queue_offsets=np.array([2, 0, 1, 2, 0], np.int64))
+    assert append(queue, twice) == []
+    assert queue.read(0, 9).physical_offsets.tolist() == [1200]
+    assert append(queue, columns(0, 6)) == []
+    assert queue.read(0, 9).physical_offsets.tolist() == [1200]
 
 
 def test_an_empty_queue_begins_where_its_first_message_is() -> None:
@@ -179,9 +195,8 @@ def test_a_queue_whose_messages_are_all_gone_may_jump() -> None:
     """Where the log was trimmed before it was indexed, the queue goes on at the next message, not at a wrong place."""
     queue = open_queue(MemoryFs())
     append(queue, columns(0, 3))
-    with pytest.raises(QueueGap):
-        append(queue, columns(9, 1), min_physical_offset=200)
-    append(queue, columns(9, 1), min_physical_offset=201)
+    assert append(queue, columns(9, 1), min_physical_offset=200) == [0]
+    assert append(queue, columns(9, 1), min_physical_offset=201) == []
     assert (queue.min_queue_offset, queue.max_queue_offset) == (9, 10)
 
 

@@ -12,7 +12,8 @@ from libs.machine.errors import DiskFull
 from libs.machine.memory_fs import MemoryFs, MemoryMappedFile
 from libs.store.errors import StoreFull
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
-from services.indexer.errors import Inapplicable, SyncNeeded
+from services.indexer.engine.stepped_over import StepReason
+from services.indexer.errors import SyncNeeded
 from tests.support.fake_log import FakeLog
 
 DIRECTORY = Path("/data/consumequeue")
@@ -62,15 +63,15 @@ def test_prepared_and_rolled_back_take_no_place() -> None:
 
 @pytest.mark.parametrize("topic", ["../x", "..", "a/b", "", ".", "a b", "\u00e9", "x" * 256, "a\x00b", "x@g"])
 def test_names_that_are_no_topics_never_become_paths(topic: str) -> None:
-    """A topic in the log that is no topic's name stops indexing and leaves no trace on the disk."""
+    """A record of a topic that is no topic's name is stepped over and leaves no trace on the disk."""
     log, fs = FakeLog(), MemoryFs()
     table = make_table(fs)
     version = 2 if len(topic) > 127 else 1
     log.append(topic, 0, version=version)
     (batch,) = log.batches()
-    with pytest.raises(Inapplicable) as caught:
-        table.check(batch)
-    assert caught.value.physical_offset == 0
+    assert table.append(batch) == []
+    (note,) = table.stepped_over.notes()
+    assert (note.topic, note.queue_id, note.reason, note.record_count) == (topic, 0, StepReason.NAME, 1)
     assert fs.list(DIRECTORY) == []
     assert fs.list(Path("/data")) == ["consumequeue"]
 

@@ -5,7 +5,9 @@ import asyncio
 
 import pytest
 
+from libs.formats import dispatch_columns
 from libs.formats.dispatch_columns import DispatchBatch
+from libs.kernel.scan_columns import ScanColumns
 from libs.machine.failpoints import armed
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.indexer.engine.completeness import Completeness
@@ -93,9 +95,9 @@ async def test_it_repairs_a_loop_that_has_stopped() -> None:
     log, fs = filled(30), MemoryFs()
     indexer = make_indexer(log, fs)
     other = FakeLog()
-    other.append("T", 0, tag="A", keys="all k0")
-    other.append("T", 0, tag="A", keys="all k1")
+    other.append("T", 0, body=b"another")
     feed(indexer, other)
+    indexer.reput.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
     indexer.start()
     await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
     indexer.rebuild.begin()
@@ -107,18 +109,16 @@ async def test_it_repairs_a_loop_that_has_stopped() -> None:
     await assert_complete(fs, log)
 
 
-async def test_a_record_that_cannot_be_entered_ends_it() -> None:
+async def test_a_step_that_cannot_be_entered_ends_it() -> None:
     """The watcher hears why, and calls stay refused: what is there is too little."""
     log, fs = filled(30), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
-        log.records.pop()
-        log.append("a b")
-        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+        log.steps.append(dispatch_columns.encode(ScanColumns(1, 1), 7, 8))
         indexer.rebuild.begin()
         states = [state async for state in indexer.rebuild.watch()]
         assert states[-1].state is ReputState.STOPPED
-        assert "can't be a topic" in states[-1].error
+        assert "expected 0 next" in states[-1].error
         assert not states[-1].is_done
         with pytest.raises(Incomplete):
             indexer.completeness.begin()

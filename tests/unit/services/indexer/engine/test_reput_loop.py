@@ -8,12 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from libs.formats.dispatch_columns import DispatchBatch
+from libs.formats.offsets import file_name
 from libs.machine.memory_fs import MemoryFs
 from services.indexer.engine.query import KeyQuery, TimeQuery
 from services.indexer.engine.reput_loop import Gap, ReputState
+from services.indexer.engine.stepped_over import Stepped, StepReason
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import eventually, feed, files, make_indexer, running
+from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running
 
 
 def filled(count: int, log: FakeLog | None = None) -> FakeLog:
@@ -182,11 +184,7 @@ def _beyond(batch: DispatchBatch) -> DispatchBatch:
     return dataclasses.replace(batch, end_physical_offset=batch.end_physical_offset - 1)
 
 
-def _conflicting(batch: DispatchBatch) -> DispatchBatch:
-    return dataclasses.replace(batch, queue_offsets=batch.queue_offsets + 3)
-
-
-@pytest.mark.parametrize("spoil", [_moved, _overlapping, _sizeless, _backwards, _beyond, _conflicting])
+@pytest.mark.parametrize("spoil", [_moved, _overlapping, _sizeless, _backwards, _beyond])
 def test_a_batch_that_does_not_continue_the_log_is_refused(spoil: Callable[[DispatchBatch], DispatchBatch]) -> None:
     """A step that does not follow the one before, or contradicts itself, changes nothing that is visible."""
     log = filled(10)
@@ -201,28 +199,70 @@ def test_a_batch_that_does_not_continue_the_log_is_refused(spoil: Callable[[Disp
     assert indexer.reput.indexed_physical_offset == log.end_physical_offset
 
 
-async def test_a_record_that_cannot_be_entered_stops_indexing(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is skipped: the loop stops, says where and why in status, metric and log, and queries go on working."""
-    log = filled(10)
+async def test_a_record_that_fits_nowhere_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
+    """One record stops nothing: it is told with its place and counted, everything else is indexed, its key too."""
+    log, fs = filled(10), MemoryFs()
     log.set_next_queue_offset("T", 0, 99)
-    log.append("T", 0)
+    odd = log.append("T", 0, keys="odd")
+    log.append("../x", 0)
+    log.set_next_queue_offset("T", 0, 5)
     filled(2, log)
-    async with running(log) as indexer:
-        with caplog.at_level(logging.CRITICAL):
-            await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
-        filled(3, log)
-        assert "T/0 ends at 5" in indexer.reput.last_error
-        assert indexer.statistics().stopped == 1
-        assert "operator" in caplog.text
-        page = await indexer.queries.by_key(KeyQuery("T", "k0"), page_size=99, page_token="")
-        assert len(page.found.sizes) == 4
-        assert indexer.reput.indexed_physical_offset == log.records[10].physical_offset
-        queue = indexer.queues.find("T", 1)
-        assert queue is not None
-        assert queue.max_queue_offset == 5
-        assert log.follow_starts == [0]
-        assert indexer.reput.heard.is_set()
-        assert indexer.reput.state is ReputState.STOPPED
+    with caplog.at_level(logging.ERROR):
+        async with running(log, fs) as indexer:
+            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+            page = await indexer.queries.by_key(KeyQuery("T", "odd"), page_size=9, page_token="")
+            assert [view.physical_offset for view in page.found.views()] == [odd.physical_offset]
+            assert {end.queue_id: end.end_queue_offset for i in range(2) if (end := indexer.queues.end_of("T", i))} == {
+                0: 6,
+                1: 6,
+            }
+            place = odd.physical_offset
+            notes = indexer.queues.stepped_over.notes()
+            assert notes[0] == Stepped("T", 0, StepReason.QUEUE_OFFSET, 1, place, place, 99)
+            assert [note.reason for note in notes] == [StepReason.QUEUE_OFFSET, StepReason.NAME]
+            assert indexer.statistics().stepped_over_record_count == 2
+    assert f"physical offset {place} with queue offset 99" in caplog.text
+    for is_rebuilt in (False, True):
+        async with running(log, fs) as indexer:
+            if is_rebuilt:
+                await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+                indexer.rebuild.begin()
+                assert [state.is_done async for state in indexer.rebuild.watch()][-1]
+            assert indexer.queues.stepped_over.notes() == notes
+
+
+async def test_units_that_contradict_the_log_stop_indexing(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop stops, says where and why in status, metric and log, and queries go on working."""
+    log = filled(10)
+    other = FakeLog()
+    other.append("T", 0, body=b"another")
+    indexer = make_indexer(log, MemoryFs())
+    feed(indexer, other)
+    indexer.reput.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    with caplog.at_level(logging.CRITICAL):
+        indexer.start()
+        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+    assert "T/0 holds another record at queue offset 0" in indexer.reput.last_error
+    assert indexer.statistics().stopped == 1
+    assert "operator" in caplog.text
+    assert log.follow_starts == [0]
+    assert indexer.reput.heard.is_set()
+    await indexer.close()
+
+
+async def test_units_that_a_file_has_lost_stop_indexing() -> None:
+    """A record behind the end is no odd one when it is the queue's file that ends too early."""
+    log, fs = filled(10), MemoryFs()
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    path = DATA_DIR / "consumequeue" / "T" / "0" / file_name(0)
+    fs.open_mapped(path).buffer[60:] = bytes(20 * 16 - 60)
+    filled(2, log)
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+        assert "T/0 ends at 3" in indexer.reput.last_error
+        indexer.rebuild.begin()
+        assert [state.is_done async for state in indexer.rebuild.watch()][-1]
 
 
 async def test_a_malformed_step_does_not_stop_it_for_good() -> None:

@@ -26,33 +26,37 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from reput.common.v1 import consumer_pb2 as reput_dot_common_dot_v1_dot_consumer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n\x10GetStatusRequest\"\x85\x05\n\x11GetStatusResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\x12\x1f\n\x17\x66lushed_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12\x13\n\x0bqueue_count\x18\x07 \x01(\x05\x12\x18\n\x10index_file_count\x18\x08 \x01(\x05\x12\x19\n\x11index_entry_count\x18\t \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\n \x01(\x03\x12\x33\n\x0flast_store_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x0c \x01(\t\x12.\n\nstart_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x13\n\x0bis_complete\x18\x0f \x01(\x08\x12 \n\x18\x63omplete_physical_offset\x18\x10 \x01(\x03\x12;\n\x10\x64\x65layed_delivery\x18\x11 \x01(\x0b\x32!.reput.indexer.v1.DelayedDelivery\x12\x18\n\x10\x64isk_total_bytes\x18\x12 \x01(\x03\x12\x17\n\x0f\x64isk_free_bytes\x18\x13 \x01(\x03\x12\x19\n\x11\x64isk_used_percent\x18\x14 \x01(\x05\"\x9b\x01\n\x0f\x44\x65layedDelivery\x12\x17\n\x0f\x64\x65livered_count\x18\x01 \x01(\x03\x12\x12\n\nlost_count\x18\x02 \x01(\x03\x12\x15\n\rwaiting_count\x18\x03 \x01(\x03\x12\x13\n\x0blateness_ms\x18\x04 \x01(\x03\x12\x1b\n\x13\x62locked_level_count\x18\x05 \x01(\x05\x12\x12\n\nlast_error\x18\x06 \x01(\t\"=\n\rTrimToRequest\x12\x1b\n\x13min_physical_offset\x18\x01 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xb4\x01\n\x0eTrimToResponse\x12 \n\x18\x64\x65leted_queue_file_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_index_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x31\n\tconsumers\x18\x04 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x05 \x01(\x05\"[\n\x13RemoveQueuesRequest\x12\x33\n\tselection\x18\x01 \x01(\x0e\x32 .reput.indexer.v1.QueueSelection\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\x9a\x01\n\x14RemoveQueuesResponse\x12\x1b\n\x13removed_queue_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_queue_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12.\n\x06queues\x18\x04 \x03(\x0b\x32\x1e.reput.indexer.v1.RemovedQueue\"I\n\x0cRemovedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x18\n\x10max_queue_offset\x18\x03 \x01(\x03*\xc9\x01\n\nReputState\x12\x1b\n\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPUT_STATE_RECOVERING\x10\x01\x12\x1a\n\x16REPUT_STATE_CONNECTING\x10\x02\x12\x1b\n\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n\x16REPUT_STATE_REBUILDING\x10\x06*q\n\x0eQueueSelection\x12\x1f\n\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x02\x32\x90\x02\n\x0cIndexService\x12T\n\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12K\n\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\x12]\n\x0cRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n\x10GetStatusRequest\"\xdd\x05\n\x11GetStatusResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\x12\x1f\n\x17\x66lushed_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12\x13\n\x0bqueue_count\x18\x07 \x01(\x05\x12\x18\n\x10index_file_count\x18\x08 \x01(\x05\x12\x19\n\x11index_entry_count\x18\t \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\n \x01(\x03\x12\x33\n\x0flast_store_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x0c \x01(\t\x12.\n\nstart_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x13\n\x0bis_complete\x18\x0f \x01(\x08\x12 \n\x18\x63omplete_physical_offset\x18\x10 \x01(\x03\x12;\n\x10\x64\x65layed_delivery\x18\x11 \x01(\x0b\x32!.reput.indexer.v1.DelayedDelivery\x12\x18\n\x10\x64isk_total_bytes\x18\x12 \x01(\x03\x12\x17\n\x0f\x64isk_free_bytes\x18\x13 \x01(\x03\x12\x19\n\x11\x64isk_used_percent\x18\x14 \x01(\x05\x12!\n\x19stepped_over_record_count\x18\x15 \x01(\x03\x12\x33\n\x0cstepped_over\x18\x16 \x03(\x0b\x32\x1d.reput.indexer.v1.SteppedOver\"\xd1\x01\n\x0bSteppedOver\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x33\n\x06reason\x18\x03 \x01(\x0e\x32#.reput.indexer.v1.SteppedOverReason\x12\x14\n\x0crecord_count\x18\x04 \x01(\x03\x12\x1d\n\x15\x66irst_physical_offset\x18\x05 \x01(\x03\x12\x1c\n\x14last_physical_offset\x18\x06 \x01(\x03\x12\x19\n\x11last_queue_offset\x18\x07 \x01(\x03\"\x9b\x01\n\x0f\x44\x65layedDelivery\x12\x17\n\x0f\x64\x65livered_count\x18\x01 \x01(\x03\x12\x12\n\nlost_count\x18\x02 \x01(\x03\x12\x15\n\rwaiting_count\x18\x03 \x01(\x03\x12\x13\n\x0blateness_ms\x18\x04 \x01(\x03\x12\x1b\n\x13\x62locked_level_count\x18\x05 \x01(\x05\x12\x12\n\nlast_error\x18\x06 \x01(\t\"=\n\rTrimToRequest\x12\x1b\n\x13min_physical_offset\x18\x01 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xb4\x01\n\x0eTrimToResponse\x12 \n\x18\x64\x65leted_queue_file_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_index_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x31\n\tconsumers\x18\x04 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x05 \x01(\x05\"[\n\x13RemoveQueuesRequest\x12\x33\n\tselection\x18\x01 \x01(\x0e\x32 .reput.indexer.v1.QueueSelection\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\x9a\x01\n\x14RemoveQueuesResponse\x12\x1b\n\x13removed_queue_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_queue_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12.\n\x06queues\x18\x04 \x03(\x0b\x32\x1e.reput.indexer.v1.RemovedQueue\"I\n\x0cRemovedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x18\n\x10max_queue_offset\x18\x03 \x01(\x03*\xc9\x01\n\nReputState\x12\x1b\n\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPUT_STATE_RECOVERING\x10\x01\x12\x1a\n\x16REPUT_STATE_CONNECTING\x10\x02\x12\x1b\n\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n\x16REPUT_STATE_REBUILDING\x10\x06*|\n\x11SteppedOverReason\x12#\n\x1fSTEPPED_OVER_REASON_UNSPECIFIED\x10\x00\x12$\n STEPPED_OVER_REASON_QUEUE_OFFSET\x10\x01\x12\x1c\n\x18STEPPED_OVER_REASON_NAME\x10\x02*q\n\x0eQueueSelection\x12\x1f\n\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x02\x32\x90\x02\n\x0cIndexService\x12T\n\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12K\n\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\x12]\n\x0cRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.indexer.v1.index_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REPUTSTATE']._serialized_start=1521
-  _globals['_REPUTSTATE']._serialized_end=1722
-  _globals['_QUEUESELECTION']._serialized_start=1724
-  _globals['_QUEUESELECTION']._serialized_end=1837
+  _globals['_REPUTSTATE']._serialized_start=1821
+  _globals['_REPUTSTATE']._serialized_end=2022
+  _globals['_STEPPEDOVERREASON']._serialized_start=2024
+  _globals['_STEPPEDOVERREASON']._serialized_end=2148
+  _globals['_QUEUESELECTION']._serialized_start=2150
+  _globals['_QUEUESELECTION']._serialized_end=2263
   _globals['_GETSTATUSREQUEST']._serialized_start=123
   _globals['_GETSTATUSREQUEST']._serialized_end=141
   _globals['_GETSTATUSRESPONSE']._serialized_start=144
-  _globals['_GETSTATUSRESPONSE']._serialized_end=789
-  _globals['_DELAYEDDELIVERY']._serialized_start=792
-  _globals['_DELAYEDDELIVERY']._serialized_end=947
-  _globals['_TRIMTOREQUEST']._serialized_start=949
-  _globals['_TRIMTOREQUEST']._serialized_end=1010
-  _globals['_TRIMTORESPONSE']._serialized_start=1013
-  _globals['_TRIMTORESPONSE']._serialized_end=1193
-  _globals['_REMOVEQUEUESREQUEST']._serialized_start=1195
-  _globals['_REMOVEQUEUESREQUEST']._serialized_end=1286
-  _globals['_REMOVEQUEUESRESPONSE']._serialized_start=1289
-  _globals['_REMOVEQUEUESRESPONSE']._serialized_end=1443
-  _globals['_REMOVEDQUEUE']._serialized_start=1445
-  _globals['_REMOVEDQUEUE']._serialized_end=1518
-  _globals['_INDEXSERVICE']._serialized_start=1840
-  _globals['_INDEXSERVICE']._serialized_end=2112
+  _globals['_GETSTATUSRESPONSE']._serialized_end=877
+  _globals['_STEPPEDOVER']._serialized_start=880
+  _globals['_STEPPEDOVER']._serialized_end=1089
+  _globals['_DELAYEDDELIVERY']._serialized_start=1092
+  _globals['_DELAYEDDELIVERY']._serialized_end=1247
+  _globals['_TRIMTOREQUEST']._serialized_start=1249
+  _globals['_TRIMTOREQUEST']._serialized_end=1310
+  _globals['_TRIMTORESPONSE']._serialized_start=1313
+  _globals['_TRIMTORESPONSE']._serialized_end=1493
+  _globals['_REMOVEQUEUESREQUEST']._serialized_start=1495
+  _globals['_REMOVEQUEUESREQUEST']._serialized_end=1586
+  _globals['_REMOVEQUEUESRESPONSE']._serialized_start=1589
+  _globals['_REMOVEQUEUESRESPONSE']._serialized_end=1743
+  _globals['_REMOVEDQUEUE']._serialized_start=1745
+  _globals['_REMOVEDQUEUE']._serialized_end=1818
+  _globals['_INDEXSERVICE']._serialized_start=2266
+  _globals['_INDEXSERVICE']._serialized_end=2538
 # @@protoc_insertion_point(module_scope)

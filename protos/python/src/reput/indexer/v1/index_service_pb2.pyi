@@ -61,6 +61,30 @@ REPUT_STATE_REBUILDING: ReputState.ValueType  # 6
 """Building all indexes again from the log, because RebuildIndexes dropped them."""
 Global___ReputState: _TypeAlias = ReputState  # noqa: Y015
 
+class _SteppedOverReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SteppedOverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SteppedOverReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STEPPED_OVER_REASON_UNSPECIFIED: _SteppedOverReason.ValueType  # 0
+    """Never sent."""
+    STEPPED_OVER_REASON_QUEUE_OFFSET: _SteppedOverReason.ValueType  # 1
+    """The queue offset neither goes on where the queue ends, nor begins the queue again at 0."""
+    STEPPED_OVER_REASON_NAME: _SteppedOverReason.ValueType  # 2
+    """Nothing on a disk may have the name of this topic or queue."""
+
+class SteppedOverReason(_SteppedOverReason, metaclass=_SteppedOverReasonEnumTypeWrapper):
+    """Why records have no place in their queue. Everything else is indexed."""
+
+STEPPED_OVER_REASON_UNSPECIFIED: SteppedOverReason.ValueType  # 0
+"""Never sent."""
+STEPPED_OVER_REASON_QUEUE_OFFSET: SteppedOverReason.ValueType  # 1
+"""The queue offset neither goes on where the queue ends, nor begins the queue again at 0."""
+STEPPED_OVER_REASON_NAME: SteppedOverReason.ValueType  # 2
+"""Nothing on a disk may have the name of this topic or queue."""
+Global___SteppedOverReason: _TypeAlias = SteppedOverReason  # noqa: Y015
+
 class _QueueSelection:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -128,6 +152,8 @@ class GetStatusResponse(_message.Message):
     DISK_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
+    STEPPED_OVER_RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    STEPPED_OVER_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
     """What the reput loop does."""
     indexed_physical_offset: _builtins.int
@@ -164,6 +190,8 @@ class GetStatusResponse(_message.Message):
     """Bytes of it that are free for the indexes."""
     disk_used_percent: _builtins.int
     """Used part of what the indexes could use of it, rounded up, 0 to 100."""
+    stepped_over_record_count: _builtins.int
+    """Records that name a queue and have no place in it, and that the log still has; they are found by key and by id."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""
@@ -175,6 +203,10 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def delayed_delivery(self) -> Global___DelayedDelivery:
         """Delivery of delayed messages. Absent if this Indexer does not deliver."""
+
+    @_builtins.property
+    def stepped_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___SteppedOver]:
+        """The same by queue and reason, at most 100, those that were met last first."""
 
     def __init__(
         self,
@@ -199,14 +231,62 @@ class GetStatusResponse(_message.Message):
         disk_total_bytes: _builtins.int = ...,
         disk_free_bytes: _builtins.int = ...,
         disk_used_percent: _builtins.int = ...,
+        stepped_over_record_count: _builtins.int = ...,
+        stepped_over: _abc.Iterable[Global___SteppedOver] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delayed_delivery", b"delayed_delivery", "last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "last_error", b"last_error", "last_store_time", b"last_store_time", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class SteppedOver(_message.Message):
+    """Records of a queue that have no place in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    FIRST_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic. Empty for all queues beyond the 4,096 that are told apart."""
+    queue_id: _builtins.int
+    """Queue within the topic."""
+    reason: Global___SteppedOverReason.ValueType
+    """Why."""
+    record_count: _builtins.int
+    """How many records; with some that the log has lost since, if it lost its tail."""
+    first_physical_offset: _builtins.int
+    """Where the first of them is."""
+    last_physical_offset: _builtins.int
+    """Where the last of them is."""
+    last_queue_offset: _builtins.int
+    """Queue offset of the last of them."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        reason: Global___SteppedOverReason.ValueType = ...,
+        record_count: _builtins.int = ...,
+        first_physical_offset: _builtins.int = ...,
+        last_physical_offset: _builtins.int = ...,
+        last_queue_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_physical_offset", b"first_physical_offset", "last_physical_offset", b"last_physical_offset", "last_queue_offset", b"last_queue_offset", "queue_id", b"queue_id", "reason", b"reason", "record_count", b"record_count", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SteppedOver: _TypeAlias = SteppedOver  # noqa: Y015
 
 @_typing.final
 class DelayedDelivery(_message.Message):

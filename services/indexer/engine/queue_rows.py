@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""place: which records of a batch go into their queue, which begin it again, and which are stepped over.
+
+The rules, in the order of the log, for a record behind the queue's last one: it goes on if its queue offset is the end
+of the queue; with queue offset 0 it begins a new generation of the queue, whose older units go; in a queue without a
+unit of a record that is kept it begins the queue anew, wherever that is; with any other queue offset it fits no
+generation and is stepped over. So what a queue holds depends on the log alone.
+RocketMQ drops a queue's units when its topic is deleted, and its counter, so that the next record has queue offset 0;
+the log itself tells nobody.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.limits import INT64_MAX
+from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.stepped_over import SteppedOver
+from services.indexer.errors import QueueConflict
+
+QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
+"""Above it a unit would have no place in a file."""
+
+Rows = NDArray[np.int32]
+
+
+class Placed(NamedTuple):
+    """Rows of a batch, all of one queue."""
+
+    entered: Rows
+    """Consecutive ones, for the end of the queue or its new begin."""
+    stepped: Rows
+    is_anew: bool = False
+    """Whether what the queue holds must go first."""
+
+
+def place(
+    queue: ConsumeQueue | None,
+    rows: Rows,
+    columns: DispatchRows,
+    *,
+    min_physical_offset: int = 0,
+    noted: SteppedOver,
+) -> Placed:
+    """Decide, and change nothing. What is in the queue already must be the same, or QueueConflict is raised.
+
+    `min_physical_offset` is the first byte of the log that is kept; `noted` knows what was stepped over before.
+    """
+    queue_offsets = columns.queue_offsets[rows]
+    end, last, is_spent = 0, -1, True
+    if queue is not None and not queue.is_empty:
+        end, last = queue.max_queue_offset, queue.last_physical_offset
+        is_spent = last < min_physical_offset
+    is_behind = columns.physical_offsets[rows[0]] > last
+    if is_behind and queue_offsets[0] == end and (queue_offsets[1:] - queue_offsets[:-1] == 1).all():
+        return Placed(rows, rows[:0])  # as nearly always
+    built = 0
+    if queue is not None and not is_behind:
+        built = int(np.searchsorted(columns.physical_offsets[rows], last, side="right"))
+        _compare(queue, rows[:built], columns, noted)
+    return _follow(rows[built:], queue_offsets[built:].tolist(), end, is_spent=is_spent)
+
+
+def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: bool) -> Placed:
+    """Walk over rows behind the end of a queue; `is_spent` says that any queue offset begins it anew."""
+    entered: list[int] = []
+    stepped: list[int] = []
+    end = known_end
+    for index, queue_offset in enumerate(queue_offsets):
+        may_begin = queue_offset == 0 or (is_spent and not entered and 0 < queue_offset <= QUEUE_OFFSET_MAX)
+        if queue_offset == end or may_begin:
+            if queue_offset != end:
+                entered = []
+            entered.append(index)
+            end = queue_offset + 1
+        else:
+            stepped.append(index)
+    is_anew = bool(entered) and queue_offsets[entered[0]] != known_end
+    return Placed(rows[entered], rows[stepped], is_anew)
+
+
+def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: SteppedOver) -> None:
+    """Check that records up to the queue's last one are its units, as far as these are of its generation and kept.
+
+    Delivery times may differ: the log gives them by the delay levels that it has now.
+    """
+    start, end = queue.min_queue_offset, queue.max_queue_offset
+    oldest = queue.place_at(start)[0] if start < end else queue.last_physical_offset + 1
+    rows = rows[int(np.searchsorted(columns.physical_offsets[rows], oldest)) :]
+    if not len(rows):
+        return
+    wanted = columns.queue_offsets[rows]
+    start, end = max(start, int(wanted.min())), min(end, int(wanted.max()) + 1)
+    stored = queue.read(start, max(0, end - start))
+    same = (wanted >= start) & (wanted < end)
+    units, there = (wanted - start)[same], rows[same]
+    same[same] = (
+        (stored.physical_offsets[units] == columns.physical_offsets[there])
+        & (stored.record_sizes[units] == columns.record_sizes[there])
+        & ((stored.tags_codes[units] == columns.tags_codes[there]) | (queue.topic == SCHEDULE_TOPIC))
+    )
+    for row in rows[~same].tolist():
+        if not noted.has(queue.topic, queue.queue_id, int(columns.physical_offsets[row])):
+            raise QueueConflict(
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=int(columns.queue_offsets[row]),
+                physical_offset=int(columns.physical_offsets[row]),
+            )

@@ -25,7 +25,7 @@ from libs.machine.errors import DiskFull
 from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile, ReadableFile
 from libs.machine.memory_fs import MemoryMappedFile
 
-WRITING_OPERATIONS = ("create_mapped", "write_atomic", "append", "make_directory")
+WRITING_OPERATIONS = ("create_mapped", "reserve", "write_atomic", "append", "make_directory")
 """What a full disk refuses."""
 
 
@@ -98,12 +98,10 @@ class FaultyMappedFile:
             raise OSError(fault.code, os.strerror(fault.code), str(self.path))
         self._mapped.sync()
 
-    def reserve(self) -> None:
+    def reserve(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.reserve`."""
-        fault = self._fs.plan("reserve", self.path)
-        if fault is not None:
-            raise _error(fault, self.path, self.size_bytes)
-        self._mapped.reserve()
+        self._fs.check("reserve", self.path, size_bytes)
+        self._mapped.reserve(position, size_bytes)
 
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`."""
@@ -141,24 +139,24 @@ class FaultyFs:
         self.is_full = False
         self._fs = fs
 
-    def create_mapped(self, path: Path, size_bytes: int) -> FaultyMappedFile:
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> FaultyMappedFile:
         """See `Fs.create_mapped`."""
-        self._check("create_mapped", path, size_bytes)
-        return FaultyMappedFile(self._fs.create_mapped(path, size_bytes), self)
+        self.check("create_mapped", path, size_bytes)
+        return FaultyMappedFile(self._fs.create_mapped(path, size_bytes, reserved_bytes=reserved_bytes), self)
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> FaultyMappedFile:
         """See `Fs.open_mapped`."""
-        self._check("open_mapped", path)
+        self.check("open_mapped", path)
         return FaultyMappedFile(self._fs.open_mapped(path, writable=writable), self)
 
     def open_readable(self, path: Path) -> ReadableFile:
         """See `Fs.open_readable`."""
-        self._check("open_readable", path)
+        self.check("open_readable", path)
         return self._fs.open_readable(path)
 
     def read(self, path: Path) -> bytes:
         """See `Fs.read`."""
-        self._check("read", path)
+        self.check("read", path)
         return self._fs.read(path)
 
     def write_atomic(self, path: Path, data: bytes) -> None:
@@ -182,17 +180,17 @@ class FaultyFs:
 
     def remove(self, path: Path) -> None:
         """See `Fs.remove`."""
-        self._check("remove", path)
+        self.check("remove", path)
         self._fs.remove(path)
 
     def rename(self, source: Path, target: Path) -> None:
         """See `Fs.rename`."""
-        self._check("rename", source)
+        self.check("rename", source)
         self._fs.rename(source, target)
 
     def list(self, directory: Path) -> list[str]:
         """See `Fs.list`."""
-        self._check("list", directory)
+        self.check("list", directory)
         return self._fs.list(directory)
 
     def exists(self, path: Path) -> bool:
@@ -205,23 +203,28 @@ class FaultyFs:
 
     def size(self, path: Path) -> int:
         """See `Fs.size`."""
-        self._check("size", path)
+        self.check("size", path)
         return self._fs.size(path)
+
+    def allocated_bytes(self, path: Path) -> int:
+        """See `Fs.allocated_bytes`."""
+        self.check("size", path)
+        return self._fs.allocated_bytes(path)
 
     def make_directory(self, path: Path) -> None:
         """See `Fs.make_directory`. One that is there needs no space."""
         if not self._fs.is_directory(path):
-            self._check("make_directory", path)
+            self.check("make_directory", path)
         self._fs.make_directory(path)
 
     def remove_directory(self, path: Path) -> None:
         """See `Fs.remove_directory`."""
-        self._check("remove_directory", path)
+        self.check("remove_directory", path)
         self._fs.remove_directory(path)
 
     def sync_directory(self, path: Path) -> None:
         """See `Fs.sync_directory`."""
-        self._check("sync_directory", path)
+        self.check("sync_directory", path)
         self._fs.sync_directory(path)
 
     def disk_usage(self, path: Path) -> DiskUsage:
@@ -231,24 +234,25 @@ class FaultyFs:
 
     def lock(self, path: Path) -> Lock:
         """See `Fs.lock`."""
-        self._check("lock", path)
+        self.check("lock", path)
         return self._fs.lock(path)
 
     def lock_directory(self, path: Path) -> Lock:
         """See `Fs.lock_directory`."""
-        self._check("lock_directory", path)
+        self.check("lock_directory", path)
         return self._fs.lock_directory(path)
+
+    def check(self, operation: str, path: Path, needed_bytes: int = 0) -> None:
+        """Raise what the plan has for this call, and what a full disk says."""
+        fault = self._fault(operation, path)
+        if fault is not None:
+            raise _error(fault, path, needed_bytes)
 
     def _fault(self, operation: str, path: Path) -> Fault | None:
         fault = self.plan(operation, path)
         if fault is None and self.is_full and operation in WRITING_OPERATIONS:
             return Fault(errno.ENOSPC)
         return fault
-
-    def _check(self, operation: str, path: Path, needed_bytes: int = 0) -> None:
-        fault = self._fault(operation, path)
-        if fault is not None:
-            raise _error(fault, path, needed_bytes)
 
 
 def _error(fault: Fault, path: Path, needed_bytes: int) -> OSError:

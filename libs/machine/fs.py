@@ -76,11 +76,11 @@ class MappedFile(Protocol):
         """
         ...
 
-    def reserve(self) -> None:
-        """Reserve all blocks of the file, so that no later store into `buffer` can lack space; changes no byte.
+    def reserve(self, position: int, size_bytes: int) -> None:
+        """Reserve the blocks of these bytes, so that no later store into `buffer` there can lack space.
 
-        A file that `create_mapped` made has them; one that was copied, or that another store made, may have holes, and
-        a store into a hole of a file on a full disk would end the process. Raises DiskFull.
+        Changes no byte; a block that is there stays. A file that was made with fewer blocks, was copied, or is another
+        store's may have holes, and a store into a hole on a full disk would end the process. Raises DiskFull.
         """
         ...
 
@@ -145,9 +145,10 @@ class Lock(Protocol):
 class Fs(Protocol):
     """The operations on files that a store needs."""
 
-    def create_mapped(self, path: Path, size_bytes: int) -> MappedFile:
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MappedFile:
         """Make a file of zeros with all its blocks reserved, so that no later write to it can lack space.
 
+        With `reserved_bytes` only the blocks of its first bytes are, and the rest is a hole: see `MappedFile.reserve`.
         Durable with its name on return; a crash leaves either the whole file or none.
         Raises FileExistsError, DiskFull (nothing is left behind) or FileSystemUnsuited.
         """
@@ -195,6 +196,10 @@ class Fs(Protocol):
 
     def size(self, path: Path) -> int:
         """Size of a file in bytes. Raises FileNotFoundError."""
+        ...
+
+    def allocated_bytes(self, path: Path) -> int:
+        """What a file takes of the disk: less than its size where it has holes. Raises FileNotFoundError."""
         ...
 
     def make_directory(self, path: Path) -> None:

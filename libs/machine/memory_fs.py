@@ -79,13 +79,27 @@ class _File:
     The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
     them, as Linux does. Only a write makes them dirty again, also one of the same bytes, if it goes through `write`:
     a store into a mapping can't be told from none when it changes nothing.
+    `reserved_bytes` is where the blocks end that the file has; None if it has all.
     """
 
-    def __init__(self, data: bytes = b"", durable: bytes = b"") -> None:
+    def __init__(self, data: bytes = b"", durable: bytes = b"", reserved_bytes: int | None = None) -> None:
         self.data = bytearray(data)
         self.durable = durable
         self.believed = durable
+        self.reserved_bytes = reserved_bytes
+        self._durably_reserved_bytes = reserved_bytes
         self._written_pages: set[int] = set()
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the file takes of the disk."""
+        return len(self.data) if self.reserved_bytes is None else self.reserved_bytes
+
+    def reserve(self, end: int) -> None:
+        """Have blocks up to here."""
+        if self.reserved_bytes is not None:
+            end = min(-(-end // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES, len(self.data))
+            self.reserved_bytes = max(self.reserved_bytes, end)
 
     def write(self, position: int, data: memoryview) -> None:
         """Write, and make the pages dirty whatever was there."""
@@ -93,11 +107,13 @@ class _File:
         self._written_pages.update(range(position // PAGE_SIZE_BYTES, -(-(position + len(data)) // PAGE_SIZE_BYTES)))
 
     def sync(self) -> None:
-        """Write the dirty pages."""
+        """Write the dirty pages, none of which may be in a hole: on a full disk the store had ended the process."""
         kept = bytearray(self.durable)
         for start in self._dirty_pages():
+            assert start < self.allocated_bytes, f"a store at {start}, where the file has no blocks"
             _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
         self.durable = bytes(kept)
+        self._durably_reserved_bytes = self.reserved_bytes
         self._make_clean()
 
     def fail_sync(self) -> None:
@@ -115,7 +131,9 @@ class _File:
                 for index, at in enumerate(range(start, page_end, SECTOR_BYTES)):
                     if sectors >> index & 1:
                         _put(kept, at, self.data[at : at + SECTOR_BYTES])
-        return _File(bytes(kept), bytes(kept))
+        file = _File(bytes(kept), bytes(kept), self._durably_reserved_bytes)
+        file.reserve(len(kept.rstrip(b"\0")))
+        return file
 
     def _make_clean(self) -> None:
         self.believed = bytes(self.data)
@@ -161,7 +179,8 @@ class _Directory:
 class MemoryMappedFile:
     """A view of a file's bytes, shared by all mappings as the page cache is."""
 
-    def __init__(self, path: Path, file: _File, *, writable: bool) -> None:
+    def __init__(self, fs: "MemoryFs", path: Path, file: _File, *, writable: bool) -> None:
+        self._fs = fs
         self.path = path
         self.size_bytes = len(file.data)
         view = memoryview(file.data)
@@ -187,8 +206,11 @@ class MemoryMappedFile:
         failpoint("file.write")
         self._file.write(position, data)
 
-    def reserve(self) -> None:
-        """See `MappedFile.reserve`. There are no holes here."""
+    def reserve(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.reserve`. Blocks begin at the start of a file, so those before `position` come along."""
+        assert 0 <= position < position + size_bytes <= self.size_bytes
+        failpoint("file.reserve")
+        self._fs.reserve(self.path, self._file, position + size_bytes)
 
     def lock(self) -> None:
         """See `MappedFile.lock`. Memory stays."""
@@ -253,7 +275,7 @@ class MemoryLock:
 
 
 class MemoryFs:
-    """`Fs` in memory. `capacity_bytes` bounds the sum of all file sizes; tests may change it at any time."""
+    """`Fs` in memory. `capacity_bytes` bounds what all files take; tests may change it at any time."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
@@ -268,19 +290,19 @@ class MemoryFs:
             self._locked = set()
 
     def used_bytes(self) -> int:
-        """Sum of all file sizes."""
+        """Sum of what all files take."""
         with self._mutex:
             return _used_bytes(self._root)
 
-    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
         """See `Fs.create_mapped`."""
-        assert size_bytes > 0
+        assert 0 < (reserved_bytes or size_bytes) <= size_bytes
         with self._mutex:
             parent = self._directory(path.parent)
             if path.name in parent.names:
                 raise FileExistsError(errno.EEXIST, "file exists", str(path))
-            self._reserve(path, size_bytes)
-            file = _File(bytes(size_bytes), bytes(size_bytes))
+            self._reserve(path, reserved_bytes or size_bytes)
+            file = _File(bytes(size_bytes), bytes(size_bytes), reserved_bytes)
             failpoint("create.before_rename")
             parent.names[path.name] = file
             self.sync_directory(path.parent)
@@ -289,7 +311,7 @@ class MemoryFs:
             except OSError:
                 del parent.names[path.name]
                 raise
-            return MemoryMappedFile(path, file, writable=True)
+            return MemoryMappedFile(self, path, file, writable=True)
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:
         """See `Fs.open_mapped`."""
@@ -297,12 +319,21 @@ class MemoryFs:
             file = self._file(path)
             if not file.data:
                 raise OSError(errno.EINVAL, "cannot map an empty file", str(path))
-            return MemoryMappedFile(path, file, writable=writable)
+            return MemoryMappedFile(self, path, file, writable=writable)
 
     def open_readable(self, path: Path) -> MemoryReadableFile:
         """See `Fs.open_readable`."""
         with self._mutex:
             return MemoryReadableFile(self, path, self._file(path))
+
+    def reserve(self, path: Path, file: _File, end: int) -> None:
+        """Give a file blocks up to here, if there is room."""
+        with self._mutex:
+            old_bytes, old_reserved_bytes = file.allocated_bytes, file.reserved_bytes
+            file.reserve(end)
+            if file.allocated_bytes > old_bytes and self.has(path, file) and self.used_bytes() > self.capacity_bytes:
+                needed_bytes, file.reserved_bytes = file.allocated_bytes - old_bytes, old_reserved_bytes
+                raise DiskFull(path, needed_bytes=needed_bytes)
 
     def has(self, path: Path, file: _File) -> bool:
         """Whether this very file still has this name."""
@@ -384,6 +415,11 @@ class MemoryFs:
         with self._mutex:
             return len(self._file(path).data)
 
+    def allocated_bytes(self, path: Path) -> int:
+        """See `Fs.allocated_bytes`."""
+        with self._mutex:
+            return self._file(path).allocated_bytes
+
     def make_directory(self, path: Path) -> None:
         """See `Fs.make_directory`."""
         with self._mutex:
@@ -462,5 +498,5 @@ class MemoryFs:
 
 def _used_bytes(directory: _Directory) -> int:
     return sum(
-        _used_bytes(node) if isinstance(node, _Directory) else len(node.data) for node in directory.names.values()
+        _used_bytes(node) if isinstance(node, _Directory) else node.allocated_bytes for node in directory.names.values()
     )

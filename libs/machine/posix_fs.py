@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PosixFs: the real file system, as Linux has it.
 
-Invariants: a file with its final name always has its full size and all its blocks (it is made without a name or under a
-temporary one, allocated, synced, then named); a failed sync is reported to the caller and never repeated here.
+Invariants: a file with its final name always has its full size and the blocks that were asked for (it is made without a
+name or under a temporary one, allocated, synced, then named); a failed sync is reported to the caller and never
+repeated here.
 Not handled: retries, and what a failure means; that is the callers' knowledge.
 """
 
@@ -76,16 +77,17 @@ class PosixMappedFile:
         assert 0 <= start < position + size_bytes <= self.size_bytes
         memory.populate(self.buffer[start : position + size_bytes])
 
-    def reserve(self) -> None:
+    def reserve(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.reserve`."""
+        assert 0 <= position < position + size_bytes <= self.size_bytes
+        failpoint("file.reserve")
         with self._opened() as descriptor:
-            needed_bytes = self.size_bytes - os.fstat(descriptor).st_blocks * STAT_BLOCK_BYTES
-            if needed_bytes <= 0:
-                return
+            hole_bytes = self.size_bytes - os.fstat(descriptor).st_blocks * STAT_BLOCK_BYTES
+            needed_bytes = min(size_bytes, max(0, hole_bytes))
             if _free_bytes(descriptor) < needed_bytes:
                 raise DiskFull(self.path, needed_bytes=needed_bytes)  # an attempt would take what is left
             with _full_disk_named(self.path, needed_bytes):
-                os.posix_fallocate(descriptor, 0, self.size_bytes)
+                os.posix_fallocate(descriptor, position, size_bytes)
 
     def lock(self) -> None:
         """See `MappedFile.lock`."""
@@ -185,19 +187,21 @@ class PosixFs:
     def __init__(self) -> None:
         self._suited_directories: set[Path] = set()
 
-    def create_mapped(self, path: Path, size_bytes: int) -> PosixMappedFile:
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> PosixMappedFile:
         """See `Fs.create_mapped`."""
-        assert size_bytes > 0
+        reserved_bytes = size_bytes if reserved_bytes is None else reserved_bytes
+        assert 0 < reserved_bytes <= size_bytes
         if path.exists():
             raise FileExistsError(errno.EEXIST, "file exists", str(path))
         if path.parent not in self._suited_directories:
             ensure_not_copy_on_write(path.parent)
             self._suited_directories.add(path.parent)
-        if self.disk_usage(path.parent).free_bytes < size_bytes:
-            raise DiskFull(path, needed_bytes=size_bytes)  # an attempt would take what is left from everybody else
+        if self.disk_usage(path.parent).free_bytes < reserved_bytes:
+            raise DiskFull(path, needed_bytes=reserved_bytes)  # an attempt would take what is left from everybody else
         descriptor, created = _open_unfinished(path)
         try:
-            os.posix_fallocate(descriptor, 0, size_bytes)
+            os.truncate(descriptor, size_bytes)
+            os.posix_fallocate(descriptor, 0, reserved_bytes)
             os.fsync(descriptor)
             failpoint("create.before_rename")
             if created is None:
@@ -213,7 +217,7 @@ class PosixFs:
             if created is not None:
                 created.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(path, needed_bytes=size_bytes) from error
+                raise DiskFull(path, needed_bytes=reserved_bytes) from error
             raise
         finally:
             os.close(descriptor)
@@ -284,6 +288,10 @@ class PosixFs:
     def size(self, path: Path) -> int:
         """See `Fs.size`."""
         return path.stat().st_size
+
+    def allocated_bytes(self, path: Path) -> int:
+        """See `Fs.allocated_bytes`."""
+        return path.stat().st_blocks * STAT_BLOCK_BYTES
 
     def make_directory(self, path: Path) -> None:
         """See `Fs.make_directory`."""

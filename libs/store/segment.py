@@ -31,6 +31,9 @@ from libs.store.transient_store_pool import TransientStorePool
 CLEAR_CHUNK_BYTES = 1 << 20
 """Piece that `truncate` compares with zeros at a time: large enough for memcmp's speed, small enough for the cache."""
 
+GROWTH_BYTES_MAX = 1 << 20
+"""What `reserve` takes ahead at most: a file of a busy queue asks six times, and wastes no more than this."""
+
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 _OF_THE_FILE = {errno.ENOENT, errno.EINVAL, errno.EACCES, errno.EIO}
 """Why a file can't be mapped, which no other file would share: it is gone, empty, forbidden, or the disk fails."""
@@ -52,6 +55,7 @@ class Segment:
 
     `base_physical_offset` is the offset of its first byte in the chain, which its file name tells.
     `first_store_time_ms` and `last_store_time_ms` belong to the engines; 0 means unknown.
+    Bytes below `reserved_position` have their blocks for certain, so that a store there can't lack space.
     """
 
     __slots__ = (
@@ -68,10 +72,10 @@ class Segment:
         "base_physical_offset",
         "first_store_time_ms",
         "flushed_position",
-        "is_reserved",
         "is_touched",
         "last_store_time_ms",
         "path",
+        "reserved_position",
         "size_bytes",
         "wrote_position",
     )
@@ -87,6 +91,7 @@ class Segment:
         flushed_position: int,
         shared: SharedState,
         maps: MapBudget,
+        reserved_position: int = 0,
         mapped: MappedFile | None = None,
         pool: TransientStorePool | None = None,
     ) -> None:
@@ -99,7 +104,7 @@ class Segment:
         self.first_store_time_ms = 0
         self.last_store_time_ms = 0
         self.is_touched = True
-        self.is_reserved = mapped is not None
+        self.reserved_position = reserved_position
         self._fs = fs
         self._shared = shared
         self._maps = maps
@@ -195,16 +200,20 @@ class Segment:
         assert self.wrote_position <= position <= self.size_bytes
         self.wrote_position = position
 
-    def reserve(self) -> None:
-        """Make sure that the writer can't lack space; before the first write to a file that `open` found.
+    def reserve(self, position: int) -> None:
+        """Make sure that the writer can't lack space below `position`; before it writes past `reserved_position`.
 
-        Raises StoreFull.
+        Takes as much again ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull.
         """
+        if position <= self.reserved_position:
+            return
+        end = position + min(position, GROWTH_BYTES_MAX)
+        end = min(end + -end % PAGE_SIZE_BYTES, self.size_bytes)
         try:
-            (self._mapped or self._map()).reserve()
+            (self._mapped or self._map()).reserve(self.reserved_position, end - self.reserved_position)
         except DiskFull as error:
             raise StoreFull(path=self.path, needed_bytes=error.needed_bytes) from error
-        self.is_reserved = True
+        self.reserved_position = end
 
     def put(self, size_bytes: int) -> None:
         """Publish the first bytes of `room`. Makes nothing durable.

@@ -7,8 +7,8 @@ With a pool, what is written reaches the files by `commit`, oldest first, so tha
 segments that were there at `open` are written in place. Without one every byte is committed as soon as it is written.
 Callers: one writer for everything that changes the chain; `find`, `segments`, `commit`, `sync` and the offsets from any
 thread.
-Used for the commit log (large files, one prepared ahead) and for each consume queue (small files, made when needed;
-many thousands of chains, so nothing is mapped or started before it is needed).
+Used for the commit log (large files, one prepared ahead) and for each consume queue (small files, made when needed,
+which get their blocks by steps; many thousands of chains, so nothing is mapped or started before it is needed).
 Not handled: what the bytes mean, so a chain can't tell where the data of the last file end: it opens with every file
 full, and recovery calls `truncate_after` with the end that it found.
 Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.
@@ -22,7 +22,7 @@ from typing import Self
 
 from libs.formats.offsets import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
 from libs.machine.errors import DiskFull
-from libs.machine.fs import TEMPORARY_SUFFIX, Fs, MappedFile
+from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs, MappedFile
 from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreFull
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment, SharedState
@@ -61,8 +61,10 @@ class SegmentChain:
         maps: MapBudget | None = None,
         pool: TransientStorePool | None = None,
         directories: SegmentDirectories | None = None,
+        grows: bool = False,
     ) -> None:
         assert segment_size_bytes > 0
+        assert not (grows and preallocates)
         assert pool is None or pool.size_bytes == segment_size_bytes
         self.directory = directory
         self.segment_size_bytes = segment_size_bytes
@@ -71,6 +73,7 @@ class SegmentChain:
         self._shared = SharedState()
         self._pool = pool
         self._directories = directories
+        self._first_bytes = min(PAGE_SIZE_BYTES, segment_size_bytes) if grows else segment_size_bytes
         self._segments: list[Segment] = []
         self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
@@ -86,11 +89,13 @@ class SegmentChain:
         maps: MapBudget | None = None,
         pool: TransientStorePool | None = None,
         directories: SegmentDirectories | None = None,
+        grows: bool = False,
         is_clean: bool = False,
     ) -> Self:
         """Open the files of a directory, or of all of `directories`; those are made when missing. Maps none of them.
 
-        `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator.
+        `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator. With
+        `grows` a new file has the blocks of its first page alone, and the writer calls `Segment.reserve`.
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
@@ -100,7 +105,7 @@ class SegmentChain:
         """
         chain = cls(
             fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool,
-            directories=directories,
+            directories=directories, grows=grows,
         )  # fmt: skip
         listed = [found for one in chain.directory_paths for found in chain._listed(one)]
         paths = sorted((path for path in listed if _is_segment(path.name)), key=lambda path: path.name)
@@ -196,7 +201,13 @@ class SegmentChain:
         base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
         mapped = self._create(base)
         segment = self._make_segment(
-            mapped.path, base, wrote_position=0, flushed_position=0, mapped=mapped, pool=self._pool
+            mapped.path,
+            base,
+            wrote_position=0,
+            flushed_position=0,
+            reserved_position=self._first_bytes,
+            mapped=mapped,
+            pool=self._pool,
         )
         self._segments = [*self._segments, segment]
         self._count(segment, 1)
@@ -334,6 +345,7 @@ class SegmentChain:
         *,
         wrote_position: int,
         flushed_position: int,
+        reserved_position: int = 0,
         mapped: MappedFile | None = None,
         pool: TransientStorePool | None = None,
     ) -> Segment:
@@ -344,6 +356,7 @@ class SegmentChain:
             size_bytes=self.segment_size_bytes,
             wrote_position=wrote_position,
             flushed_position=flushed_position,
+            reserved_position=reserved_position,
             shared=self._shared,
             maps=self._maps,
             mapped=mapped,
@@ -377,14 +390,14 @@ class SegmentChain:
             try:
                 if self._allocator is not None:
                     return self._allocator.take(path)
-                return self._fs.create_mapped(path, self.segment_size_bytes)
+                return self._fs.create_mapped(path, self.segment_size_bytes, reserved_bytes=self._first_bytes)
             except OSError as error:
                 if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
                     raise
                 errors.append(error)
         if not any(isinstance(error, DiskFull) for error in errors):
             raise errors[0]
-        raise StoreFull(path=paths[0], needed_bytes=self.segment_size_bytes) from errors[0]
+        raise StoreFull(path=paths[0], needed_bytes=self._first_bytes) from errors[0]
 
 
 def _is_segment(name: str) -> bool:

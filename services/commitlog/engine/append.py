@@ -246,8 +246,7 @@ class AppendPipeline:
         active = self._chain.active
         if active is None or active.is_full:
             return None
-        if not active.is_reserved:
-            active.reserve()
+        active.reserve(active.size_bytes)
         return active
 
     async def _roll(self) -> Segment:

@@ -3,7 +3,9 @@
 
 Invariants: unit k lies at byte 20 * k of the queue; units of real messages follow each other without a gap and their
 physical offsets ascend; before the first one there may be pre-blank units, which never count as messages; bytes after
-the last unit are zero. min_queue_offset <= max_queue_offset, and min never goes back except by `truncate`.
+the last unit are zero. min_queue_offset <= max_queue_offset, and min never goes back except by `truncate`. A file has
+blocks for its units and some more, which it gets by steps, always before a unit is written there: a store without a
+block would end the process on a full disk.
 Callers: the event loop's thread; `sync` from a worker thread, one at a time.
 Not handled: which queues there are (ConsumeQueueTable), which records belong to one (queue_rows), when to sync
 (FlushLoop).
@@ -72,7 +74,7 @@ class ConsumeQueue:
         assert file_size_bytes % UNIT_SIZE_BYTES == 0
         self.topic = topic
         self.queue_id = queue_id
-        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, is_clean=True)
+        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, grows=True, is_clean=True)
         self._fs = fs
         self._maps = maps
         self._bound_physical_offset = bound_physical_offset
@@ -108,6 +110,10 @@ class ConsumeQueue:
     def file_count(self) -> int:
         """Files of the queue."""
         return len(self._chain.segments)
+
+    def allocated_bytes(self) -> int:
+        """What the files take of the disk. Blocks."""
+        return sum(self._fs.allocated_bytes(segment.path) for segment in self._chain.segments)
 
     @property
     def first_file_queue_offset(self) -> int:
@@ -149,8 +155,8 @@ class ConsumeQueue:
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
-    def prepare(self) -> None:
-        """Make the first file of a queue that has none, durably, with its first page present.
+    def prepare(self, unit_count: int) -> None:
+        """Make the first file of a queue that has none, durably, with its first page present and room for so many.
 
         Blocks for several syncs, without the GIL. Raises StoreFull.
         """
@@ -160,8 +166,23 @@ class ConsumeQueue:
             segment.hold()  # other threads make files meanwhile, and may need its place
             try:
                 segment.populate(PAGE_SIZE_BYTES)
+                self.make_room(unit_count)
             finally:
                 segment.release()
+
+    def lacks_room(self, unit_count: int) -> bool:
+        """Whether the file that is being written has no blocks yet for so many units more, or for all that it takes."""
+        self._recover()
+        active = self._chain.active
+        if active is None:
+            return False
+        return active.reserved_position < min(active.wrote_position + unit_count * UNIT_SIZE_BYTES, active.size_bytes)
+
+    def make_room(self, unit_count: int) -> None:
+        """Have the blocks that `lacks_room` misses. Blocks, without the GIL. Raises StoreFull."""
+        active = self._chain.active
+        assert active is not None
+        active.reserve(min(active.wrote_position + unit_count * UNIT_SIZE_BYTES, active.size_bytes))
 
     def append(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
         """Enter the records of consecutive rows, as `queue_rows.place` gave them.
@@ -213,7 +234,7 @@ class ConsumeQueue:
     def detach(self) -> None:
         """Let go of the files, which stay, and be empty. No sync may be at work."""
         chain = self._chain
-        self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=self._maps)
+        self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=self._maps, grows=True)
         self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
         chain.close()
 
@@ -252,22 +273,24 @@ class ConsumeQueue:
             offsets = units["physical_offset"]
             return (offsets < 0) | (offsets >= self._bound_physical_offset) | (units["record_size_bytes"] <= 0)
 
-        return self._first(segment, is_none)
+        data_end = max((end for _, end in segment.data_ranges(0)), default=0)  # a look at a hole may take a block
+        return self._first(segment, is_none, end=min(data_end + UNIT_SIZE_BYTES - 1, segment.wrote_position))
 
     def _first_message_offset(self) -> int | None:
         """Queue offset of the first unit that is no pre-blank; None if there is none. Only the first file has them."""
         segments = self._chain.segments
         if not segments:
             return None
-        queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + self._first(segments[0], _is_message)
+        first = self._first(segments[0], _is_message, end=segments[0].wrote_position)
+        queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + first
         return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
 
-    def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any]) -> int:
-        """Number of a file's first unit of which this holds, the number of units if there is none.
+    def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any], *, end: int) -> int:
+        """Number of a file's first unit before `end` of which this holds, the number of units there if there is none.
 
         After a clean stop it holds of all units behind it, too, so a few of them tell; otherwise all are looked at.
         """
-        units = np.frombuffer(segment.buffer, UNIT, segment.wrote_position // UNIT_SIZE_BYTES)
+        units = np.frombuffer(segment.buffer, UNIT, end // UNIT_SIZE_BYTES)
         if self._is_clean:
             return bisect_left(range(len(units)), True, key=lambda number: bool(holds(units[number])))
         found = holds(units)
@@ -282,6 +305,7 @@ class ConsumeQueue:
         position = queue_offset * UNIT_SIZE_BYTES
         base = position - position % self._chain.segment_size_bytes
         segment = self._chain.roll(first_base_physical_offset=base)
+        segment.reserve(position - base)
         segment.buffer[: position - base] = PRE_BLANK * ((position - base) // UNIT_SIZE_BYTES)
         segment.advance(position - base)
         self._min_queue_offset = queue_offset
@@ -294,6 +318,7 @@ class ConsumeQueue:
             position = segment.wrote_position
             part = rows[: (segment.size_bytes - position) // UNIT_SIZE_BYTES]
             end = position + len(part) * UNIT_SIZE_BYTES
+            segment.reserve(end)
             out = segment.buffer[position:end]
             encode_queue_units(
                 part.data, columns.physical_offsets.data, columns.record_sizes.data, columns.tags_codes.data, out

@@ -152,6 +152,10 @@ class ConsumeQueueTable:
         """Number of files of these queues, all of which must exist."""
         return sum(self._topics[topic][queue_id].file_count for topic, queue_id in names)
 
+    def allocated_bytes_of(self, names: Iterable[tuple[str, int]]) -> int:
+        """What these queues, all of which must exist, take of the disk. Blocks."""
+        return sum(self._topics[topic][queue_id].allocated_bytes() for topic, queue_id in names)
+
     def place(self, batch: DispatchBatch) -> list[QueueRows]:
         """Decide what becomes of each record, by queue; changes nothing. Raises QueueConflict and QueueGap.
 
@@ -205,18 +209,23 @@ class ConsumeQueueTable:
     async def prepare(self, batch: DispatchBatch) -> None:
         """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
 
-        Raises StoreFull, but only when all of the threads are done: one that came later would take the file of the
-        next attempt for rubbish.
+        And give those room that lack it for the batch. Raises StoreFull, but only when all of the threads are done: one
+        that came later would take the file of the next attempt for rubbish.
         """
-        names = [
-            (one.topic, one.queue_id)
-            for one in self.place(batch)
-            if len(one.placed.entered) and one.queue_id not in self._topics.get(one.topic, {})
-        ]
+        names, growing = [], []
+        for one in self.place(batch):
+            count = len(one.placed.entered)
+            queue = self._topics.get(one.topic, {}).get(one.queue_id)
+            if count and queue is None:
+                names.append((one.topic, one.queue_id, count))
+            elif count and queue is not None and queue.lacks_room(count):
+                growing.append((queue, count))
         if names:
             await uninterrupted(self._begin_all(names))
+        if growing:
+            await uninterrupted(asyncio.to_thread(_make_room, growing))
 
-    async def _begin_all(self, names: list[tuple[str, int]]) -> None:
+    async def _begin_all(self, names: list[tuple[str, int, int]]) -> None:
         begun = await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names), return_exceptions=True)
         failures = [one for one in begun if isinstance(one, BaseException)]
         for queue in begun:
@@ -405,9 +414,9 @@ class ConsumeQueueTable:
         for queues in self._topics.values():
             yield from queues.values()
 
-    def _begin(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _begin(self, topic: str, queue_id: int, unit_count: int) -> ConsumeQueue:
         queue = self._make(topic, queue_id, 0, is_clean=True)
-        queue.prepare()
+        queue.prepare(unit_count)
         return queue
 
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
@@ -447,6 +456,11 @@ class ConsumeQueueTable:
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,
         )
+
+
+def _make_room(growing: list[tuple[ConsumeQueue, int]]) -> None:
+    for queue, unit_count in growing:
+        queue.make_room(unit_count)
 
 
 def _columns(batch: DispatchBatch) -> DispatchRows:

@@ -93,17 +93,18 @@ class QueueRemoval:
 
     async def _remove(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
         ends: list[QueueEnd] = []
-        file_count = 0
+        file_count = freed_bytes = 0
         for start in range(0, len(topics), TURN_TOPIC_COUNT):
             some = await uninterrupted(
                 self._take_turn(choose, topics[start : start + TURN_TOPIC_COUNT], dry_run=dry_run)
             )
             ends += some.ends
             file_count += some.file_count
+            freed_bytes += some.freed_bytes
         if ends and not dry_run:
             await self._flush.flush(is_thorough=True)
             _log.info("removed %d queues with %d files", len(ends), file_count)
-        return self._removed(ends, file_count)
+        return RemovedQueues(ends, file_count, freed_bytes)
 
     async def _take_turn(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
         """Look at some topics in a turn of their own: what is chosen is gone before a record is entered again."""
@@ -111,13 +112,12 @@ class QueueRemoval:
             self._check_stopping()
             self._reput.completeness.begin()
             ends = [end async for end in choose(topics)]
-            file_count = self._queues.file_count_of((end.topic, end.queue_id) for end in ends)
+            names = [(end.topic, end.queue_id) for end in ends]
+            file_count = self._queues.file_count_of(names)
+            freed_bytes = await asyncio.to_thread(self._queues.allocated_bytes_of, names)
             if ends and not dry_run:
                 await self._remove_now(ends)
-        return self._removed(ends, file_count)
-
-    def _removed(self, ends: list[QueueEnd], file_count: int) -> RemovedQueues:
-        return RemovedQueues(ends, file_count, file_count * self._queues.file_size_bytes)
+        return RemovedQueues(ends, file_count, freed_bytes)
 
     async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         for topic in topics:

@@ -44,7 +44,9 @@ FAILPOINTS = sorted(
 """Those that there are, so the meaning of a seed changes with them."""
 PAUSES_S = (0, 0, 0.0005, 0.004, 0.03)
 """Between a step's beginning and a batch: some come while others are being synced."""
-OPERATIONS = ("sync", "sync", "create_mapped", "write_atomic", "write_atomic", "append", "sync_directory", "remove")
+OPERATIONS = (
+    *("sync", "sync", "create_mapped", "reserve", "write_atomic", "write_atomic", "append", "sync_directory", "remove"),
+)
 
 
 def make_messages(world: World, chance: random.Random) -> list[Message]:

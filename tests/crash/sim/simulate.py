@@ -109,7 +109,7 @@ def make_setup(chance: random.Random) -> Setup:
     )
     indexer = IndexerConfig(
         data_dir=LOG_DIRECTORY if shares_disk else Path("/indexes"),
-        queue_file_size_bytes=20 * chance.choice((8, 64)),
+        queue_file_size_bytes=20 * chance.choice((8, 64, 1_000)),
         queue_mapped_file_count_max=chance.choice((2, 1_024)),
         index_slot_count=chance.choice((4, 64)),
         index_entry_capacity=chance.choice((8, 16, 64)),

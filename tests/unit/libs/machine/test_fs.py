@@ -16,7 +16,7 @@ from libs.machine import btrfs
 from libs.machine.errors import DiskFull, FileSystemUnsuited, StoreLocked
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.fs import Fs
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.memory_fs import MemoryFs, everything_survives
 from libs.machine.posix_fs import PosixFs
 
 
@@ -296,6 +296,56 @@ def test_blocks_are_reserved_not_sparse(tmp_path: Path) -> None:
     assert (tmp_path / "f").stat().st_blocks * 512 >= 1 << 20
 
 
+def test_a_file_may_begin_with_fewer_blocks(world: World) -> None:
+    """It has its size and is zeros; it takes what was reserved, at first and later; what is written stays."""
+    path = world.home / "f"
+    mapped = world.fs.create_mapped(path, 1 << 20, reserved_bytes=4096)
+    assert (mapped.size_bytes, world.fs.size(path), world.fs.allocated_bytes(path)) == (1 << 20, 1 << 20, 4096)
+    mapped.buffer[:3] = b"abc"
+    mapped.reserve(4096, 5000)
+    mapped.reserve(4096, 5000)
+    assert world.fs.allocated_bytes(path) == 3 * 4096
+    mapped.buffer[9000:9003] = b"def"
+    mapped.sync()
+    assert world.fs.read(path) == b"abc" + bytes(8997) + b"def" + bytes((1 << 20) - 9003)
+    mapped.close()
+
+
+def test_without_room_no_block_is_reserved() -> None:
+    """DiskFull tells what is missing, and leaves the file as it was."""
+    fs = MemoryFs(capacity_bytes=10_000)
+    mapped = fs.create_mapped(Path("/f"), 1 << 20, reserved_bytes=4096)
+    with pytest.raises(DiskFull) as caught:
+        mapped.reserve(4096, 8192)
+    assert (caught.value.needed_bytes, fs.allocated_bytes(Path("/f"))) == (8192, 4096)
+    mapped.reserve(0, 4096)
+    fs.capacity_bytes = 20_000
+    mapped.reserve(4096, 8192)
+    assert fs.used_bytes() == 12_288
+
+
+def test_a_store_where_there_is_no_block_is_noticed() -> None:
+    """On a real disk that is full it ends the process, so in memory no test may get by with it."""
+    mapped = MemoryFs().create_mapped(Path("/f"), 1 << 20, reserved_bytes=4096)
+    mapped.buffer[4096] = 1
+    with pytest.raises(AssertionError, match="no blocks"):
+        mapped.sync()
+
+
+def test_blocks_outlive_a_crash_as_far_as_they_were_synced() -> None:
+    """Or hold something that outlived it."""
+    fs = MemoryFs()
+    mapped = fs.create_mapped(Path("/f"), 1 << 20, reserved_bytes=4096)
+    mapped.reserve(0, 16_384)
+    fs.crash()
+    assert fs.used_bytes() == 4096
+    mapped = fs.open_mapped(Path("/f"))
+    mapped.reserve(0, 16_384)
+    mapped.buffer[5000] = 1
+    fs.crash(everything_survives)
+    assert fs.used_bytes() == 8192
+
+
 @pytest.mark.parametrize(
     ("flags_before", "refusal", "is_set"),
     [(0, None, True), (btrfs.FS_NOCOW_FL, None, False), (0, errno.EPERM, False)],
@@ -374,7 +424,7 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
 
 
 def test_holes_of_a_file_get_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sparse file has all its blocks after `reserve`, and the bytes it had; without room nothing is taken."""
+    """A sparse file has the blocks that were asked for, and the bytes it had; without room nothing is taken."""
     path, size = tmp_path / "f", 1 << 20
     with path.open("wb") as file:
         file.truncate(size)
@@ -384,11 +434,13 @@ def test_holes_of_a_file_get_their_blocks(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr("libs.machine.posix_fs._free_bytes", lambda _place: size // 2)
         with pytest.raises(DiskFull) as caught:
-            mapped.reserve()
+            mapped.reserve(0, size)
     assert caught.value.needed_bytes == size - before * 512
     assert path.stat().st_blocks == before
-    mapped.reserve()
-    mapped.reserve()
+    mapped.reserve(0, 16_384)
+    assert path.stat().st_blocks == before + 16_384 // 512
+    mapped.reserve(0, size)
+    mapped.reserve(0, size)
     assert path.stat().st_blocks * 512 >= size
     assert bytes(mapped.buffer) == bytes(500_000) + b"abc" + bytes(size - 500_003)
     mapped.close()

@@ -272,7 +272,7 @@ def test_a_full_disk_is_no_loss() -> None:
     fs = MemoryFs()
     queue = open_queue(fs)
 
-    def refuse(path: Path, size_bytes: int) -> None:
+    def refuse(path: Path, size_bytes: int, **_options: int) -> None:
         raise DiskFull(path, needed_bytes=size_bytes)
 
     append(queue, columns(0, 4))

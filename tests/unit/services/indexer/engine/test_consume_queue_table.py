@@ -197,9 +197,9 @@ class StuckFs(MemoryFs):
         super().__init__()
         self.may_create = threading.Event()
 
-    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
         assert self.may_create.wait(30)
-        return super().create_mapped(path, size_bytes)
+        return super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes)
 
 
 async def test_new_queues_do_not_hold_up_the_loop() -> None:
@@ -223,10 +223,10 @@ async def test_new_queues_do_not_hold_up_the_loop() -> None:
 class HalfFullFs(StuckFs):
     """Has no room for one queue, and is slow with the others."""
 
-    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
         if path.parent.name == "0":
             raise DiskFull(path, needed_bytes=size_bytes)
-        return super().create_mapped(path, size_bytes)
+        return super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes)
 
 
 async def test_an_attempt_that_fails_has_ended_before_the_next() -> None:

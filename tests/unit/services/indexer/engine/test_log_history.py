@@ -155,7 +155,7 @@ async def test_an_end_that_the_log_still_has_is_not_taken_from_memory() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         log.append("A", 0)
-        await checked(indexer, log)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
         assert ends_of(log) == {"A": 4}

@@ -46,8 +46,8 @@ class CountingFs(MemoryFs):
         self._open: set[MemoryMappedFile] = set()
         self._turn = threading.Lock()
 
-    def create_mapped(self, path: Path, size_bytes: int) -> MemoryMappedFile:
-        return self._counted(super().create_mapped(path, size_bytes))
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
+        return self._counted(super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes))
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:
         return self._counted(super().open_mapped(path, writable=writable))

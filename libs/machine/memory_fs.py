@@ -11,175 +11,39 @@ Paths are absolute; the root directory exists. Safe to use from any thread, with
 """
 
 import errno
-import random
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
+from libs.machine.memory_nodes import (
+    Directory,
+    File,
+    PowerCut,
+    Survives,
+    Tear,
+    everything_survives,
+    nothing_survives,
+    whole_pages,
+)
 from libs.machine.posix_fs import LOCK_CONTENT
 
+__all__ = [
+    "MemoryFs",
+    "MemoryMappedFile",
+    "PowerCut",
+    "everything_survives",
+    "nothing_survives",
+]
+
 CAPACITY_BYTES = 1 << 40
-
-Survives = Callable[[Path, int | None], bool]
-"""Decides in a crash what outlives it although it was not synced: a page of a file by its number, or, with None, the
-change of a name (made, removed or replaced) in its directory."""
-
-
-def nothing_survives(_path: Path, _page: int | None) -> bool:
-    """Lose all that was not synced: the harshest crash."""
-    return False
-
-
-def everything_survives(_path: Path, _page: int | None) -> bool:
-    """Keep all that was written: what a killed process leaves on a machine that runs on."""
-    return True
-
-
-SECTOR_BYTES = 512
-"""What a disk writes whole."""
-
-SECTORS_PER_PAGE = PAGE_SIZE_BYTES // SECTOR_BYTES
-
-Tear = Callable[[Path, int], int]
-"""Decides which sectors of a page that survives are new, as bits, the first sector's the lowest."""
-
-ALL_SECTORS = (1 << SECTORS_PER_PAGE) - 1
-
-
-def whole_pages(_path: Path, _page: int) -> int:
-    """Tear no page."""
-    return ALL_SECTORS
-
-
-class PowerCut:
-    """What outlives a crash by chance: each page and each name with its probability, a part of the pages torn."""
-
-    def __init__(self, chance: random.Random, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> None:
-        self._chance = chance
-        self._page_ratio = page_ratio
-        self._name_ratio = name_ratio
-        self._torn_ratio = torn_ratio
-
-    def survives(self, _path: Path, page: int | None) -> bool:
-        """See `Survives`."""
-        return self._chance.random() < (self._name_ratio if page is None else self._page_ratio)
-
-    def tear(self, _path: Path, _page: int) -> int:
-        """See `Tear`."""
-        is_torn = self._chance.random() < self._torn_ratio
-        return self._chance.getrandbits(SECTORS_PER_PAGE) if is_torn else ALL_SECTORS
-
-
-class _File:
-    """Bytes as seen, bytes on the disk, and what the kernel believes to be on the disk.
-
-    The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
-    them, as Linux does. Only a write makes them dirty again, also one of the same bytes, if it goes through `write`:
-    a store into a mapping can't be told from none when it changes nothing.
-    `reserved_bytes` is where the blocks end that the file has; None if it has all.
-    """
-
-    def __init__(self, data: bytes = b"", durable: bytes = b"", reserved_bytes: int | None = None) -> None:
-        self.data = bytearray(data)
-        self.durable = durable
-        self.believed = durable
-        self.reserved_bytes = reserved_bytes
-        self._durably_reserved_bytes = reserved_bytes
-        self._written_pages: set[int] = set()
-
-    @property
-    def allocated_bytes(self) -> int:
-        """What the file takes of the disk."""
-        return len(self.data) if self.reserved_bytes is None else self.reserved_bytes
-
-    def reserve(self, end: int) -> None:
-        """Have blocks up to here."""
-        if self.reserved_bytes is not None:
-            end = min(-(-end // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES, len(self.data))
-            self.reserved_bytes = max(self.reserved_bytes, end)
-
-    def write(self, position: int, data: memoryview) -> None:
-        """Write, and make the pages dirty whatever was there."""
-        self.data[position : position + len(data)] = data
-        self._written_pages.update(range(position // PAGE_SIZE_BYTES, -(-(position + len(data)) // PAGE_SIZE_BYTES)))
-
-    def sync(self) -> None:
-        """Write the dirty pages, none of which may be in a hole: on a full disk the store had ended the process."""
-        kept = bytearray(self.durable)
-        for start in self._dirty_pages():
-            assert start < self.allocated_bytes, f"a store at {start}, where the file has no blocks"
-            _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
-        self.durable = bytes(kept)
-        self._durably_reserved_bytes = self.reserved_bytes
-        self._make_clean()
-
-    def fail_sync(self) -> None:
-        """Lose the dirty pages, as a disk error does, and forget that they were dirty."""
-        self._make_clean()
-
-    def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "_File":
-        """Return the file as the disk has it; a size that was not synced survives with its last page."""
-        kept = bytearray(self.durable)
-        for start in self._dirty_pages():
-            page = start // PAGE_SIZE_BYTES
-            if survives(path, page):
-                sectors = tear(path, page)
-                page_end = min(start + PAGE_SIZE_BYTES, len(self.data))
-                for index, at in enumerate(range(start, page_end, SECTOR_BYTES)):
-                    if sectors >> index & 1:
-                        _put(kept, at, self.data[at : at + SECTOR_BYTES])
-        file = _File(bytes(kept), bytes(kept), self._durably_reserved_bytes)
-        file.reserve(len(kept.rstrip(b"\0")))
-        return file
-
-    def _make_clean(self) -> None:
-        self.believed = bytes(self.data)
-        self._written_pages.clear()
-
-    def _dirty_pages(self) -> Iterator[int]:
-        for start in range(0, len(self.data), PAGE_SIZE_BYTES):
-            end = start + PAGE_SIZE_BYTES
-            is_changed = self.data[start:end] != self.believed[start:end]
-            if is_changed or start // PAGE_SIZE_BYTES in self._written_pages:
-                yield start
-
-
-def _put(kept: bytearray, start: int, piece: bytearray) -> None:
-    kept.extend(bytes(max(0, start + len(piece) - len(kept))))
-    kept[start : start + len(piece)] = piece
-
-
-class _Directory:
-    """Names as seen, and names on the disk."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, _File | _Directory] = {}
-        self.durable: dict[str, _File | _Directory] = {}
-
-    def sync(self) -> None:
-        self.durable = dict(self.names)
-
-    def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "_Directory":
-        kept = dict(self.durable)
-        for name in sorted(self.names.keys() | self.durable.keys()):
-            seen = self.names.get(name)
-            if seen is not self.durable.get(name) and survives(path / name, None):
-                kept.pop(name, None)
-                if seen is not None:
-                    kept[name] = seen
-        directory = _Directory()
-        directory.names = {name: node.after_crash(path / name, survives, tear) for name, node in kept.items()}
-        directory.sync()
-        return directory
 
 
 class MemoryMappedFile:
     """A view of a file's bytes, shared by all mappings as the page cache is."""
 
-    def __init__(self, fs: "MemoryFs", path: Path, file: _File, *, writable: bool) -> None:
+    def __init__(self, fs: "MemoryFs", path: Path, file: File, *, writable: bool) -> None:
         self._fs = fs
         self.path = path
         self.size_bytes = len(file.data)
@@ -246,7 +110,7 @@ class MemoryMappedFile:
 class MemoryReadableFile:
     """A file and the directory entry under which it was found. Nothing is ever waited for."""
 
-    def __init__(self, fs: "MemoryFs", path: Path, file: _File) -> None:
+    def __init__(self, fs: "MemoryFs", path: Path, file: File) -> None:
         self._fs = fs
         self._path = path
         self._file = file
@@ -279,7 +143,7 @@ class MemoryFs:
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
-        self._root = _Directory()
+        self._root = Directory()
         self._locked: set[Path] = set()
         self._mutex = threading.RLock()
 
@@ -302,7 +166,7 @@ class MemoryFs:
             if path.name in parent.names:
                 raise FileExistsError(errno.EEXIST, "file exists", str(path))
             self._reserve(path, reserved_bytes or size_bytes)
-            file = _File(bytes(size_bytes), bytes(size_bytes), reserved_bytes)
+            file = File(bytes(size_bytes), bytes(size_bytes), reserved_bytes)
             failpoint("create.before_rename")
             parent.names[path.name] = file
             self.sync_directory(path.parent)
@@ -326,7 +190,7 @@ class MemoryFs:
         with self._mutex:
             return MemoryReadableFile(self, path, self._file(path))
 
-    def reserve(self, path: Path, file: _File, end: int) -> None:
+    def reserve(self, path: Path, file: File, end: int) -> None:
         """Give a file blocks up to here, if there is room."""
         with self._mutex:
             old_bytes, old_reserved_bytes = file.allocated_bytes, file.reserved_bytes
@@ -335,7 +199,7 @@ class MemoryFs:
                 needed_bytes, file.reserved_bytes = file.allocated_bytes - old_bytes, old_reserved_bytes
                 raise DiskFull(path, needed_bytes=needed_bytes)
 
-    def has(self, path: Path, file: _File) -> bool:
+    def has(self, path: Path, file: File) -> bool:
         """Whether this very file still has this name."""
         with self._mutex:
             return self.exists(path) and self._node(path) is file
@@ -351,7 +215,7 @@ class MemoryFs:
             parent = self._directory(path.parent)
             temporary = path.name + TEMPORARY_SUFFIX
             self._reserve(path, len(data))
-            file = parent.names[temporary] = _File(data)
+            file = parent.names[temporary] = File(data)
             try:
                 failpoint("write_atomic.before_sync")
                 file.sync()
@@ -369,8 +233,8 @@ class MemoryFs:
             parent = self._directory(path.parent)
             self._reserve(path, len(data))
             is_new = path.name not in parent.names
-            file = parent.names.setdefault(path.name, _File())
-            if isinstance(file, _Directory):
+            file = parent.names.setdefault(path.name, File())
+            if isinstance(file, Directory):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
             file.data += data
             file.sync()
@@ -408,7 +272,7 @@ class MemoryFs:
     def is_directory(self, path: Path) -> bool:
         """See `Fs.is_directory`."""
         with self._mutex:
-            return self.exists(path) and isinstance(self._node(path), _Directory)
+            return self.exists(path) and isinstance(self._node(path), Directory)
 
     def size(self, path: Path) -> int:
         """See `Fs.size`."""
@@ -425,7 +289,7 @@ class MemoryFs:
         with self._mutex:
             for directory in reversed((path, *path.parents)):
                 if not self.exists(directory):
-                    self._directory(directory.parent).names[directory.name] = _Directory()
+                    self._directory(directory.parent).names[directory.name] = Directory()
                     self.sync_directory(directory.parent)
             self._directory(path)
 
@@ -455,7 +319,7 @@ class MemoryFs:
             parent = self._directory(path.parent)
             if path in self._locked:
                 raise StoreLocked(path)
-            parent.names.setdefault(path.name, _File(LOCK_CONTENT))
+            parent.names.setdefault(path.name, File(LOCK_CONTENT))
             self._locked.add(path)
             return MemoryLock(self._locked, path)
 
@@ -468,26 +332,26 @@ class MemoryFs:
             self._locked.add(path)
             return MemoryLock(self._locked, path)
 
-    def _node(self, path: Path) -> _File | _Directory:
+    def _node(self, path: Path) -> File | Directory:
         assert path.is_absolute(), path
-        node: _File | _Directory = self._root
+        node: File | Directory = self._root
         for name in path.parts[1:]:
-            if isinstance(node, _File):
+            if isinstance(node, File):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
             if name not in node.names:
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", str(path))
             node = node.names[name]
         return node
 
-    def _file(self, path: Path) -> _File:
+    def _file(self, path: Path) -> File:
         node = self._node(path)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         return node
 
-    def _directory(self, path: Path) -> _Directory:
+    def _directory(self, path: Path) -> Directory:
         node = self._node(path)
-        if isinstance(node, _File):
+        if isinstance(node, File):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
         return node
 
@@ -496,7 +360,7 @@ class MemoryFs:
             raise DiskFull(path, needed_bytes=size_bytes)
 
 
-def _used_bytes(directory: _Directory) -> int:
+def _used_bytes(directory: Directory) -> int:
     return sum(
-        _used_bytes(node) if isinstance(node, _Directory) else node.allocated_bytes for node in directory.names.values()
+        _used_bytes(node) if isinstance(node, Directory) else node.allocated_bytes for node in directory.names.values()
     )

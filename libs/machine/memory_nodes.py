@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files and directories of MemoryFs: bytes, blocks and names as processes see them and as the disk has them.
+
+What a crash leaves of them is `after_crash`'s matter; who survives is decided by `Survives` and `Tear`, for which
+`PowerCut` takes chances. Not handled: paths, locks, room on the disk (MemoryFs).
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from libs.machine.fs import PAGE_SIZE_BYTES
+
+Survives = Callable[[Path, int | None], bool]
+"""Decides in a crash what outlives it although it was not synced: a page of a file by its number, or, with None, the
+change of a name (made, removed or replaced) in its directory."""
+
+
+def nothing_survives(_path: Path, _page: int | None) -> bool:
+    """Lose all that was not synced: the harshest crash."""
+    return False
+
+
+def everything_survives(_path: Path, _page: int | None) -> bool:
+    """Keep all that was written: what a killed process leaves on a machine that runs on."""
+    return True
+
+
+SECTOR_BYTES = 512
+"""What a disk writes whole."""
+
+SECTORS_PER_PAGE = PAGE_SIZE_BYTES // SECTOR_BYTES
+
+Tear = Callable[[Path, int], int]
+"""Decides which sectors of a page that survives are new, as bits, the first sector's the lowest."""
+
+ALL_SECTORS = (1 << SECTORS_PER_PAGE) - 1
+
+
+def whole_pages(_path: Path, _page: int) -> int:
+    """Tear no page."""
+    return ALL_SECTORS
+
+
+class PowerCut:
+    """What outlives a crash by chance: each page and each name with its probability, a part of the pages torn."""
+
+    def __init__(self, chance: random.Random, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> None:
+        self._chance = chance
+        self._page_ratio = page_ratio
+        self._name_ratio = name_ratio
+        self._torn_ratio = torn_ratio
+
+    def survives(self, _path: Path, page: int | None) -> bool:
+        """See `Survives`."""
+        return self._chance.random() < (self._name_ratio if page is None else self._page_ratio)
+
+    def tear(self, _path: Path, _page: int) -> int:
+        """See `Tear`."""
+        is_torn = self._chance.random() < self._torn_ratio
+        return self._chance.getrandbits(SECTORS_PER_PAGE) if is_torn else ALL_SECTORS
+
+
+class File:
+    """Bytes as seen, bytes on the disk, and what the kernel believes to be on the disk.
+
+    The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
+    them, as Linux does. Only a write makes them dirty again, also one of the same bytes, if it goes through `write`:
+    a store into a mapping can't be told from none when it changes nothing.
+    `reserved_bytes` is where the blocks end that the file has; None if it has all.
+    """
+
+    def __init__(self, data: bytes = b"", durable: bytes = b"", reserved_bytes: int | None = None) -> None:
+        self.data = bytearray(data)
+        self.durable = durable
+        self.believed = durable
+        self.reserved_bytes = reserved_bytes
+        self._durably_reserved_bytes = reserved_bytes
+        self._written_pages: set[int] = set()
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the file takes of the disk."""
+        return len(self.data) if self.reserved_bytes is None else self.reserved_bytes
+
+    def reserve(self, end: int) -> None:
+        """Have blocks up to here."""
+        if self.reserved_bytes is not None:
+            end = min(-(-end // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES, len(self.data))
+            self.reserved_bytes = max(self.reserved_bytes, end)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write, and make the pages dirty whatever was there."""
+        self.data[position : position + len(data)] = data
+        self._written_pages.update(range(position // PAGE_SIZE_BYTES, -(-(position + len(data)) // PAGE_SIZE_BYTES)))
+
+    def sync(self) -> None:
+        """Write the dirty pages, none of which may be in a hole: on a full disk the store had ended the process."""
+        kept = bytearray(self.durable)
+        for start in self._dirty_pages():
+            assert start < self.allocated_bytes, f"a store at {start}, where the file has no blocks"
+            _put(kept, start, self.data[start : start + PAGE_SIZE_BYTES])
+        self.durable = bytes(kept)
+        self._durably_reserved_bytes = self.reserved_bytes
+        self._make_clean()
+
+    def fail_sync(self) -> None:
+        """Lose the dirty pages, as a disk error does, and forget that they were dirty."""
+        self._make_clean()
+
+    def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "File":
+        """Return the file as the disk has it; a size that was not synced survives with its last page."""
+        kept = bytearray(self.durable)
+        for start in self._dirty_pages():
+            page = start // PAGE_SIZE_BYTES
+            if survives(path, page):
+                sectors = tear(path, page)
+                page_end = min(start + PAGE_SIZE_BYTES, len(self.data))
+                for index, at in enumerate(range(start, page_end, SECTOR_BYTES)):
+                    if sectors >> index & 1:
+                        _put(kept, at, self.data[at : at + SECTOR_BYTES])
+        file = File(bytes(kept), bytes(kept), self._durably_reserved_bytes)
+        file.reserve(len(kept.rstrip(b"\0")))
+        return file
+
+    def _make_clean(self) -> None:
+        self.believed = bytes(self.data)
+        self._written_pages.clear()
+
+    def _dirty_pages(self) -> Iterator[int]:
+        for start in range(0, len(self.data), PAGE_SIZE_BYTES):
+            end = start + PAGE_SIZE_BYTES
+            is_changed = self.data[start:end] != self.believed[start:end]
+            if is_changed or start // PAGE_SIZE_BYTES in self._written_pages:
+                yield start
+
+
+def _put(kept: bytearray, start: int, piece: bytearray) -> None:
+    kept.extend(bytes(max(0, start + len(piece) - len(kept))))
+    kept[start : start + len(piece)] = piece
+
+
+class Directory:
+    """Names as seen, and names on the disk."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, File | Directory] = {}
+        self.durable: dict[str, File | Directory] = {}
+
+    def sync(self) -> None:
+        """Have the disk know the names as they are."""
+        self.durable = dict(self.names)
+
+    def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "Directory":
+        """Return the directory as the disk has it."""
+        kept = dict(self.durable)
+        for name in sorted(self.names.keys() | self.durable.keys()):
+            seen = self.names.get(name)
+            if seen is not self.durable.get(name) and survives(path / name, None):
+                kept.pop(name, None)
+                if seen is not None:
+                    kept[name] = seen
+        directory = Directory()
+        directory.names = {name: node.after_crash(path / name, survives, tear) for name, node in kept.items()}
+        directory.sync()
+        return directory

@@ -45,6 +45,7 @@ _LOG: dict[str, tuple[Severity, str, str]] = {
     "LOG_FILE_NAME": ("fault", "a name in a directory of the log is not that of a segment", CLEAR),
     "LOG_FILE_SIZE": ("fault", "a segment has another size than the others", RESTORE),
     "LOG_FILE_MISSING": ("fault", "a segment between two others is missing", RESTORE),
+    "LOG_START_MISSING": ("fault", "the oldest segments are missing, and Reput did not delete them", RESTORE),
     "LOG_FILE_TWICE": ("fault", "two directories of the log have a segment of the same name", CLEAR),
     "LOG_DIRECTORY_MISSING": ("fault", "a directory of the log is not there", "mount its disk"),
     "LOG_DIRECTORIES_DAMAGED": (

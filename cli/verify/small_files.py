@@ -60,7 +60,7 @@ def check_small_files(
     _check_finished_file(data_dir, state, report)
     _check_snapshot(log, facts, state, report)
     if log.segments:
-        _check_checkpoint(facts, state, report)
+        _check_checkpoint(log, facts, state, report)
         _check_epochs(facts, state, report)
         _check_progress(facts, state, report)
 
@@ -130,10 +130,13 @@ def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: R
             report.add("SNAPSHOT_TIMES", str(SNAPSHOT_FILE), message, physical_offset=base)
 
 
-def _check_checkpoint(facts: LogFacts, state: StoreState, report: Report) -> None:
+def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
     checkpoint = state.checkpoint
     if checkpoint is None:
         return
+    if missing_bytes := checkpoint.missing_before(log.min_physical_offset):
+        message = f"the log began at {checkpoint.start_physical_offset}: {missing_bytes} bytes before its first segment"
+        report.add("LOG_START_MISSING", str(CHECKPOINT_FILE), message, physical_offset=checkpoint.start_physical_offset)
     is_end_known = not facts.is_damaged(facts.end_physical_offset - 1)
     times = {
         "log": checkpoint.commit_log_time_ms,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """StoreCheckpoint: how far each kind of file is known to be on disk. Spec: docs/formats/store_checkpoint.md.
 
-One page of 4096 bytes, five numbers at its start, four of Reput's in its middle, the rest zero. RocketMQ 4.x writes the
+One page of 4096 bytes, five numbers at its start, five of Reput's in its middle, the rest zero. RocketMQ 4.x writes the
 first three only and leaves zeros for the others, which reads as "nothing known". RocketMQ keeps the bytes that are not
 its own, so Reput's offset goes with a copy of the three times: if one differs, RocketMQ has written since. (4.9 leaves
 the log time alone when it stops, so the log time by itself would not tell.)
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIELDS = struct.Struct(">qqqqq")
 FILE_SIZE_BYTES = 4096
-OWN_FIELDS = struct.Struct(">qqqq")
+OWN_FIELDS = struct.Struct(">qqqqq")
 OWN_FIELDS_AT = 2048
 MARGIN_MS = 3000
 """Recovery goes this much further back than the times say."""
@@ -32,7 +32,8 @@ class StoreCheckpoint:
     """Store times (ms) up to which log, queues and full index files were synced, and physical offsets.
 
     RocketMQ's names: physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, masterFlushedOffset, confirmPhyOffset.
-    The last four fields are Reput's: the end of what was synced of the log, and the times that were written with it.
+    The last five fields are Reput's: the end of what was synced of the log, the times that were written with it, and
+    the first byte of the log that must be there (-1 if unknown; stored plus one, because older versions left zeros).
     """
 
     commit_log_time_ms: int = 0
@@ -44,6 +45,7 @@ class StoreCheckpoint:
     flushed_time_ms: int = 0
     flushed_queue_time_ms: int = 0
     flushed_index_time_ms: int = 0
+    start_physical_offset: int = -1
 
     @property
     def is_of_rocketmq(self) -> bool:
@@ -69,6 +71,12 @@ class StoreCheckpoint:
     def durable_physical_offset(self) -> int:
         """End of what was synced of the log for certain; 0 if unknown."""
         return 0 if self.is_of_rocketmq else self.flushed_physical_offset
+
+    def missing_before(self, min_physical_offset: int) -> int:
+        """Bytes that somebody else removed before the log's first byte of today; 0 if none, or if nobody can tell."""
+        if self.is_of_rocketmq or self.start_physical_offset < 0:
+            return 0
+        return max(0, min_physical_offset - self.start_physical_offset)
 
     @property
     def min_time_ms(self) -> int:
@@ -107,6 +115,7 @@ def encode(checkpoint: StoreCheckpoint) -> bytes:
         checkpoint.flushed_time_ms,
         checkpoint.flushed_queue_time_ms,
         checkpoint.flushed_index_time_ms,
+        checkpoint.start_physical_offset + 1,
     )
     return bytes(page)
 
@@ -116,7 +125,8 @@ def decode(buffer: ReadableBuffer) -> StoreCheckpoint:
     with memoryview(buffer) as view:
         if len(view) < FILE_SIZE_BYTES:
             raise Truncated(position=len(view), reason=f"a checkpoint has {FILE_SIZE_BYTES} bytes, not {len(view)}")
-        return StoreCheckpoint(*FIELDS.unpack_from(view), *OWN_FIELDS.unpack_from(view, OWN_FIELDS_AT))
+        stored = StoreCheckpoint(*FIELDS.unpack_from(view), *OWN_FIELDS.unpack_from(view, OWN_FIELDS_AT))
+        return replace(stored, start_physical_offset=stored.start_physical_offset - 1)
 
 
 def stray_position(buffer: ReadableBuffer) -> int | None:

@@ -199,7 +199,7 @@ class CommitLog:
             self.chain,
             self._clock,
             indexed=lambda: self.progress.indexed_flushed_physical_offset,
-            remember=self._remember_queue_offsets,
+            remember=self._remember,
             tidy=lambda: self._tidy(store.epochs),
             release_timeout_ms=self.config.segment_release_timeout_ms,
         )
@@ -413,8 +413,22 @@ class CommitLog:
         self.progress.note_confirmed(self.confirmed_physical_offset)
         await self._write(self.progress.save)
 
+    async def _remember(self, end_physical_offset: int) -> None:
+        """Write down what only the records below an offset tell, which are about to go, and that Reput deletes them."""
+        await self._remember_queue_offsets(end_physical_offset)
+
+        def save() -> None:
+            with self._ballast.given_way():
+                self.progress.save()
+
+        self.progress.note_start(end_physical_offset)
+        try:
+            await self._write(save)
+        except OSError as error:  # the deletion makes the room that it lacks; the next save comes within a second
+            _log.warning("the checkpoint does not know yet that the log begins at %d: %s", end_physical_offset, error)
+
     async def _remember_queue_offsets(self, end_physical_offset: int) -> None:
-        """Have a snapshot that covers the records below an offset, which are about to go; unless it is lost anyway."""
+        """Have a snapshot that covers these records; unless it is lost anyway."""
         if self.gate.are_queue_offsets_unknown or (self._snapshot_end or 0) >= end_physical_offset:
             return
         await self._save_snapshot(self._ballast.given_way)

@@ -7,7 +7,7 @@ RocketMQ's counterpart is DefaultMessageStore.load.
 
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libs.formats.errors import FormatError
@@ -123,8 +123,10 @@ def _open_claimed(
         files.mark_in_use()
         report = recovery.settle(fs, config, chain, epochs, clock, finding)
         undo.pop_all()
+    report = replace(report, missing_bytes=_missing_bytes(chain, checkpoint))
     store_progress = Progress(fs, config.data_dir, clock, checkpoint)
     store_progress.note_flushed(report.last_store_time_ms, report.end_physical_offset)
+    store_progress.note_start(chain.min_physical_offset)
     return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
 
 
@@ -152,6 +154,20 @@ def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories)
     except FormatError as error:
         _log.warning("%s can't be read (%s): written anew, if all directories are there", log_directories.PATH, error)
         return list(directories.all)
+
+
+def _missing_bytes(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
+    """How much is gone from the log's start that neither Reput nor RocketMQ deleted."""
+    missing_bytes = checkpoint.missing_before(chain.min_physical_offset)
+    if missing_bytes:
+        _log.error(
+            "segments from physical offset %d to %d are missing, %d bytes, and it was not Reput that deleted them: "
+            "their messages are lost unless the files are put back while the CommitLog does not run",
+            checkpoint.start_physical_offset,
+            chain.min_physical_offset,
+            missing_bytes,
+        )
+    return missing_bytes
 
 
 def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:

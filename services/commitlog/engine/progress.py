@@ -68,6 +68,10 @@ class Progress:
         """Take note of the confirmed offset, which RocketMQ hands to its log at the next start."""
         self.checkpoint = replace(self.checkpoint, confirmed_physical_offset=physical_offset)
 
+    def note_start(self, physical_offset: int) -> None:
+        """Take note that the log begins here, or is about to: what is below may be missing at the next start."""
+        self.checkpoint = replace(self.checkpoint, start_physical_offset=physical_offset)
+
     def save(self) -> None:
         """Write the checkpoint, durably, if it changed. Blocks; raises OSError."""
         checkpoint = self.checkpoint

@@ -59,6 +59,8 @@ class RecoveryReport:
     truncated_bytes: int = 0
     truncated_copy_path: str = ""
     duration_ms: int = 0
+    missing_bytes: int = 0
+    """What somebody else removed from the log's start since the last run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
             truncated_bytes=recovery.truncated_bytes,
             truncated_copy_path=recovery.truncated_copy_path,
             duration_ms=recovery.duration_ms,
+            missing_bytes=recovery.missing_bytes,
         )
     )
 

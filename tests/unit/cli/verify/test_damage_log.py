@@ -115,6 +115,7 @@ LOG = [
     Case("LOG_FILE_NAME", lambda t: (t.root / "commitlog" / "segment").write_bytes(b"x")),
     Case("LOG_FILE_NAME", lambda t: (t.root / "commitlog" / f"{10 * SEGMENT_SIZE:020d}").mkdir(), "a directory"),
     Case("LOG_FILE_SIZE", lambda t: os.truncate(t.segments[2], 1000), others=UNCHECKED | {"LOG_RECORD_LENGTH"}),
+    Case("LOG_START_MISSING", lambda t: t.segments[0].unlink()),
     Case("LOG_FILE_TWICE", _copy_segment),
     Case("LOG_DIRECTORY_MISSING", lambda t: _name_directories(t, t.root / "more")),
     Case("LOG_DIRECTORIES_DAMAGED", _damage_directories),

@@ -4,12 +4,12 @@
 import struct
 from pathlib import Path
 
-from libs.formats import index_file, properties
+from libs.formats import index_file, properties, store_checkpoint
 from libs.formats.consume_queue import PRE_BLANK
 from libs.formats.index_file import IndexEntry, IndexHeader
 from libs.formats.record import Record
 from tests.unit.cli.verify.damage import Target
-from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SLOT_COUNT
+from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
 from tests.unit.cli.verify.test_store import verified
 
 LONG, INT = struct.Struct(">q"), struct.Struct(">i")
@@ -22,6 +22,7 @@ def _codes(store: Path) -> set[str]:
 def _expire_first_segment(store: Path) -> Target:
     target = Target(store)
     target.segments[0].unlink()
+    target.checkpoint(store_checkpoint.OWN_FIELDS_AT + 32, SEGMENT_SIZE + 1)  # as Reput writes it before a deletion
     return target
 
 

@@ -193,6 +193,30 @@ async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pyte
     await log.close()
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_a_start_misses_the_oldest_segment(is_clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """What Reput deleted is not missed, whatever end; what somebody else removed is told once, with its bytes."""
+    machine = Machine()
+    log = await machine.start()
+    await fill(log, 5)
+    await log._save_checkpoint()
+    await log.segments.delete([0], allow_unindexed=True)
+    await (log.close() if is_clean else machine.kill(log))
+    log = await machine.start()
+    assert log.recovery.missing_bytes == 0
+    await log._save_checkpoint()
+    await (log.close() if is_clean else machine.kill(log))
+    for number in (1, 2):
+        machine.fs.remove(DATA_DIR / "commitlog" / f"{number * SEGMENT_SIZE:020d}")
+    for missing_bytes in (2 * SEGMENT_SIZE, 0):
+        async with machine.running() as log:
+            assert log.recovery.missing_bytes == missing_bytes
+            assert log.chain.min_physical_offset == 3 * SEGMENT_SIZE
+    told = [line.getMessage() for line in caplog.records if "are missing" in line.getMessage()]
+    assert len(told) == 1
+    assert f"from physical offset {SEGMENT_SIZE} to {3 * SEGMENT_SIZE}" in told[0]
+
+
 async def test_readers_of_a_doomed_segment() -> None:
     """A segment that is read stays for its time; then its readers' streams end with the offset that is gone."""
     machine = Machine(segment_release_timeout_ms=120_000)

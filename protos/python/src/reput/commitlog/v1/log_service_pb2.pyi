@@ -940,6 +940,7 @@ class RecoveryReport(_message.Message):
     TRUNCATED_BYTES_FIELD_NUMBER: _builtins.int
     TRUNCATED_COPY_PATH_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
+    MISSING_BYTES_FIELD_NUMBER: _builtins.int
     was_clean_stop: _builtins.bool
     """True if the stop before was clean."""
     scan_end: _builtins.str
@@ -954,6 +955,8 @@ class RecoveryReport(_message.Message):
     """Copy of the bytes that were cut off; empty if none."""
     duration_ms: _builtins.int
     """How long it took, in milliseconds."""
+    missing_bytes: _builtins.int
+    """Bytes of the log's oldest segments that somebody else removed since the last run; 0 if none."""
     def __init__(
         self,
         *,
@@ -964,10 +967,11 @@ class RecoveryReport(_message.Message):
         truncated_bytes: _builtins.int = ...,
         truncated_copy_path: _builtins.str = ...,
         duration_ms: _builtins.int = ...,
+        missing_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms", "scan_end", b"scan_end", "scan_start_physical_offset", b"scan_start_physical_offset", "scanned_record_count", b"scanned_record_count", "truncated_bytes", b"truncated_bytes", "truncated_copy_path", b"truncated_copy_path", "was_clean_stop", b"was_clean_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms", "missing_bytes", b"missing_bytes", "scan_end", b"scan_end", "scan_start_physical_offset", b"scan_start_physical_offset", "scanned_record_count", b"scanned_record_count", "truncated_bytes", b"truncated_bytes", "truncated_copy_path", b"truncated_copy_path", "was_clean_stop", b"was_clean_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

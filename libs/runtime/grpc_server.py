@@ -21,12 +21,14 @@ from typing import TypeVar, cast
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as aio_health
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio as aio_reflection
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
+from libs.runtime.foreign_services import foreign_handler
 from libs.runtime.grpc_errors import BASE_TABLE, STATUS_METADATA_KEY, ErrorTable, Unauthenticated, code_of, status_of
 from libs.runtime.grpc_handlers import service_handler
 from libs.runtime.settings import ServerConfig
@@ -93,10 +95,11 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Listen and answer; calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server
-        )
+        names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
+        foreign = {health_pb2: self._health, reflection_pb2: aio_reflection.ReflectionServicer(names)}
+        for module, servicer in foreign.items():
+            (service,) = module.DESCRIPTOR.services_by_name.values()
+            self._server.add_generic_rpc_handlers((foreign_handler(service, servicer),))
         await self._set_health(is_serving=False)
         self._listen()
         await self._server.start()

@@ -214,6 +214,7 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
+    handler.addFilter(_is_no_departure)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -223,6 +224,12 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _is_no_departure(record: logging.LogRecord) -> bool:
+    """False for gRPC's traceback of an answer whose caller went away meanwhile: that is no error of anybody's."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, grpc.aio.InternalError) and record.name.startswith("grpc."))
 
 
 def _adder(service: str) -> structlog.typing.Processor:

@@ -211,6 +211,31 @@ async def test_calls_are_refused_until_admitted_and_while_stopping() -> None:
         assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("/grpc.health.v1.Health/Check", "grpc.health.v1.HealthCheckRequest"),
+        ("/grpc.health.v1.Health/Watch", "grpc.health.v1.HealthCheckRequest"),
+        (
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            "grpc.reflection.v1alpha.ServerReflectionRequest",
+        ),
+    ],
+)
+async def test_malformed_requests_of_services_that_packages_bring(
+    method: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are refused as those of our own services, and leave nothing in the log: they need no token."""
+    async with serving() as served:
+        call = served.channel.stream_stream(method)()
+        await call.write(b"\xff")
+        await call.done_writing()
+        error = await failure_of(call.read())
+        assert (error.code(), details_of(error)[0].reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST")
+        assert name in error.details()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 async def test_reflection_lists_what_is_served() -> None:
     """A generic client finds the services and their descriptors."""
     async with serving() as served:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import grpc
 import pytest
 import structlog
+from grpc._cython.cygrpc import ExecuteBatchError
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -203,6 +204,23 @@ def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> 
     ]
     assert lines[0]["record_count"] == 3
     assert lines[2]["exception"][0]["exc_type"] == "ValueError"
+
+
+@pytest.mark.usefixtures("_logging")
+def test_a_caller_that_went_away_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """What gRPC logs when an answer can't be sent any more is dropped; other errors of it, and of ours, are not."""
+    set_up_logging("indexer", "info", "json")
+    for name, error in (
+        ("grpc._cython.cygrpc", ExecuteBatchError("Failed execute_batch")),
+        ("grpc._cython.cygrpc", ValueError("another")),
+        ("services.indexer", ExecuteBatchError("ours")),
+    ):
+        try:
+            raise error
+        except (ExecuteBatchError, ValueError):
+            logging.getLogger(name).exception("%s raised in core by servicer method [%s]", type(error).__name__, "/m")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["exception"][0]["exc_value"] for line in lines] == ["another", "ours"]
 
 
 @pytest.mark.usefixtures("_logging")

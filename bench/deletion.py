@@ -30,6 +30,7 @@ from rich.progress import Progress
 
 from bench import machine, store
 from bench.load.timing import percentiles_ms
+from libs.runtime.tokens import find_local_token
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -108,12 +109,18 @@ async def for_seconds(seconds: float, target: str) -> list[float]:
     return await append_steadily(target, until)
 
 
+def operator(target: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of an operator's call."""
+    return (("authorization", f"Bearer {find_local_token([target])}"),)
+
+
 async def wait_deletable(target: str) -> None:
     """Wait until the Janitor would delete enough: until the Indexer has synced it."""
     async with grpc.aio.insecure_channel(target) as channel:
         stub = retention_service_pb2_grpc.RetentionServiceStub(channel)
+        request = retention_service_pb2.RunOnceRequest(dry_run=True)
         while True:
-            run = (await stub.RunOnce(retention_service_pb2.RunOnceRequest(dry_run=True), timeout=60)).run
+            run = (await stub.RunOnce(request, timeout=60, metadata=operator(target))).run
             if sum(one.action == retention_service_pb2.ACTION_DELETE for one in run.decisions) >= SEGMENT_COUNT:
                 return
             await asyncio.sleep(0.5)
@@ -125,8 +132,9 @@ async def while_deleting(served: store.Store) -> tuple[list[float], float]:
     appending = asyncio.create_task(append_steadily(served.commitlog, until))
     async with grpc.aio.insecure_channel(served.janitor) as channel:
         stub = retention_service_pb2_grpc.RetentionServiceStub(channel)
+        request = retention_service_pb2.RunOnceRequest()
         start_s = time.perf_counter()
-        run = (await stub.RunOnce(retention_service_pb2.RunOnceRequest(), timeout=120)).run
+        run = (await stub.RunOnce(request, timeout=120, metadata=operator(served.janitor))).run
         seconds = time.perf_counter() - start_s
     until.set()
     if run.deleted_segment_count < SEGMENT_COUNT:

@@ -4,14 +4,15 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from reput_client import Client, Options, ReputError, RetryPolicy, connect
+from reput_client import Client, Options, ReputError, RetryPolicy
 
 from cli.output import warning_line
+from libs.runtime.tokens import find_local_token
 
 RETRIES = 4
 """A person waits about a second for an address where nobody answers; scripts use `reput health --wait`."""
@@ -60,14 +61,15 @@ class Connection:
     timeout_s: float | None = None
 
     def options(self) -> Options:
-        """The effective options."""
-        return Options.load({name: getattr(self, name) for name in self.__slots__})
+        """The effective options. Nobody gave a token, and all services are on this machine: the token of its user."""
+        options = Options.load({name: getattr(self, name) for name in self.__slots__})
+        token = options.token or find_local_token((options.commitlog, options.indexer, options.janitor))
+        return replace(options, token=token or "")
 
     @contextmanager
     def client(self, retry: RetryPolicy) -> Iterator[Client]:
         """A client that is closed at the end of the block."""
-        arguments = {name: getattr(self, name) for name in self.__slots__}
-        with connect(**arguments, retry=retry) as client:
+        with Client(self.options(), retry) as client:
             yield client
 
 
@@ -93,14 +95,17 @@ def connection_options(
         str | None, typer.Option(metavar="FILE", help="Its private key; REPUT_CLIENT_KEY_FILE.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a bearer token; REPUT_CLIENT_TOKEN_FILE.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with a token; REPUT_CLIENT_TOKEN_FILE. [default, on this machine: its user's]"
+        ),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Longest time of one call. [default: 30]")
     ] = None,
 ) -> None:
     """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
-    token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else None
+    token = next(iter(token_file.read_text(encoding="utf-8").split()), "") if token_file is not None else None
     context.obj = Connection(commitlog, indexer, janitor, ca_file, certificate_file, key_file, token, timeout)
 
 

@@ -26,6 +26,7 @@ from demo.comparisons import Comparisons
 from demo.load import LoadFailed, load, wait_indexed
 from demo.report import Report
 from demo.source import TOPIC, read_source
+from libs.runtime.tokens import find_local_token
 
 OUT = Path(__file__).resolve().parent / "out"
 EXIT_DIFFERENT, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -100,7 +101,8 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
     with Cluster(directory, work / "logs") as cluster:
         commitlog, indexer, janitor = (cluster.target(service) for service in SERVICES)
         report.line(f"  serving: CommitLog {commitlog}, Indexer {indexer}, Janitor {janitor}")
-        with connect(commitlog=commitlog, indexer=indexer, janitor=janitor) as client:
+        token = find_local_token((commitlog, indexer, janitor))
+        with connect(commitlog=commitlog, indexer=indexer, janitor=janitor, token=token) as client:
             report.step("3  The load")
             with report.progress("append", len(source)) as on_stored:
                 record, rates = load(client, source, on_stored)

@@ -5,6 +5,7 @@ Also a program, for services that run elsewhere, such as in containers:
 
     python -m demo.checks --commitlog HOST:PORT --indexer HOST:PORT --janitor HOST:PORT [--load] [--record FILE]
 
+REPUT_CLIENT_TOKEN_FILE names the file with an operator's token, for the Janitor's dry run.
 With --load it first loads the flights and writes the record of the load; without, it reads that record.
 """
 

@@ -3,6 +3,7 @@
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -34,6 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PURE_ROOMS:
             item.add_marker(pytest.mark.pure)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Services and commands that tests start have a token of their own, not that of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from bench.load.timing import percentiles_ms
 from bench.peers.peer import Durability
 from bench.results import Figures
 from bench.store import Store, running
+from libs.runtime.tokens import find_local_token
 
 PROBE_TOPIC = "probe"
 PROBE_INTERVAL_S = 0.004
@@ -110,7 +111,7 @@ def index_rebuild(folder: Path, mode: Durability, seconds: float) -> Figures:
     del seconds
     with running(folder, mode) as store:
         count, _ = filling.fill(store, message_count=REBUILD_MESSAGE_COUNT, body_size_bytes=100)
-        with connect(indexer=store.indexer) as client:
+        with connect(indexer=store.indexer, token=find_local_token([store.indexer])) as client:
             start_s = time.perf_counter()
             for state in client.admin.rebuild_indexes():
                 last = state

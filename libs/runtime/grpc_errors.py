@@ -18,6 +18,8 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
+from libs.runtime.roles import Role
+
 _log = logging.getLogger(__name__)
 
 DOMAIN = "reput"
@@ -75,11 +77,21 @@ class Unauthenticated(Exception):
         super().__init__("a valid bearer token is needed in the metadata key authorization")
 
 
+class NotPermitted(Exception):
+    """The caller is known as something else than what may make this call."""
+
+    def __init__(self, method: str, role: Role) -> None:
+        self.role = str(role.name).lower()
+        text = f"{method.removeprefix('/')} needs the token of a store's {self.role} in the metadata key authorization"
+        super().__init__(f"{text}; docs/security.md tells where it is")
+
+
 BASE_TABLE: ErrorTable = {
     MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
     NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
     Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
     Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
 }
 """Errors that the shell itself raises, the same for every service. A service's own table comes first."""
 

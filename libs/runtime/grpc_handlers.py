@@ -30,6 +30,7 @@ from libs.runtime.grpc_errors import (
     code_of,
     status_of,
 )
+from libs.runtime.roles import ROLES
 from libs.runtime.telemetry import Telemetry
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -63,6 +64,8 @@ def service_handler(
     offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early}
     unknown = offered - {method.name for method in service.methods}
     assert not unknown, f"{service.full_name} has no method {unknown}"
+    without_rule = {name for name in offered if f"/{service.full_name}/{name}" not in ROLES}
+    assert not without_rule, f"{service.full_name}: libs/runtime/roles.py has no rule for {without_rule}"
     handlers = {}
     for method in service.methods:
         behaviour = getattr(servicer, method.name, None)

@@ -10,13 +10,10 @@ Not handled: what the calls mean (servicers), when to change state (libs.runtime
 from __future__ import annotations
 
 import errno
-import hmac
-import ipaddress
 import os
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
-from typing import TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -29,13 +26,13 @@ from grpc_reflection.v1alpha.reflection import aio as aio_reflection
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.foreign_services import foreign_handler
-from libs.runtime.grpc_errors import BASE_TABLE, STATUS_METADATA_KEY, ErrorTable, Unauthenticated, code_of, status_of
+from libs.runtime.grpc_errors import ErrorTable
 from libs.runtime.grpc_handlers import service_handler
+from libs.runtime.guard import Guard
+from libs.runtime.server_credentials import server_credentials
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
-
-Q = TypeVar("Q")
-A = TypeVar("A")
+from libs.runtime.tokens import is_loopback
 
 REQUEST_SLACK_BYTES = 1 << 20
 """gRPC itself refuses, without a reason of ours, only what is this much above our own limit."""
@@ -67,10 +64,10 @@ class GrpcServer:
         self._health = aio_health.HealthServicer()
         self._service_names: list[str] = []
         self._server = grpc.aio.server(
-            interceptors=[_TokenInterceptor(config.token_file)] if config.token_file is not None else [],
             options=server_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
             maximum_concurrent_rpcs=config.concurrent_rpc_max,
         )
+        self._server.add_generic_rpc_handlers((Guard(config, telemetry),))
 
     def add_service(
         self,
@@ -133,8 +130,8 @@ class GrpcServer:
         config = self._config
         host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
         address = f"{host}:{config.port}"
-        credentials = _credentials(config)
-        if credentials is None and not config.allow_insecure and not _is_loopback(config.listen_host):
+        credentials = server_credentials(config)
+        if credentials is None and not config.allow_insecure and not is_loopback(config.listen_host):
             raise ConfigError(
                 f"listen_host {config.listen_host} can be reached from other machines: set tls_certificate_file and "
                 "tls_key_file, or allow_insecure = true"
@@ -165,33 +162,6 @@ def server_options(receive_size_bytes_max: int) -> list[tuple[str, int]]:
     ]
 
 
-def _read(setting: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error
-
-
-def _credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
-    if config.tls_certificate_file is None or config.tls_key_file is None:
-        return None
-    certificate = _read("tls_certificate_file", config.tls_certificate_file)
-    key = _read("tls_key_file", config.tls_key_file)
-    client_ca = None
-    if config.tls_client_ca_file is not None:
-        client_ca = _read("tls_client_ca_file", config.tls_client_ca_file)
-    return grpc.ssl_server_credentials([(key, certificate)], client_ca, require_client_auth=client_ca is not None)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _probe(host: str, port: int, address: str) -> None:
     """Try the address with a plain socket, because gRPC hides the reason and writes it to standard error itself."""
     try:
@@ -216,34 +186,3 @@ def _probe_unix(path: Path) -> None:
         except OSError:
             return
     raise PortInUse(address, setting="unix_socket")
-
-
-class _TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Lets only calls with the right bearer token through, except health checks, which orchestrators make without."""
-
-    def __init__(self, token_file: Path) -> None:
-        token = _read("token_file", token_file).strip()
-        if not token:
-            raise ConfigError(f"token_file: {token_file}: the file is empty")
-        self._expected = b"Bearer " + token
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Q, A] | None:
-        """Pass the call on, or answer it with UNAUTHENTICATED before its body is read."""
-        if handler_call_details.method.startswith(f"/{HEALTH_SERVICE}/"):
-            return await continuation(handler_call_details)
-        given = b""
-        for key, value in handler_call_details.invocation_metadata or ():
-            if key == "authorization":
-                given = value.encode() if isinstance(value, str) else value
-        if hmac.compare_digest(given, self._expected):
-            return await continuation(handler_call_details)
-        return cast("grpc.RpcMethodHandler[Q, A]", grpc.stream_stream_rpc_method_handler(_refuse))
-
-
-async def _refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-    status = status_of(Unauthenticated(), BASE_TABLE)
-    await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))

@@ -37,7 +37,15 @@ class ServerConfig:
     """PEM file with the authorities whose client certificates are accepted; without it clients show none."""
 
     token_file: Path | None = None
-    """File with the bearer token that every call but health checks must carry; without it none is asked for."""
+    """File with the bearer token that clients must show; without it none is asked for, except for the two below."""
+
+    service_token_file: Path | None = None
+    """File with the token by which the services of a store know each other; each shows it and asks for it. Without it
+    that of this user on this machine, ~/.local/state/reput/token, which is made when it is missing."""
+
+    operator_token_file: Path | None = None
+    """File with the token that an operator must show for what can't be taken back. Without it that of this user on this
+    machine, which the `reput` command shows by itself."""
 
     allow_insecure: bool = False
     """Listen beyond loopback without TLS all the same. Everybody who reaches the port can then read and write."""

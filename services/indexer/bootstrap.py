@@ -23,6 +23,7 @@ from libs.machine import memory
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.guard import service_token_of
 from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
@@ -69,7 +70,7 @@ class Service:
             tls_ca_file=config.commitlog_tls_ca_file,
             tls_certificate_file=config.commitlog_tls_certificate_file,
             tls_key_file=config.commitlog_tls_key_file,
-            token_file=config.commitlog_token_file,
+            token=service_token_of(settings.server),
         ).connect(interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max)
         timeout_s = config.commitlog_timeout_ms / 1000
         self.indexer = Indexer(

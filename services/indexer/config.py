@@ -47,9 +47,6 @@ class IndexerConfig:
     commitlog_tls_key_file: Path | None = None
     """PEM file with the private key of that certificate."""
 
-    commitlog_token_file: Path | None = None
-    """File with the bearer token for the CommitLog; without it none is sent."""
-
     commitlog_data_dir: Path | None = None
     """Data directory of the CommitLog, if this process can read it: records then come from its files, and only what is
     not certain there is asked for. Files of another log are noticed and not read."""

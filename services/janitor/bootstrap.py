@@ -17,6 +17,7 @@ from reput.janitor.v1 import retention_service_pb2
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.guard import service_token_of
 from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
@@ -58,14 +59,14 @@ class Service:
         fs = PosixFs()
         self._fs, self._directory = fs, config.data_dir / "reput"
         self._history = RunHistory(fs, self._directory / "retention_history.jsonl")
-        interceptors = shell.telemetry.client_interceptors()
+        interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
         log_channel, log_metadata = Peer(
             name="commitlog",
             target=config.commitlog_target,
             tls_ca_file=config.commitlog_tls_ca_file,
             tls_certificate_file=config.commitlog_tls_certificate_file,
             tls_key_file=config.commitlog_tls_key_file,
-            token_file=config.commitlog_token_file,
+            token=token,
         ).connect(interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX)
         index_channel, index_metadata = Peer(
             name="indexer",
@@ -73,7 +74,7 @@ class Service:
             tls_ca_file=config.indexer_tls_ca_file,
             tls_certificate_file=config.indexer_tls_certificate_file,
             tls_key_file=config.indexer_tls_key_file,
-            token_file=config.indexer_token_file,
+            token=token,
         ).connect(interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX)
         self._channels = (log_channel, index_channel)
         self._loop = RetentionLoop(

@@ -42,9 +42,6 @@ class JanitorConfig:
     commitlog_tls_key_file: Path | None = None
     """PEM file with the private key of that certificate."""
 
-    commitlog_token_file: Path | None = None
-    """File with the bearer token for the CommitLog; without it none is sent."""
-
     commitlog_timeout_ms: Positive = 10_000
     """Longest wait for one answer of the CommitLog."""
 
@@ -59,9 +56,6 @@ class JanitorConfig:
 
     indexer_tls_key_file: Path | None = None
     """PEM file with the private key of that certificate."""
-
-    indexer_token_file: Path | None = None
-    """File with the bearer token for the Indexer; without it none is sent."""
 
     indexer_timeout_ms: Positive = 10_000
     """Longest wait for one answer of the Indexer."""

@@ -23,6 +23,7 @@ from tests.attack import kept
 from tests.attack.hostile import Maker, Target, targets
 from tests.attack.stack import Stack, running
 from tests.support.service_process import STATUS_KEY, digest
+from tests.support.trusted import trusted
 
 WORKER_COUNT = 24
 TIMEOUT_S = 2.0
@@ -112,7 +113,7 @@ BY_THE_CLOCK = ("checkpoint", "index_progress", "queue_offsets", "retention_hist
 async def _send(stack: Stack, report: Report, found: list[Target], count: int, chance: random.Random) -> None:
     maker = Maker(chance)
     options = [("grpc.enable_http_proxy", 0)]
-    channels = {name: grpc.aio.insecure_channel(target, options) for name, target in stack.targets.items()}
+    channels = {name: trusted(grpc.aio.insecure_channel(target, options)) for name, target in stack.targets.items()}
     left = iter(range(count))
 
     async def work() -> None:

@@ -26,6 +26,7 @@ from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, que
 from libs.formats.protobuf_wire import length_delimited
 from tests.attack import http2
 from tests.attack.store import COLLISION_COUNT, COLLISIONS, LARGE, LARGE_COUNT, MIB, colliding_key
+from tests.support.trusted import trusted
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
@@ -62,7 +63,7 @@ class Caller:
 
     def __init__(self, target: str, seconds: float) -> None:
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self._channel = grpc.insecure_channel(target, options)
+        self._channel = trusted(grpc.insecure_channel(target, options))
         self._end_s = time.monotonic() + seconds
         self.counts: Counts = {}
 

@@ -29,6 +29,7 @@ from libs.formats.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import KIB
 from services.indexer.config import IndexerConfig
 from tests.crash.nursery import Child, Nursery
+from tests.support.trusted import trusted
 
 FLUSH_MODES: Mapping[str, tuple[str, ...]] = {
     "async": ("--flush-mode", "async"),
@@ -221,7 +222,7 @@ class LiveStore:
         return retention_service_pb2_grpc.RetentionServiceStub(self._channel("janitor"))
 
     def _channel(self, service: str) -> grpc.aio.Channel:
-        channel = grpc.aio.insecure_channel(self.target(service), options=CHANNEL_OPTIONS)
+        channel = trusted(grpc.aio.insecure_channel(self.target(service), options=CHANNEL_OPTIONS))
         self._channels.append(channel)
         return channel
 

@@ -275,7 +275,7 @@ def test_times() -> None:
 
 def test_options(tmp_path) -> None:
     """Arguments win over the environment, the environment over the defaults; a token may be in a file."""
-    (tmp_path / "token").write_text(" abc\n")
+    (tmp_path / "token").write_text(" abc\nold\n")
     environment = {
         "REPUT_CLIENT_COMMITLOG_TARGET": "log:1",
         "REPUT_CLIENT_INDEXER_TARGET": "index:2",

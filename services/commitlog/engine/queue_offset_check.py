@@ -2,9 +2,10 @@
 """QueueOffsetCheck: compares the next queue offset of each queue with the end that an Indexer has for it.
 
 A queue offset that is given twice makes one of two messages unreachable, so a number that is too low is raised, logged
-and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log. An end
-whose last entry points to a record that the log has in another form is the Indexer's fault: it is logged and counted,
-and the number stays, because a gap in a queue that the log still has could never be indexed again.
+and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log: so an end
+is believed without its record only while the numbers are unknown, and only of a queue that the log has no record of.
+Any other end that the log can't confirm by its last record is the Indexer's fault: it is logged and counted, and the
+number stays, because a gap in a queue that the log still has could never be indexed again.
 Appends wait until the first complete comparison if a start could not know all numbers (`WriteGate`).
 Callers: the loop that owns the log. RocketMQ has no such check: it takes the queues' ends for the truth.
 """
@@ -25,6 +26,8 @@ from services.commitlog.errors import BadArgument
 
 QUEUE_END_COUNT_MAX = 4_096
 """Most queues in one page."""
+TOLD_COUNT_MAX = 10
+"""Most queues of a page that have a line in the log each; the statistics count all of them."""
 QUEUE_OFFSET_MAX = INT64_MAX // 20
 """A unit of a consume queue has 20 bytes, and RocketMQ counts them in 64 bits."""
 STORED_TOPIC_SIZE_BYTES_MAX = 255
@@ -75,11 +78,13 @@ class QueueOffsetCheck:
             known = self._topics.table.next_queue_offset(topic, end.queue_id)
             if end.end_queue_offset <= known:
                 continue
-            if self._contradicts(end):
+            if self._contradicts(end, known):
                 contradicting_count += 1
+                if contradicting_count > TOLD_COUNT_MAX:
+                    continue
                 _log.error(
-                    "the Indexer's queue %s/%d ends at %d, but no record at physical offset %d is its last one: the "
-                    "indexes are wrong and must be rebuilt; the log goes on at %d",
+                    "the Indexer's queue %r/%d ends at %d, but the log has no record at physical offset %d that is its "
+                    "last one: the indexes are wrong and must be rebuilt; the log goes on at %d",
                     end.topic,
                     end.queue_id,
                     end.end_queue_offset,
@@ -89,12 +94,21 @@ class QueueOffsetCheck:
                 continue
             raised_count += 1
             self._topics.table.set_next_queue_offset(topic, end.queue_id, end.end_queue_offset)
+            if raised_count > TOLD_COUNT_MAX:
+                continue
             _log.warning(
-                "queue %s/%d goes on at queue offset %d, which the Indexer knows, and not at %d",
+                "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at %d",
                 end.topic,
                 end.queue_id,
                 end.end_queue_offset,
                 known,
+            )
+        if max(raised_count, contradicting_count) > TOLD_COUNT_MAX:
+            _log.warning(
+                "of this page %d queues were raised and %d contradict the log; the lines above name %d of each at most",
+                raised_count,
+                contradicting_count,
+                TOLD_COUNT_MAX,
             )
         self.raised_count += raised_count
         self.contradicting_count += contradicting_count
@@ -115,10 +129,10 @@ class QueueOffsetCheck:
                 self._chain.min_physical_offset,
             )
 
-    def _contradicts(self, end: QueueEnd) -> bool:
-        """Whether the log still has the place of the queue's last record, and another record or none there."""
+    def _contradicts(self, end: QueueEnd, known: int) -> bool:
+        """Whether the log knows better: its own number is exact, unless it shows that very record as the last one."""
         if end.last_physical_offset < self._chain.min_physical_offset:
-            return False
+            return known > 0 or not self._gate.are_queue_offsets_unknown
         if end.last_physical_offset >= self._chain.max_physical_offset:
             return True
         segment = self._chain.find(end.last_physical_offset)

@@ -2,13 +2,13 @@
 """LogAppender: the CommitLog's Append as the engine's LogSink, over the channel that the log is read with."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
 from reput.commitlog.v1 import append_service_pb2 as messages
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
+from libs.runtime.peer import MetadataSource, no_metadata
 from services.indexer.engine.log_sink import Appended
 from services.indexer.errors import AppendRefused
 from services.indexer.rpc.commitlog_errors import commitlog_errors, error_info
@@ -24,15 +24,15 @@ _MESSAGE = re.compile(r"messages\[([0-9]{1,9})\]", re.ASCII)
 class LogAppender:
     """LogSink over gRPC. `metadata` goes with every call."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, metadata: Sequence[tuple[str, str]] = ()) -> None:
-        self._metadata = tuple(metadata)
+    def __init__(self, channel: grpc.aio.Channel, *, metadata: MetadataSource = no_metadata) -> None:
+        self._metadata = metadata
         self._append: Any = channel.unary_unary(APPEND, response_deserializer=messages.AppendResponse.FromString)
 
     async def append(self, request: bytes) -> Appended:
         """See LogSink."""
         with commitlog_errors():
             try:
-                response = await self._append(request, timeout=TIMEOUT_S, metadata=self._metadata)
+                response = await self._append(request, timeout=TIMEOUT_S, metadata=self._metadata())
             except grpc.aio.AioRpcError as error:
                 info = error_info(error)
                 if error.code() not in REFUSALS or not info.reason:

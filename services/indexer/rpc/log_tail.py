@@ -6,7 +6,7 @@ control holds the log back. The log sends a heartbeat every second, so silence m
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ from reput.commitlog.v1 import log_service_pb2 as messages
 from libs.formats import dispatch_columns
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.errors import FormatError
+from libs.runtime.peer import MetadataSource, no_metadata
 from services.indexer.engine.log_source import ProgressReport, QueueEnd
 from services.indexer.errors import DependencyUnavailable, Inapplicable
 from services.indexer.rpc.commitlog_errors import SERVICE, commitlog_errors
@@ -31,11 +32,11 @@ class LogTail:
         *,
         record_count_max: int,
         timeout_s: float,
-        metadata: Sequence[tuple[str, str]] = (),
+        metadata: MetadataSource = no_metadata,
     ) -> None:
         self._record_count_max = record_count_max
         self._timeout_s = timeout_s
-        self._metadata = tuple(metadata)
+        self._metadata = metadata
         self._dispatch: Any = channel.unary_stream(
             LOG_SERVICE + "Dispatch", request_serializer=messages.DispatchRequest.SerializeToString
         )
@@ -56,7 +57,7 @@ class LogTail:
         )
         position = start_physical_offset
         with commitlog_errors():
-            call = self._dispatch(request, metadata=self._metadata)
+            call = self._dispatch(request, metadata=self._metadata())
             try:
                 while True:
                     try:
@@ -97,7 +98,7 @@ class LogTail:
                 )
 
         with commitlog_errors():
-            response = await self._check(requests(), metadata=self._metadata)
+            response = await self._check(requests(), metadata=self._metadata())
         return messages.CheckQueueOffsetsResponse.FromString(response).contradicting_queue_count
 
     async def report(self, report: ProgressReport) -> None:
@@ -111,4 +112,4 @@ class LogTail:
             history_id=report.history_id,
         )
         with commitlog_errors():
-            await self._report(request, timeout=self._timeout_s, metadata=self._metadata)
+            await self._report(request, timeout=self._timeout_s, metadata=self._metadata())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogRecords: the CommitLog's ReadRecords and GetTopic as the engine's RecordSource, over one long-lived channel."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -11,6 +10,7 @@ from reput.commitlog.v1 import log_service_pb2 as messages
 from reput.commitlog.v1 import topic_service_pb2 as topic_messages
 
 from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.runtime.peer import MetadataSource, no_metadata
 from services.indexer.engine.log_source import RecordBlock
 from services.indexer.engine.record_reader import READ_COUNT_MAX
 from services.indexer.errors import DependencyUnavailable, TopicNotFound
@@ -24,11 +24,9 @@ PHYSICAL_OFFSETS, RECORD_SIZES, VIEW = 1, 2, 3  # fields of ReadRecordsRequest
 class LogRecords:
     """RecordSource over gRPC. `metadata` goes with every call."""
 
-    def __init__(
-        self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
-    ) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
         self._timeout_s = timeout_s
-        self._metadata = tuple(metadata)
+        self._metadata = metadata
         self._read: Any = channel.unary_unary(
             LOG_SERVICE + "ReadRecords", response_deserializer=messages.ReadRecordsResponse.FromString
         )
@@ -41,7 +39,7 @@ class LogRecords:
         try:
             with commitlog_errors():
                 await self._get_topic(
-                    topic_messages.GetTopicRequest(name=topic), timeout=self._timeout_s, metadata=self._metadata
+                    topic_messages.GetTopicRequest(name=topic), timeout=self._timeout_s, metadata=self._metadata()
                 )
         except TopicNotFound:
             return False
@@ -58,7 +56,7 @@ class LogRecords:
             request += length_delimited(RECORD_SIZES, record_sizes[:READ_COUNT_MAX].astype("<i4").tobytes())
         request += int_field(VIEW, messages.RECORD_VIEW_RAW)
         with commitlog_errors():
-            response = await self._read(request, timeout=self._timeout_s, metadata=self._metadata)
+            response = await self._read(request, timeout=self._timeout_s, metadata=self._metadata())
         sizes = np.array(response.record_sizes_bytes, np.int32)
         ends = np.cumsum(sizes, dtype=np.int64)
         if not 0 < len(sizes) <= len(offsets) or sizes.min() < 0 or ends[-1] != len(response.records):

@@ -5,34 +5,34 @@ Every call has a deadline. A failed call becomes OwnerUnavailable with the owner
 because the next look comes by itself.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
+from libs.runtime.peer import MetadataSource, no_metadata
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, LogFacts, SegmentFacts, Trimmed
 from services.janitor.errors import OwnerRefused, OwnerUnavailable
 from services.janitor.rpc.convert import disk, segment_facts, trimmed
 
 PAGE_SIZE = 1000
-Metadata: TypeAlias = Sequence[tuple[str, str]]
 
 
 class CommitLogClient:
     """LogOwner over the CommitLog's SegmentService and LogService."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: Metadata = ()) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
         self._stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
         self._log = log_service_pb2_grpc.LogServiceStub(channel)
-        self._options: Any = {"timeout": timeout_s, "metadata": metadata}
+        self._options = _options(timeout_s, metadata)
 
     async def log_facts(self) -> LogFacts:
         """See LogOwner."""
         async with _owner_errors(LOG_OWNER):
-            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options)
+            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options())
         if status.state != log_service_pb2.LOG_STATE_SERVING:
             raise OwnerUnavailable(service=LOG_OWNER, text="it is recovering")
         disks = [disk(LOG_OWNER, one, one.path) for one in status.log_directories if not one.is_read_only]
@@ -42,14 +42,14 @@ class CommitLogClient:
         """See LogOwner."""
         request = segment_service_pb2.ReportDiskRequest(is_full=is_full, used_ratio=min(used_percent, 100) / 100)
         async with _owner_errors(LOG_OWNER):
-            await self._stub.ReportDisk(request, **self._options)
+            await self._stub.ReportDisk(request, **self._options())
 
     async def _segments(self) -> list[SegmentFacts]:
         segments: list[SegmentFacts] = []
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         while True:
             async with _owner_errors(LOG_OWNER):
-                page = await self._stub.ListSegments(request, **self._options)
+                page = await self._stub.ListSegments(request, **self._options())
             segments.extend(map(segment_facts, page.segments))
             if not page.next_page_token:
                 return segments
@@ -61,7 +61,7 @@ class CommitLogClient:
             base_physical_offsets=[base_physical_offset], allow_unindexed=allow_unindexed
         )
         async with _owner_errors(LOG_OWNER):
-            outcomes = (await self._stub.DeleteSegments(request, **self._options)).outcomes
+            outcomes = (await self._stub.DeleteSegments(request, **self._options())).outcomes
         if len(outcomes) == 1 and outcomes[0].is_deleted:
             return outcomes[0].freed_bytes
         refusal = outcomes[0].refusal if outcomes else segment_service_pb2.DELETE_REFUSAL_UNSPECIFIED
@@ -72,21 +72,26 @@ class CommitLogClient:
 class IndexerClient:
     """IndexOwner over the Indexer's IndexService."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: Metadata = ()) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
         self._stub = index_service_pb2_grpc.IndexServiceStub(channel)
-        self._options: Any = {"timeout": timeout_s, "metadata": metadata}
+        self._options = _options(timeout_s, metadata)
 
     async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
         async with _owner_errors(INDEX_OWNER):
-            status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), **self._options)
+            status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), **self._options())
         return IndexFacts(status.flushed_physical_offset, disk(INDEX_OWNER, status))
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
         request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset, dry_run=is_dry_run)
         async with _owner_errors(INDEX_OWNER):
-            return trimmed(await self._stub.TrimTo(request, **self._options))
+            return trimmed(await self._stub.TrimTo(request, **self._options()))
+
+
+def _options(timeout_s: float, metadata: MetadataSource) -> Callable[[], Any]:
+    """What each call has, made anew for each."""
+    return lambda: {"timeout": timeout_s, "metadata": metadata()}
 
 
 @asynccontextmanager

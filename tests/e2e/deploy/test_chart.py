@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Helm chart, rendered for several sets of values and checked against Kubernetes' schemas, without a cluster."""
 
+import base64
 import json
 import os
 import re
@@ -101,6 +102,7 @@ def test_schema_check_can_fail() -> None:
         ("indexer.replicas=0", "/indexer/replicas"),
         ("commitlog.config.port=1", "port"),
         ("indexer.config.commitlog_target=elsewhere:1", "commitlog_target"),
+        ("indexer.config.service_token_file=/x", "service_token_file"),
         ("commitlog.config.Bad-Name=1", "Bad-Name"),
         ("tls.enabled=true", "/tls/secretName"),
         ("commitlog.persistence.size=much", "/commitlog/persistence/size"),
@@ -157,6 +159,43 @@ def test_pods_are_confined(values: list[str]) -> None:
             assert inner["capabilities"] == {"drop": ["ALL"]}
             assert container["resources"]["limits"]["memory"]
             assert re.search(r":[0-9.]+$|@sha256:[0-9a-f]{64}$", container["image"]), container["image"]
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_services_and_operators_have_tokens(values: list[str]) -> None:
+    """Whatever the values: random ones, not alike, where the settings look for them; the test pod has none of them."""
+    manifests = objects(*values)
+    tokens = manifests["Secret", "shop-reput-trust"]["data"]
+    assert sorted(tokens) == ["operator", "service"]
+    assert all(len(base64.b64decode(token)) >= 32 for token in tokens.values())
+    assert len({*tokens.values(), *objects(*values)["Secret", "shop-reput-trust"]["data"].values()}) == 4
+    for (kind, name), item in manifests.items():
+        if kind == "ConfigMap":
+            server = load_settings(name.rpartition("-")[2], item["data"]).server
+            assert str(server.service_token_file) == "/etc/reput/trust/service"
+            assert str(server.operator_token_file) == "/etc/reput/trust/operator"
+    for name, pod in pods(manifests):
+        (container,) = pod["containers"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        if name.endswith("-test"):
+            assert "/etc/reput/trust" not in mounts
+        else:
+            assert volumes[mounts["/etc/reput/trust"]]["secret"]["secretName"] == "shop-reput-trust"
+
+
+def test_own_tokens_are_taken() -> None:
+    """With a Secret of one's own the chart makes none, so that rendering twice gives the same."""
+    manifests = objects("trust.secretName=mine")
+    assert not [name for kind, name in manifests if kind == "Secret"]
+    found = [
+        volume["secret"]["secretName"]
+        for _, pod in pods(manifests)
+        for volume in pod["volumes"]
+        if volume["name"] == "trust"
+    ]
+    assert found == ["mine"] * len(SERVICES)
+    assert render("trust.secretName=mine") == render("trust.secretName=mine")
 
 
 def test_data_is_on_claims() -> None:

@@ -102,11 +102,14 @@ def remove_all() -> None:
 
 
 def make_secrets(directory: Path) -> None:
-    """An authority, a certificate of it for the three Services, and a token, in the form of the chart's Secrets."""
+    """An authority, a certificate of it for the three Services, and tokens, in the form of the chart's Secrets."""
     tls, token = directory / "reput-tls", directory / "reput-token"
-    for folder in (tls, token):
+    trust = directory / "shop-reput-trust"
+    for folder in (tls, token, trust):
         folder.mkdir(parents=True)
     (token / "token").write_text("a-token-of-this-test\n")
+    for role in ("service", "operator"):
+        (trust / role).write_text(f"a-token-of-the-{role}\n")
     names = ",".join(f"DNS:shop-reput-{service}.{NAMESPACE}.svc" for service in SERVICES)
     openssl, key_options = tool("openssl"), ["-newkey", "rsa:2048", "-nodes", "-days", "2"]
     authority = ["-keyout", directory / "ca.key", "-out", tls / "ca.crt", "-subj", "/CN=authority of this test"]
@@ -115,7 +118,7 @@ def make_secrets(directory: Path) -> None:
     signer = ["-CA", tls / "ca.crt", "-CAkey", directory / "ca.key"]
     extensions = ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"]
     run(openssl, "req", "-x509", *key_options, *files, *signer, *extensions)
-    for file in (*tls.iterdir(), *token.iterdir()):
+    for file in (*tls.iterdir(), *token.iterdir(), *trust.iterdir()):
         file.chmod(0o644)  # a cluster does this by fsGroup
 
 

@@ -6,6 +6,7 @@ from this tree; behind a proxy set EXTRA_CA_CERTIFICATES and PACKAGE_INDEX as th
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.deploy.commands import compose_command, run, tool
+from tests.e2e.deploy.commands import ROOT, compose_command, run, tool
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -45,6 +46,16 @@ def compose() -> Iterator[Compose]:
         yield in_project
     finally:
         in_project("down", "--volumes", "--remove-orphans", "--timeout", "10")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(compose: Compose, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands from outside are an operator's: they show the token that the containers share."""
+    file = tmp_path_factory.mktemp("trust") / "token"
+    file.write_text(compose("exec", "-T", "commitlog", "cat", "/trust/reput/token").stdout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPUT_CLIENT_TOKEN_FILE", str(file))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +132,17 @@ def test_foreign_client_finds_its_way(compose: Compose) -> None:
         assert "reput." in names
         health = run(tool("grpcurl"), "-plaintext", f"127.0.0.1:{port}", "grpc.health.v1.Health/Check").stdout
         assert json.loads(health) == {"status": "SERVING"}
+
+
+def test_operators_are_those_inside(compose: Compose) -> None:
+    """From outside, without the token, nobody may have the Janitor run; inside a container the command shows it."""
+    stranger = {name: value for name, value in os.environ.items() if name != "REPUT_CLIENT_TOKEN_FILE"}
+    stranger["XDG_STATE_HOME"] = "/nonexistent"
+    command = [sys.executable, "-m", "cli.main", "janitor", "run", "--dry-run"]
+    refused = subprocess.run(command, env=stranger, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 5
+    assert "NOT_PERMITTED" in refused.stderr
+    compose("exec", "-T", "janitor", "reput", "janitor", "run", "--dry-run")
 
 
 def test_questions_are_answered_from_outside(record: Path) -> None:

@@ -51,7 +51,8 @@ def test_compose_service_starts_with_its_settings(services: dict[str, Any], serv
     assert settings.server.port == SERVICES[service]
     assert settings.server.allow_insecure
     assert str(settings.engine.data_dir) == "/data"
-    assert [volume["target"] for volume in services[service]["volumes"]] == ["/data"]
+    assert [volume["target"] for volume in services[service]["volumes"]] == ["/data", "/trust"]
+    assert services[service]["environment"]["XDG_STATE_HOME"] == "/trust"
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -71,6 +72,11 @@ def test_compose_volumes_are_separate(services: dict[str, Any]) -> None:
     """The Indexer and the Janitor live without the CommitLog's volume, as they do on other machines."""
     sources = [services[service]["volumes"][0]["source"] for service in SERVICES]
     assert len(set(sources)) == len(SERVICES)
+
+
+def test_compose_services_share_their_token(services: dict[str, Any]) -> None:
+    """One volume, where the first of them makes the token; nobody else has it."""
+    assert {services[service]["volumes"][1]["source"] for service in SERVICES} == {"trust"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -20,6 +20,7 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, from_reput, to_reput
 from tests.support.service_process import ServiceProcess
+from tests.support.trusted import trusted
 from tests.unit.services.commitlog.served import Client as LogClient
 from tests.unit.services.commitlog.served import served as log_served
 from tests.unit.services.indexer.served import Client as IndexClient
@@ -85,7 +86,7 @@ class ReputStore:
             await index.wait_serving()
             channels = [
                 await stack.enter_async_context(
-                    grpc.aio.insecure_channel(f"127.0.0.1:{process.port}", options=CHANNEL_OPTIONS)
+                    trusted(grpc.aio.insecure_channel(f"127.0.0.1:{process.port}", options=CHANNEL_OPTIONS))
                 )
                 for process in (log, index)
             ]

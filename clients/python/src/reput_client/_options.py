@@ -50,7 +50,7 @@ class Options:
 
         Variables: REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET, REPUT_CLIENT_JANITOR_TARGET,
         REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_TOKEN and
-        REPUT_CLIENT_TOKEN_FILE.
+        REPUT_CLIENT_TOKEN_FILE, whose first line counts.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {
@@ -58,7 +58,7 @@ class Options:
         }
         token_file = environment.get("REPUT_CLIENT_TOKEN_FILE")
         if token_file and "token" not in values:
-            values["token"] = Path(token_file).read_text(encoding="utf-8").strip()
+            values["token"] = first_token(Path(token_file))
         values.update({name: value for name, value in arguments.items() if value is not None})
         return cls(**values)  # type: ignore[arg-type]
 
@@ -79,6 +79,11 @@ class Options:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What every call carries."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+
+def first_token(file: Path) -> str:
+    """The token of a file, the first one if it has several lines; empty for an empty file. Raises OSError."""
+    return next(iter(file.read_text(encoding="utf-8").split()), "")
 
 
 _VARIABLES = {

@@ -173,13 +173,13 @@ def tls_files(options: CallOptions) -> tuple[str, str, str]:
 
 
 def metadata(options: CallOptions) -> tuple[tuple[str, str], ...]:
-    """The credentials of a call: a bearer token from a file or the environment, read anew for each call."""
+    """The credentials of a call: a bearer token from the environment or a file (its first line), read for each call."""
     file = options.auth_token_file or os.environ.get("REPUT_CLIENT_TOKEN_FILE", "")
     try:
-        token = Path(file).read_text().strip() if file else os.environ.get("REPUT_CLIENT_TOKEN", "")
+        tokens = Path(file).read_text().split() if file else [os.environ.get("REPUT_CLIENT_TOKEN", "")]
     except OSError as error:
         raise BadOption("auth.token.file", str(error)) from error
-    return (("authorization", f"Bearer {token}"),) if token else ()
+    return (("authorization", f"Bearer {tokens[0]}"),) if tokens and tokens[0] else ()
 
 
 def parser(message_type: Any) -> Callable[[bytes], Any]:

@@ -107,6 +107,8 @@ grpc:
 {{- if $root.Values.token.secretName -}}
 {{- $_ := set $settings "token_file" "/etc/reput/token/token" -}}
 {{- end -}}
+{{- $_ := set $settings "service_token_file" "/etc/reput/trust/service" -}}
+{{- $_ := set $settings "operator_token_file" "/etc/reput/trust/operator" -}}
 {{- range $peer := index (include "reput.peers" . | fromJson) .component -}}
 {{- $_ := set $settings (printf "%s_target" $peer) (include "reput.target" (dict "root" $root "component" $peer)) -}}
 {{- if $root.Values.tls.enabled -}}
@@ -116,15 +118,17 @@ grpc:
 {{- $_ := set $settings (printf "%s_tls_key_file" $peer) "/etc/reput/tls/tls.key" -}}
 {{- end -}}
 {{- end -}}
-{{- if $root.Values.token.secretName -}}
-{{- $_ := set $settings (printf "%s_token_file" $peer) "/etc/reput/token/token" -}}
-{{- end -}}
 {{- end -}}
 {{- $lines := list -}}
 {{- range $name, $value := merge $settings .values.config -}}
 {{- $lines = append $lines (printf "%s%s: %s" $prefix (upper $name) (include "reput.setting" $value | quote)) -}}
 {{- end -}}
 {{- join "\n" $lines -}}
+{{- end }}
+
+{{/* The Secret with the tokens of services and operators. */}}
+{{- define "reput.trustSecretName" -}}
+{{- .Values.trust.secretName | default (printf "%s-trust" (include "reput.fullname" .)) -}}
 {{- end }}
 
 {{/* Where certificate and token are read. The whole Secret is mounted, never a part by subPath, so that renewals arrive. */}}
@@ -257,10 +261,17 @@ spec:
         - name: run
           mountPath: /run/reput
         {{- end }}
+        - name: trust
+          mountPath: /etc/reput/trust
+          readOnly: true
         {{- with include "reput.secretMounts" $root }}
         {{- trim . | nindent 8 }}
         {{- end }}
   volumes:
+    - name: trust
+      secret:
+        secretName: {{ include "reput.trustSecretName" $root }}
+        defaultMode: 0440
     - name: tmp
       emptyDir: {medium: Memory, sizeLimit: 64Mi}
     {{- if not $values.persistence.enabled }}

@@ -15,6 +15,7 @@ from libs.runtime.grpc_errors import ErrorRow
 from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
+from tests.support.trusted import trusted
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
@@ -130,7 +131,7 @@ async def serving(
     channel = grpc.aio.insecure_channel(target) if credentials is None else grpc.aio.secure_channel(target, credentials)
     try:
         async with channel:
-            served.channel = channel
+            served.channel = trusted(channel)
             yield served
     finally:
         await server.stop(0)

@@ -9,10 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from libs.runtime import tokens
 from libs.runtime.errors import ConfigError
 from libs.runtime.peer import Peer
 from libs.runtime.settings import ServerConfig
-from tests.unit.libs.runtime.servers import APPEND, serving
+from libs.runtime.tokens import TokenFile
+from tests.unit.libs.runtime.servers import APPEND, Served, serving
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
@@ -106,11 +108,11 @@ async def test_services_reach_each_other_by_tls_and_token(
             tls_ca_file=pairs["server"].certificate,
             tls_certificate_file=pairs[client].certificate,
             tls_key_file=pairs[client].key,
-            token_file=tmp_path / token,
+            token=TokenFile("service_token_file", tmp_path / token),
         )
         channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=1000)
         async with channel:
-            call = channel.unary_unary(APPEND)(b"x", timeout=5, metadata=metadata)
+            call = channel.unary_unary(APPEND)(b"x", timeout=5, metadata=metadata())
             if is_let_in:
                 assert await call == b"x"
             else:
@@ -119,15 +121,57 @@ async def test_services_reach_each_other_by_tls_and_token(
                 assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+async def test_a_renewed_certificate_is_served(
+    pairs: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New connections see it without a restart; while only the key is new, the old pair is served."""
+    monkeypatch.setattr(tokens, "CHECK_INTERVAL_S", 0.0)
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def renew(file: Path, source: Path) -> None:
+        (tmp_path / "draft").write_bytes(source.read_bytes())
+        (tmp_path / "draft").rename(file)
+
+    def install(pair: Pair) -> None:
+        renew(key, pair.key)
+        renew(certificate, pair.certificate)
+
+    async def is_trusted(served: Served, name: str) -> bool:
+        credentials = grpc.ssl_channel_credentials(pairs[name].certificate.read_bytes())
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.secure_channel(f"localhost:{served.server.port}", credentials, options) as channel:
+            try:
+                return bool(await channel.unary_unary(APPEND)(b"x", timeout=5) == b"x")
+            except grpc.aio.AioRpcError as error:
+                assert error.code() is grpc.StatusCode.UNAVAILABLE  # noqa: PT017 - both ends are right
+                return False
+
+    install(pairs["server"])
+    config = ServerConfig(port=0, tls_certificate_file=certificate, tls_key_file=key)
+    async with serving(config, credentials=channel_credentials(pairs, None)) as served:
+        assert await served.call(APPEND, b"x") == b"x"
+        renew(key, pairs["stranger"].key)
+        assert await is_trusted(served, "server"), "a key without its certificate is not served"
+        renew(certificate, pairs["stranger"].certificate)
+        assert await is_trusted(served, "stranger")
+        assert not await is_trusted(served, "server")
+        certificate.unlink()
+        assert await is_trusted(served, "stranger"), "a file that is away for a moment harms nobody"
+        assert await served.call(APPEND, b"x") == b"x", "the open connection goes on"
+        install(pairs["client"])
+        assert await is_trusted(served, "client")
+
+
 def test_a_peers_unreadable_file_is_named(tmp_path: Path) -> None:
     """The setting and the file stand in the one line that the operator sees."""
+    (tmp_path / "token").write_text("sesame")
     peer = Peer(
         name="indexer",
         target="localhost:1",
         tls_ca_file=tmp_path / "missing.pem",
         tls_certificate_file=None,
         tls_key_file=None,
-        token_file=None,
+        token=TokenFile("service_token_file", tmp_path / "token"),
     )
     with pytest.raises(ConfigError, match=r"indexer_tls_ca_file: .*missing\.pem: No such file"):
         peer.connect(interceptors=[], reconnect_ms_max=1000)

@@ -19,6 +19,7 @@ from libs.runtime.process import running
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.commitlog.bootstrap import Service, Settings
 from tests.support.service_process import ServiceProcess
+from tests.support.trusted import trusted
 from tests.unit.services.commitlog.support import make_config
 
 
@@ -43,7 +44,7 @@ async def served(data_dir: Path, **config: Any) -> AsyncIterator[tuple[Service, 
     )
     async with (
         running(Service, settings) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
+        trusted(grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}")) as channel,
     ):
         yield service, Client(channel)
 
@@ -56,7 +57,7 @@ class Process(ServiceProcess):
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
         """Stubs for it."""
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+        async with trusted(grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")) as channel:
             yield Client(channel)
 
 

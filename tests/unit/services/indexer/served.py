@@ -24,6 +24,7 @@ from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.bootstrap import Service, Settings
 from services.indexer.config import IndexerConfig
 from tests.support.service_process import ServiceProcess
+from tests.support.trusted import trusted
 
 SMALL = {
     "index_slot_count": 64,
@@ -70,7 +71,7 @@ async def served(data_dir: Path, commitlog_target: str, **config: Any) -> AsyncI
     )
     async with (
         running(Service, settings) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
+        trusted(grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}")) as channel,
     ):
         yield service, Client(channel)
 
@@ -84,7 +85,7 @@ class Process(ServiceProcess):
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
         """Stubs for it."""
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+        async with trusted(grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")) as channel:
             yield Client(channel)
 
 

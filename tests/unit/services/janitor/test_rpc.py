@@ -21,6 +21,7 @@ from libs.runtime import process
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.janitor.bootstrap import Service, Settings, local_time_zone_name
 from services.janitor.config import JanitorConfig
+from tests.support.trusted import trusted
 
 SIZE = 4096
 
@@ -129,7 +130,7 @@ async def janitor(directory: Path, segment_count: int = 4) -> AsyncIterator[Room
     )
     async with (
         process.running(Service, settings) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}") as channel,
+        trusted(grpc.aio.insecure_channel(f"127.0.0.1:{service.server.port}")) as channel,
     ):
         yield Room(commitlog, indexer, owners, channel, retention_service_pb2_grpc.RetentionServiceStub(channel))
     await owners.stop(None)

@@ -109,6 +109,55 @@ async def test_an_end_that_the_log_contradicts_changes_nothing() -> None:
         assert log.statistics().contradicting_queues_total == len(cases)
 
 
+@pytest.mark.parametrize("topic", ["orders", SPENT, "new"])
+async def test_a_number_that_the_log_knows_is_not_raised_for_a_word(topic: str) -> None:
+    """Segments have expired, and somebody names a far end below them: the next message follows the one before.
+
+    Of a live queue, of one whose records are gone, of one that never was.
+    """
+    machine = Machine()
+    await expired(machine, loses="nothing")
+    async with machine.running() as log:
+        known = log.topics.table.next_queue_offset(topic.encode(), 0)
+        assert log.queue_offsets.compare([QueueEnd(topic, 0, 10**15, 0)]) == QueueVerdict(0, 1)
+        batch = await append(log, message(topic=topic))
+        assert memoryview(batch.queue_offsets).cast("q")[0] == known
+
+
+async def test_a_queue_that_the_log_still_has_is_not_raised_while_others_are_unknown() -> None:
+    """The scan that lost the snapshot saw its last record; only queues without any record need the Indexer's word."""
+    machine = Machine()
+    await expired(machine)
+    async with machine.running() as log:
+        known = log.topics.table.next_queue_offset(b"orders", 0)
+        assert known > 0
+        ends = [QueueEnd("orders", 0, known + 5, 0), QueueEnd(SPENT, 0, 7, 0)]
+        assert log.queue_offsets.compare(ends) == QueueVerdict(1, 1)
+        assert log.topics.table.next_queue_offset(b"orders", 0) == known
+        assert queue_offset_of(log) == 7
+
+
+async def test_names_in_log_lines_are_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic may have any characters here: none of them gets to a terminal, or makes a line of its own."""
+    machine = Machine()
+    async with machine.running() as log:
+        log.queue_offsets.compare([QueueEnd("a\x1b[2J\nb", 0, 3, 0)])
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "\\x1b[2J\\nb" in record.getMessage()
+    assert record.getMessage().isprintable()
+
+
+async def test_a_page_has_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """4,096 queues that are wrong are told in a dozen lines, and counted."""
+    async with Machine().running() as log:
+        verdict = log.queue_offsets.compare([QueueEnd("t", queue_id, 9, 0) for queue_id in range(4_096)])
+        assert verdict == QueueVerdict(0, 4_096)
+        assert log.statistics().contradicting_queues_total == 4_096
+    lines = [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
+    assert len(lines) <= 12
+    assert "4096 contradict" in lines[-1]
+
+
 async def test_an_end_that_the_log_proves_is_raised() -> None:
     """The log has the very record, so its own number was wrong; that must not happen, and is no reason to lose one."""
     machine = Machine()

@@ -95,8 +95,8 @@ async def clients(service: FakeService, *, timeout_s: float = 30) -> AsyncIterat
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield (
-            LogTail(channel, record_count_max=77, timeout_s=timeout_s, metadata=[TOKEN]),
-            LogRecords(channel, timeout_s=timeout_s, metadata=[TOKEN]),
+            LogTail(channel, record_count_max=77, timeout_s=timeout_s, metadata=lambda: (TOKEN,)),
+            LogRecords(channel, timeout_s=timeout_s, metadata=lambda: (TOKEN,)),
         )
     await server.stop(0)
 

@@ -105,6 +105,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
     `cleanup.policy=COMPACTION` or `light queue`), field.
     """
+    ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 38
+    """The caller has not the role that the call needs: a service's or an operator's. Metadata: role."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -194,4 +196,6 @@ ERROR_REASON_TOPIC_SET_APART: ErrorReason.ValueType  # 37
 neither read nor appended to, made, changed or deleted. Metadata: topic, why (such as `queue.type=BatchCQ`,
 `cleanup.policy=COMPACTION` or `light queue`), field.
 """
+ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 38
+"""The caller has not the role that the call needs: a service's or an operator's. Metadata: role."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles: who may call what. One table has a rule for each method of each service, in the protos' order.
+
+Clients produce, consume and ask. Services keep each other's promises: what they say is believed, so that a lie ends in
+lost messages. Operators decide what can't be taken back. Whoever is a service or an operator is a client as well;
+neither is the other. A method without a rule can't be served: `service_handler` refuses it at the start of the process.
+docs/security.md tells how a caller shows its role.
+"""
+
+import enum
+from collections.abc import Mapping
+
+
+class Role(enum.Flag):
+    """What a caller may be; several at once are a set."""
+
+    NOBODY = 0
+    CLIENT = enum.auto()
+    SERVICE = enum.auto()
+    OPERATOR = enum.auto()
+
+
+_C, _S, _O = Role.CLIENT, Role.SERVICE, Role.OPERATOR
+
+_RULES: Mapping[str, Mapping[str, Role]] = {
+    "reput.commitlog.v1.AppendService": {"Append": _C, "AppendStream": _C},
+    "reput.commitlog.v1.LogService": {
+        "ReadRecords": _C,
+        "StreamRecords": _C,
+        "Dispatch": _S,
+        "ReportProgress": _S,
+        "CheckQueueOffsets": _S,
+        "GetStatus": _C,
+    },
+    "reput.commitlog.v1.ReplicationService": {"Replicate": _S, "Promote": _O, "Demote": _O},
+    # Operators let the Janitor delete: it asks the Indexer first and writes down what it did.
+    "reput.commitlog.v1.SegmentService": {"ListSegments": _C, "DeleteSegments": _S, "ReportDisk": _S},
+    # Producers may make topics, as a first message does. What takes a topic away from others is an operator's.
+    "reput.commitlog.v1.TopicService": {
+        "CreateTopic": _C,
+        "UpdateTopic": _O,
+        "GetTopic": _C,
+        "ListTopics": _C,
+        "DeleteTopic": _O,
+    },
+    # Groups have no owners: whoever may commit an offset may as well move or delete it.
+    "reput.indexer.v1.ConsumerOffsetService": {
+        "CommitConsumerOffset": _C,
+        "GetConsumerOffset": _C,
+        "ResetConsumerOffset": _C,
+        "ListConsumerGroups": _C,
+    },
+    "reput.indexer.v1.IndexService": {"GetStatus": _C, "TrimTo": _S, "RemoveQueues": _O},
+    "reput.indexer.v1.QueryService": {"QueryByKey": _C, "QueryByTime": _C, "QueryById": _C},
+    "reput.indexer.v1.QueueService": {
+        "Pull": _C,
+        "Subscribe": _C,
+        "GetOffsetByTime": _C,
+        "GetQueueRange": _C,
+        "ListQueues": _C,
+    },
+    "reput.indexer.v1.RebuildService": {"RebuildIndexes": _O},
+    "reput.indexer.v1.ScanService": {"PlanScan": _C, "Scan": _C},
+    "reput.janitor.v1.RetentionService": {"GetStatus": _C, "GetPolicy": _C, "RunOnce": _O, "ListHistory": _C},
+}
+
+ROLES: Mapping[str, Role] = {
+    f"/{service}/{method}": role for service, methods in _RULES.items() for method, role in methods.items()
+}
+"""The role that each method needs, by its path as a call has it."""

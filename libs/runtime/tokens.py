@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens in files: read again when the file changes, and one that is made for the user of this machine.
+
+A file holds one token a line. Each of them is good where it is asked for, the first one is shown to others: so a token
+is renewed by putting the new one in front, everywhere, before the old one is taken away.
+The local token is what a store on one machine needs no setting for: whoever can read the file (its user) may be service
+and operator of the stores that this user runs, as with Erlang's cookie. It is made when it is first needed.
+"""
+
+import contextlib
+import hmac
+import ipaddress
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from libs.runtime.errors import ConfigError
+
+CHECK_INTERVAL_S = 1.0
+"""A file is looked at no more often."""
+
+TOKEN_SIZE_BYTES_MAX = 4_096
+"""Longest token; gRPC's metadata have 8 KiB in all."""
+
+_log = logging.getLogger(__name__)
+
+
+class WatchedFiles:
+    """Tells when one of some files is another than at the look before; looks once in `CHECK_INTERVAL_S`."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+        self._seen = self._look()
+        self._due_s = time.monotonic() + CHECK_INTERVAL_S
+
+    def have_changed(self) -> bool:
+        """Whether to read them again. True once for each change."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + CHECK_INTERVAL_S
+        seen, self._seen = self._seen, self._look()
+        return seen != self._seen
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                status = path.stat()
+                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+            except OSError:
+                found.append(None)
+        return found
+
+
+class TokenFile:
+    """The tokens of a file, as it is now. A file that became unreadable or empty leaves those that were there."""
+
+    def __init__(self, setting: str, path: Path) -> None:
+        self._setting, self._path = setting, path
+        self._watched = WatchedFiles([path])
+        self._tokens = _read_tokens(setting, path)
+
+    @property
+    def shown(self) -> str:
+        """The token to show to others."""
+        return self._current()[0].decode()
+
+    def has(self, given: bytes) -> bool:
+        """Whether this is one of the tokens. Takes as long for a wrong one as for a right one."""
+        is_right = False
+        for token in self._current():
+            is_right |= hmac.compare_digest(given, token)
+        return is_right
+
+    def _current(self) -> list[bytes]:
+        if self._watched.have_changed():
+            try:
+                self._tokens = _read_tokens(self._setting, self._path)
+                _log.info("%s: %s has changed and is read", self._setting, self._path)
+            except ConfigError as error:
+                _log.warning("%s; the tokens that it had before stay good", error)
+        return self._tokens
+
+
+def _read_tokens(setting: str, path: Path) -> list[bytes]:
+    try:
+        lines = [line.strip() for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error
+    tokens = [line for line in lines if line]
+    if not tokens:
+        raise ConfigError(f"{setting}: {path}: the file is empty")
+    for token in tokens:
+        if len(token) > TOKEN_SIZE_BYTES_MAX or not all(0x20 < byte < 0x7F for byte in token):
+            limit = f"at most {TOKEN_SIZE_BYTES_MAX} printable ASCII characters without spaces"
+            raise ConfigError(f"{setting}: {path}: a token has {limit}")
+    return tokens
+
+
+def local_token_path() -> Path:
+    """Where the local token is: $XDG_STATE_HOME/reput/token, by default ~/.local/state/reput/token.
+
+    Raises ConfigError for a user without a home.
+    """
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        home = given if given.is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise ConfigError(
+            "this user has no home for a token: set service_token_file and operator_token_file, or XDG_STATE_HOME"
+        ) from None
+    return home / "reput" / "token"
+
+
+def ensure_local_token() -> Path:
+    """Make the local token if there is none, and return where it is. Raises ConfigError.
+
+    Safe where several processes begin at once. A file that others may read is refused, as ssh refuses such a key.
+    """
+    path = local_token_path()
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make(path)
+        status = path.stat()
+    except OSError as error:
+        raise ConfigError(
+            f"the token of this user can't be made: {path}: {error.strerror}; set service_token_file and "
+            "operator_token_file, or XDG_STATE_HOME"
+        ) from error
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise ConfigError(f"{path} must be this user's, and nobody else may read it (chmod 600)")
+    return path
+
+
+def _make(path: Path) -> None:
+    """Make the file with its content in one step: a link to a finished file."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+
+
+def find_local_token(targets: Iterable[str]) -> str | None:
+    """The local token for a program that calls these targets, or None.
+
+    It is shown to this machine alone, never to a host elsewhere.
+    """
+    if not all(_is_local(target) for target in targets):
+        return None
+    with contextlib.suppress(ConfigError, OSError):
+        path = local_token_path()
+        if path.exists():
+            return TokenFile("token", path).shown
+    return None
+
+
+def _is_local(target: str) -> bool:
+    return target.startswith("unix:") or is_loopback(target.rpartition(":")[0].strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name of a host is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every method of every proto, asked of the three services by every role: what the table forbids is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+
+from libs.runtime.process import running
+from libs.runtime.roles import ROLES, Role
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from services.commitlog.bootstrap import Service as CommitLog
+from services.commitlog.bootstrap import Settings as CommitLogSettings
+from services.indexer.bootstrap import Service as Indexer
+from services.indexer.bootstrap import Settings as IndexerSettings
+from services.indexer.config import IndexerConfig
+from services.janitor.bootstrap import Service as Janitor
+from services.janitor.bootstrap import Settings as JanitorSettings
+from services.janitor.config import JanitorConfig
+from tests.support.methods import path_of, proto_methods
+from tests.support.service_process import Refusal
+from tests.unit.services.commitlog.support import make_config
+from tests.unit.services.indexer.served import SMALL
+
+ROLE_NAMES = ("client", "service", "operator")
+REFUSALS = ("UNAUTHENTICATED", "NOT_PERMITTED")
+TELEMETRY = TelemetryConfig(metrics_port=0)
+
+
+@asynccontextmanager
+async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
+    """The three services with a token for each role, and a channel to each, by the middle of its package's name."""
+    for name in ROLE_NAMES:
+        (directory / name).write_text(f"{name}-token\n")
+    server = ServerConfig(
+        port=0,
+        token_file=directory / "client" if asks_clients else None,
+        service_token_file=directory / "service",
+        operator_token_file=directory / "operator",
+    )
+    log_settings = CommitLogSettings(engine=make_config(data_dir=directory / "log"), server=server, telemetry=TELEMETRY)
+    async with running(CommitLog, log_settings) as log:
+        index_config = IndexerConfig(
+            data_dir=directory / "index", commitlog_target=f"127.0.0.1:{log.server.port}", **SMALL
+        )
+        async with running(Indexer, IndexerSettings(engine=index_config, server=server, telemetry=TELEMETRY)) as index:
+            janitor_config = JanitorConfig(
+                data_dir=directory / "janitor",
+                commitlog_target=f"127.0.0.1:{log.server.port}",
+                indexer_target=f"127.0.0.1:{index.server.port}",
+            )
+            janitor_settings = JanitorSettings(engine=janitor_config, server=server, telemetry=TELEMETRY)
+            async with (
+                running(Janitor, janitor_settings) as janitor,
+                grpc.aio.insecure_channel(f"127.0.0.1:{log.server.port}") as log_channel,
+                grpc.aio.insecure_channel(f"127.0.0.1:{index.server.port}") as index_channel,
+                grpc.aio.insecure_channel(f"127.0.0.1:{janitor.server.port}") as janitor_channel,
+            ):
+                yield {"commitlog": log_channel, "indexer": index_channel, "janitor": janitor_channel}
+
+
+async def refusal(channel: grpc.aio.Channel, method: MethodDescriptor, metadata: Any) -> Refusal | None:
+    """How an empty request is refused for who the caller is; None if it is not, whatever comes of it."""
+    path = path_of(method)
+    try:
+        if method.client_streaming:
+            kind = channel.stream_stream if method.server_streaming else channel.stream_unary
+            call = kind(path)(iter([b""]), metadata=metadata, timeout=10)
+        else:
+            kind = channel.unary_stream if method.server_streaming else channel.unary_unary
+            call = kind(path)(b"", metadata=metadata, timeout=10)
+        if method.server_streaming:
+            await call.read()
+            call.cancel()
+        else:
+            await call
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # it is not served yet; the rule is there before it
+            return None
+        found = Refusal(error)
+        return found if found.reason in REFUSALS else None
+    return None
+
+
+def expected(method: MethodDescriptor, role: str, *, asks_clients: bool) -> str | None:
+    """The reason that the caller must get."""
+    needed = ROLES[path_of(method)]
+    if role in ("nobody", "stranger"):
+        if asks_clients:
+            return "UNAUTHENTICATED"
+        return None if needed is Role.CLIENT else "NOT_PERMITTED"
+    return None if needed is Role.CLIENT or needed.name == role.upper() else "NOT_PERMITTED"
+
+
+@pytest.mark.parametrize("asks_clients", [True, False], ids=["token for clients", "clients without token"])
+async def test_each_method_asks_for_its_role(tmp_path: Path, *, asks_clients: bool) -> None:
+    """All methods of the protos, by nobody, a stranger, a client, a service and an operator."""
+    wrong = []
+    count = 0
+    async with asyncio.timeout(120), store(tmp_path, asks_clients=asks_clients) as channels:
+        for role in ("nobody", "stranger", *ROLE_NAMES):
+            metadata = (("authorization", f"Bearer {role}-token"),) if role != "nobody" else None
+            for method in proto_methods():
+                channel = channels[method.containing_service.full_name.split(".")[1]]
+                found = await refusal(channel, method, metadata)
+                reason = found.reason if found is not None else None
+                count += 1
+                if reason != expected(method, role, asks_clients=asks_clients):
+                    wrong.append((role, method.full_name, reason))
+                if found is not None and reason == "NOT_PERMITTED":
+                    assert found.code is grpc.StatusCode.PERMISSION_DENIED
+                    assert found.metadata["role"] in ("service", "operator")
+    assert not wrong
+    assert count >= 5 * 40

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel whose calls carry this user's token: the caller is a service and an operator of this machine's stores."""
+
+import functools
+from typing import Any, TypeVar, cast
+
+from libs.runtime.tokens import find_local_token
+
+C = TypeVar("C")
+
+
+def trusted(channel: C) -> C:
+    """The channel, gRPC's synchronous or asynchronous one, with the token; a call's own metadata replace it."""
+    return cast("C", _Trusted(channel))
+
+
+class _Trusted:
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._channel, name)
+        if name not in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+            return found
+        return lambda *arguments, **options: functools.partial(
+            found(*arguments, **options), metadata=(("authorization", f"Bearer {find_local_token(())}"),)
+        )
+
+    async def __aenter__(self) -> Any:
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._channel.__aexit__(*error)
+
+    def __enter__(self) -> Any:
+        self._channel.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> Any:
+        return self._channel.__exit__(*error)

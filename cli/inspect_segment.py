@@ -28,7 +28,7 @@ _PROGRESS_STEP_BYTES = 8 * MIB
 _ZERO_CHUNK_BYTES = MIB
 _GoesOn: TypeAlias = Generator["Item | Finding", None, bool]
 """Yields what is found at one place; its value tells whether the walk goes on."""
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_TOPIC = re.compile(r"[%|+a-zA-Z0-9_-]+", re.ASCII)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ class SetApart:
     def __init__(self, reasons: Mapping[str, str] | None = None) -> None:
         self.reasons = dict(reasons or {})
         """Why, by topic; without light queues."""
+        self._own = self.reasons
 
     @classmethod
     def load(cls, fs: Fs, data_dir: Path, topics: Iterable[TopicConfig] | None = None) -> Self:
@@ -37,8 +38,8 @@ class SetApart:
         return self.reasons.get(topic) or set_apart.why_by_name(topic)
 
     def learn(self, reasons: Mapping[str, str]) -> None:
-        """Take over what somebody else knows."""
-        self.reasons.update(reasons)
+        """Take over what somebody else knows now, besides what was known at first."""
+        self.reasons = {**reasons, **self._own}
 
 
 def _by_directories(fs: Fs, data_dir: Path) -> dict[str, str]:

@@ -119,6 +119,14 @@ class TopicNotFound(IndexerError):
         self.topic = topic
 
 
+class TopicSetApart(IndexerError):
+    """RocketMQ keeps the topic or queue in a way that is not served here; `why` names it."""
+
+    def __init__(self, topic: str, *, why: str, field: str) -> None:
+        super().__init__(f"{field}: {topic} ({why}) is RocketMQ's alone and not served here")
+        self.topic, self.why, self.field = topic, why, field
+
+
 class RecordDamaged(IndexerError):
     """Stored bytes fail their check. Needs a replica or a person, not a retry."""
 

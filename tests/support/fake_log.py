@@ -53,6 +53,8 @@ class FakeLog:
         """Topics that exist without messages."""
         self.deleted_topics: set[str] = set()
         """Topics that do not exist, although there are messages of theirs."""
+        self.set_apart: dict[str, str] = {}
+        """Why topics are set apart, as handshakes tell."""
         self.min_physical_offset = 0
         self.epoch = 1
         self.common_ends: dict[int, int] = {}
@@ -162,7 +164,9 @@ class FakeLog:
         self.follow_starts.append(start_physical_offset)
         self._check_up()
         common_end = min(start_physical_offset, self.common_ends.get(epoch, len(self.data)), len(self.data))
-        yield Handshake(common_end, self.epoch, self.min_physical_offset, len(self.data), self.history_id)
+        yield Handshake(
+            common_end, self.epoch, self.min_physical_offset, len(self.data), self.history_id, self.set_apart
+        )
         for step in self.steps:
             yield dispatch_columns.decode(step)
         position = max(common_end, self.min_physical_offset)

@@ -85,10 +85,10 @@ class TopicRegistry:
         return len(self._names)
 
     def get(self, name: str, *, field: str = "name") -> TopicConfig:
-        """Return a topic. Raises BadTopicName and TopicNotFound."""
-        check_topic_name(name, field)
+        """Return a topic, also of a name that only RocketMQ gives. Raises BadTopicName and TopicNotFound."""
         topic = self._file.topics.get(name)
         if topic is None:
+            check_topic_name(name, field)
             raise TopicNotFound(name, field=field)
         return topic
 

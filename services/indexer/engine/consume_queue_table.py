@@ -22,6 +22,7 @@ from libs.machine.fs import TEMPORARY_SUFFIX, Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
+from libs.store.set_apart import SetApart
 from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
 from services.indexer.engine.log_history import end_on_disk
 from services.indexer.engine.log_source import QueueEnd
@@ -71,8 +72,8 @@ class ConsumeQueueTable:
         self.begins: dict[tuple[str, int], int] = {}
         """Ends of the records with which queues began again that had units. Their older units are gone: if the log
         loses such a record, they must be built again."""
-        self.apart: dict[str, StepReason] = {}
-        """Topics none of whose records are entered from now on, and why; their queues and files stay as they are."""
+        self.set_apart = SetApart()
+        """Topics none of whose records are entered and whose files stay as they are, whatever becomes of the others."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
         self._are_ends_known = False
@@ -162,14 +163,17 @@ class ConsumeQueueTable:
         Done once for each attempt to enter a batch.
         """
         if self._placed_batch is not batch:
-            self._placed = [self._place(*rows, batch) for rows in _groups(batch)]
+            self._placed = [self._place(*group, batch) for group in _groups(batch)]
             self._placed_batch = batch
             self._check_steps(batch)
         return self._placed
 
-    def _place(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> QueueRows:
-        reason = self.apart.get(topic)
-        if not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
+    def _place(self, index: int, rows: NDArray[np.int32], batch: DispatchBatch) -> QueueRows:
+        topic, queue_id = batch.queues[index]
+        reason = None
+        if index in batch.batch_queues or self.set_apart.why(topic):
+            reason = StepReason.SET_APART
+        elif not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
             reason = StepReason.NAME
         if reason is not None:
             return QueueRows(topic, queue_id, Placed(rows[:0], rows), reason)
@@ -400,8 +404,9 @@ class ConsumeQueueTable:
         return [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
 
     def _listed(self) -> list[tuple[str, str]]:
-        """Topic and queue id of the queues on disk."""
-        directories = [name for name in self._fs.list(self._directory) if is_topic(name)]
+        """Topic and queue id of the queues on disk that are ours."""
+        names = self._fs.list(self._directory)
+        directories = [name for name in names if is_topic(name) and not self.set_apart.why(name)]
         return [
             (topic, name)
             for topic in directories
@@ -467,11 +472,11 @@ def _columns(batch: DispatchBatch) -> DispatchRows:
     return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
 
 
-def _groups(batch: DispatchBatch) -> Iterator[tuple[str, int, NDArray[np.int32]]]:
-    """Topic, queue id and the numbers of its rows, for each queue that has any."""
+def _groups(batch: DispatchBatch) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """Index and the numbers of its rows, for each queue that has any."""
     order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
     bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
-    for index, (topic, queue_id) in enumerate(batch.queues):
+    for index in range(len(batch.queues)):
         rows = order[bounds[index] : bounds[index + 1]]
         if len(rows):
-            yield topic, queue_id, rows
+            yield index, rows

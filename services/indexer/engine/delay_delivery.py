@@ -8,11 +8,11 @@ Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageServi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
@@ -58,12 +58,22 @@ class DelayDelivery:
         clock: Clock,
         *,
         look_interval_ms: int = LOOK_INTERVAL_MS,
+        delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
     ) -> None:
         self.offsets = DelayOffsets(fs, data_dir / OFFSETS_FILE, clock)
         self._queues = queues
         self._levels: dict[int, LevelDelivery] = {}
         self._make: Callable[[int], LevelDelivery] = lambda queue_id: LevelDelivery(
-            queue_id, reput, queues, polls, records, sink, self.offsets, clock, look_interval_ms=look_interval_ms
+            queue_id,
+            reput,
+            queues,
+            polls,
+            records,
+            sink,
+            self.offsets,
+            clock,
+            look_interval_ms=look_interval_ms,
+            delay_ms=delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)],
         )
         self._loop = SupervisedLoop("delay levels", self._look, interval_ms=look_interval_ms)
         reput.on_history_change = self._take_back

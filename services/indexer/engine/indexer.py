@@ -19,6 +19,7 @@ from libs.machine.errors import DiskFull
 from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import SegmentMissing
+from libs.store.set_apart import SetApart
 from services.indexer.config import IndexerConfig
 from services.indexer.engine import consumer_offsets, log_history
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
@@ -39,7 +40,7 @@ from services.indexer.engine.queue_removal import QueueRemoval
 from services.indexer.engine.reput_loop import ReputLoop, ReputState
 from services.indexer.engine.scan import Scanner
 from services.indexer.engine.scan_plan import ScanPlanner
-from services.indexer.errors import FilesMissing, OffsetBeyondEnd
+from services.indexer.errors import FilesMissing, OffsetBeyondEnd, TopicSetApart
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +150,17 @@ class Indexer:
         self.delivery = (
             None
             if sink is None
-            else DelayDelivery(self.reput, self.queues, self.polls, records, sink, small_files, config.data_dir, clock)
+            else DelayDelivery(
+                self.reput,
+                self.queues,
+                self.polls,
+                records,
+                sink,
+                small_files,
+                config.data_dir,
+                clock,
+                delay_levels_ms=config.delay_levels_ms(),
+            )
         )
         self._is_open = False
 
@@ -161,6 +172,7 @@ class Indexer:
         directory = self._config.data_dir / "reput"
         self._fs.make_directory(directory)
         self._lock = self._fs.lock(directory / "indexer.lock")
+        self.queues.set_apart = SetApart.load(self._fs, self._config.data_dir)
         self.offsets.load()
         self._history.load()
         if self.delivery is not None:
@@ -233,6 +245,12 @@ class Indexer:
             self.index.close()
             if self._lock is not None:
                 self._lock.release()
+
+    def served(self, topic: str, field: str = "topic") -> str:
+        """The topic, if it is served. Raises TopicSetApart."""
+        if why := self.queues.set_apart.why(topic):
+            raise TopicSetApart(topic, why=why, field=field)
+        return topic
 
     def trim(self, min_physical_offset: int) -> Trimmed:
         """Forget all records below an offset, at most up to what is indexed. Raises OffsetBeyondEnd.

@@ -13,6 +13,7 @@ import logging
 import numpy as np
 
 from libs.formats import record
+from libs.formats.consume_queue_ext import ADDRESS_MAX
 from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.formats.errors import FormatError
 from libs.formats.record import Record
@@ -28,6 +29,7 @@ from services.indexer.engine.log_sink import LogSink
 from services.indexer.engine.log_source import RecordBlock, RecordSource
 from services.indexer.engine.log_time import LogTime
 from services.indexer.engine.long_poll import LongPolls
+from services.indexer.engine.record_reader import store_times_ms
 from services.indexer.engine.reput_loop import ReputLoop, ReputState
 from services.indexer.errors import (
     AppendRefused,
@@ -71,6 +73,7 @@ class LevelDelivery:
         clock: Clock,
         *,
         look_interval_ms: int,
+        delay_ms: int,
     ) -> None:
         self.queue_id = queue_id
         self.delivered_count = 0
@@ -85,6 +88,7 @@ class LevelDelivery:
         self._records = records
         self._sink = sink
         self._offsets = offsets
+        self._delay_ms = delay_ms
         self._time = LogTime(clock)
         self._seen_queue_offset = -1
         self._look_interval_s = look_interval_ms / 1000
@@ -117,7 +121,7 @@ class LevelDelivery:
         await self._offsets.save()
         history_count = self._offsets.history_count
         queue = self._queues.find(SCHEDULE_TOPIC, self.queue_id)
-        units = None if queue is None else self._waiting(queue)
+        units = None if queue is None else await self._timed(self._waiting(queue))
         if units is None or not len(units.physical_offsets):
             await self._wait_for_message()
         elif self._reput.state not in (ReputState.CATCHING_UP, ReputState.LIVE):
@@ -144,7 +148,24 @@ class LevelDelivery:
             start = end
             self._offsets.move(self.queue_id, start)
         self.waiting_count = max(0, end - start)
-        units = queue.read(start, self._batch_count_max)
+        return queue.read(start, self._batch_count_max)
+
+    async def _timed(self, units: Units) -> Units:
+        """The units with the delivery times that RocketMQ keeps in extensions of its queues, which are not read here.
+
+        They come from the records, or for the head alone if a record is damaged: it must not hold up those before.
+        """
+        rows = np.flatnonzero(units.tags_codes <= ADDRESS_MAX)
+        if len(rows):
+            try:
+                times = await store_times_ms(self._records, units.physical_offsets[rows], units.record_sizes[rows])
+            except (NotARecord, RecordDamaged):
+                if len(units.tags_codes) == 1:
+                    raise
+                return await self._timed(Units(*(column[:1] for column in units)))
+            due_times = units.tags_codes.copy()
+            due_times[rows] = [0 if time is None else time + self._delay_ms for time in times]
+            units = units._replace(tags_codes=due_times)
         self.head_due_ms = int(units.tags_codes[0]) if len(units.tags_codes) else None
         return units
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats import dispatch_columns, topics_json
+from libs.formats import dispatch_columns
 from libs.formats.delay_level import DELAY_LEVELS_MS
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.errors import FormatError
@@ -27,9 +27,10 @@ from libs.formats.offsets import file_name, parse_file_name, segment_base
 from libs.kernel import scan_cy
 from libs.kernel.scan_columns import ScanColumns
 from libs.machine.fs import Fs, MappedFile
-from libs.store import log_directories, log_end, tail_search
+from libs.store import log_directories, log_end, tail_search, topics_file
 from libs.store.errors import SegmentMissing, SegmentSizeWrong
 from libs.store.log_end import KnownDurable, ScanEnd, ScanEndKind
+from libs.store.set_apart import SetApart
 from services.indexer.engine.log_source import ProgressReport, QueueEnd, RecordBlock
 from services.indexer.engine.record_reader import READ_COUNT_MAX
 from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord, RecordDamaged
@@ -132,7 +133,13 @@ class LogFiles:
         """
         is_known = epoch == self.epoch
         common_end = min(start_physical_offset, self.estimated_end_physical_offset) if is_known else 0
-        yield Handshake(common_end, self.epoch, self.min_physical_offset, self.estimated_end_physical_offset)
+        yield Handshake(
+            common_end,
+            self.epoch,
+            self.min_physical_offset,
+            self.estimated_end_physical_offset,
+            set_apart=SetApart.load(self._fs, self._data_dir).reasons,
+        )
         at = max(common_end, self.min_physical_offset)
         walk = _Walk()
         while (batch := self._step(at, walk)) is not None:
@@ -154,8 +161,7 @@ class LogFiles:
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource; as `topics.json` has it. Raises FormatError."""
-        path = self._data_dir / "config" / "topics.json"
-        return self._fs.exists(path) and topic in topics_json.loads(self._fs.read(path).decode()).topics
+        return topic in topics_file.load(self._fs, self._data_dir).topics
 
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None

@@ -26,7 +26,14 @@ from services.indexer.engine.page_token import decode_token, encode_token
 from services.indexer.engine.record_reader import FoundRecords, join, select
 from services.indexer.engine.record_view import RecordView, view_record
 from services.indexer.engine.time_search import first_at_or_after
-from services.indexer.errors import BadArgument, BadPageToken, LogEndsEarlier, MessageNotFound, NotARecord
+from services.indexer.errors import (
+    BadArgument,
+    BadPageToken,
+    LogEndsEarlier,
+    MessageNotFound,
+    NotARecord,
+    TopicSetApart,
+)
 
 CANDIDATE_COUNT = 256
 """Records that a step of a key query reads at most."""
@@ -206,7 +213,7 @@ class QueryEngine:
         return queue_offset
 
     async def by_offset_id(self, message_id: str) -> FoundRecords:
-        """Return the message with an offset message id. Raises BadArgument and MessageNotFound.
+        """Return the message with an offset message id. Raises BadArgument, MessageNotFound, TopicSetApart.
 
         Its queue must know the record at this place: a body may hold bytes that are a record by all other signs.
         """
@@ -220,8 +227,12 @@ class QueryEngine:
             raise MessageNotFound(message_id) from None
         if block.sizes[0]:
             view = view_record(block.records, int(block.positions[0]), int(block.sizes[0]))
-            if view.store_host == host.to_bytes() and self._is_queued(view, physical_offset):
-                return select(block, [0])
+            topic = str(view.topic, "utf-8", "replace")
+            if view.store_host == host.to_bytes():
+                if why := self._queues.set_apart.why(topic):
+                    raise TopicSetApart(topic, why=why, field="message_id")
+                if self._is_queued(view, physical_offset):
+                    return select(block, [0])
         raise MessageNotFound(message_id)
 
     def _is_queued(self, view: RecordView, physical_offset: int) -> bool:

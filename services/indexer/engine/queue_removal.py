@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.formats.system_topics import LIGHT_QUEUE_PREFIX, is_system_topic
+from libs.formats.system_topics import is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
@@ -81,7 +81,7 @@ class QueueRemoval:
 
         As `remove_expired`; raises also DependencyUnavailable, when the log can't be asked.
         """
-        names = [topic for topic in self._queues.topics() if not _is_of_store(topic)]
+        names = [topic for topic in self._queues.topics() if not is_system_topic(topic)]
         topics = [topic for topic in names if not await self._records.has_topic(topic)]  # nobody waits for these calls
         return await self._remove(self._unused, topics, dry_run=dry_run)
 
@@ -122,7 +122,7 @@ class QueueRemoval:
     async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         for topic in topics:
             self._check_stopping()
-            if topic == SCHEDULE_TOPIC or topic.startswith(LIGHT_QUEUE_PREFIX):
+            if topic == SCHEDULE_TOPIC:
                 continue
             for queue_id in self._queues.queue_ids(topic):
                 await asyncio.sleep(0)  # others have their turn: a queue may have to be read
@@ -161,8 +161,3 @@ class QueueRemoval:
             raise
         failpoint("removal.after_remove")
         self.removed_queue_count += len(names)
-
-
-def _is_of_store(topic: str) -> bool:
-    """Whether the queues of a topic stay, whatever the log says of it."""
-    return is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.consume_queue_ext import ADDRESS_MAX
 from libs.formats.delay_level import SCHEDULE_TOPIC
 from libs.formats.limits import INT64_MAX
 from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
@@ -85,7 +86,8 @@ def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: b
 def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: SteppedOver) -> None:
     """Check that records up to the queue's last one are its units, as far as these are of its generation and kept.
 
-    Delivery times may differ: the log gives them by the delay levels that it has now.
+    Delivery times may differ: the log gives them by the delay levels that it has now. So may what is an address in
+    RocketMQ's extension of the queue.
     """
     start, end = queue.min_queue_offset, queue.max_queue_offset
     oldest = queue.place_at(start)[0] if start < end else queue.last_physical_offset + 1
@@ -100,7 +102,11 @@ def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: Step
     same[same] = (
         (stored.physical_offsets[units] == columns.physical_offsets[there])
         & (stored.record_sizes[units] == columns.record_sizes[there])
-        & ((stored.tags_codes[units] == columns.tags_codes[there]) | (queue.topic == SCHEDULE_TOPIC))
+        & (
+            (stored.tags_codes[units] == columns.tags_codes[there])
+            | (stored.tags_codes[units] <= ADDRESS_MAX)
+            | (queue.topic == SCHEDULE_TOPIC)
+        )
     )
     for row in rows[~same].tolist():
         if not noted.has(queue.topic, queue.queue_id, int(columns.physical_offsets[row])):

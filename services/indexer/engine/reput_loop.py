@@ -212,8 +212,10 @@ class ReputLoop:
                 await self._queues.prepare(step)
             await self._enter(step)
         else:
-            if isinstance(step, Handshake) and not await self._shake(step):
-                return False
+            if isinstance(step, Handshake):
+                self._queues.set_apart.learn(step.set_apart)
+                if not await self._shake(step):
+                    return False
             self.confirmed_physical_offset = step.confirmed_physical_offset
             self.completeness.hear(step.confirmed_physical_offset)
             self._queues.min_physical_offset = max(self._queues.min_physical_offset, step.min_physical_offset)

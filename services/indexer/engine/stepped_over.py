@@ -31,6 +31,8 @@ class StepReason(enum.IntEnum):
     """The queue offset neither goes on where the queue ends nor begins it again."""
     NAME = 2
     """No directory may have the name of the topic or the number of the queue."""
+    SET_APART = 3
+    """RocketMQ keeps the topic, or this record, in a way that is not served (libs/formats/set_apart.py)."""
 
 
 class Stepped(msgspec.Struct, frozen=True, array_like=True):
@@ -94,7 +96,8 @@ class SteppedOver:
             int(queue_offsets[-1]),
         )
         if count.bit_length() != (count + new).bit_length():  # the more there are, the less is said of each
-            _log.error(
+            _log.log(
+                logging.WARNING if reason is StepReason.SET_APART else logging.ERROR,
                 "%d records of queue %s/%d are stepped over (%s), the last at physical offset %d with queue offset %d",
                 *(count + new, topic, queue_id, reason.name, last, int(queue_offsets[-1])),
             )

@@ -2,7 +2,8 @@
 """TagFilter: which messages a tag expression lets pass, first by the hash in their unit, then by the text itself.
 
 `*` or empty lets everything pass; otherwise tags separated by `||`, spaces around them cut off. The unit's tags code
-is compared as 32 bits, as RocketMQ does; hashes collide, so what passes is compared with the record's TAGS as text.
+is compared as 32 bits, as RocketMQ does; hashes collide, so what passes is compared with the record's TAGS as text. So
+is what has an address in RocketMQ's extension of the queue instead of a hash: that file is not read here.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.consume_queue import tags_code
+from libs.formats.consume_queue_ext import ADDRESS_MAX
 from services.indexer.errors import BadArgument
 
 TAG_COUNT_MAX = 1_000
@@ -33,7 +35,8 @@ class TagFilter:
         """Which units may belong to messages that pass."""
         if self.passes_all:
             return np.ones(len(tags_codes), np.bool_)
-        return np.isin(tags_codes.astype(np.int32), np.array(self.codes, np.int32))
+        is_address = tags_codes <= ADDRESS_MAX
+        return is_address | np.isin(tags_codes.astype(np.int32), np.array(self.codes, np.int32))
 
     def passes(self, tag: bytes | None) -> bool:
         """Whether a message with this TAGS text passes."""

@@ -36,7 +36,7 @@ class ConsumerOffsetServicer:
         offsets: dict[tuple[str, int], int] = {}
         for index, offset in enumerate(request.offsets):
             path = f"offsets[{index}]"
-            topic = requests.topic(offset.topic, f"{path}.topic")
+            topic = self._indexer.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
             queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
             offsets[topic, queue_id] = requests.not_negative(offset.queue_offset, f"{path}.queue_offset")
         self._indexer.offsets.commit(group, offsets)
@@ -57,7 +57,7 @@ class ConsumerOffsetServicer:
         self, request: messages.ResetConsumerOffsetRequest, _: object
     ) -> messages.ResetConsumerOffsetResponse:
         """Move a group in all queues of a topic. Synced before the answer."""
-        group, topic = requests.group(request.group), requests.topic(request.topic)
+        group, topic = requests.group(request.group), self._indexer.served(requests.topic(request.topic))
         to = request.WhichOneof("to")
         if to is None:
             raise BadArgument("one of earliest, latest and time must be set", field="to")

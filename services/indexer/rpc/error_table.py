@@ -21,6 +21,7 @@ from services.indexer.errors import (
     RecordDamaged,
     Stopping,
     TopicNotFound,
+    TopicSetApart,
     WindowFull,
 )
 
@@ -33,6 +34,7 @@ ERROR_TABLE: ErrorTable = {
     OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("field", "value", "max")),
     OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("field", "value", "min")),
     TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
+    TopicSetApart: ErrorRow(_CODES.FAILED_PRECONDITION, "TOPIC_SET_APART", ("topic", "why", "field")),
     QueueNotFound: ErrorRow(_CODES.NOT_FOUND, "QUEUE_NOT_FOUND", ("topic", "queue_id")),
     MessageNotFound: ErrorRow(_CODES.NOT_FOUND, "MESSAGE_NOT_FOUND", ("message_id",)),
     ConsumerOffsetNotFound: ErrorRow(_CODES.NOT_FOUND, "CONSUMER_OFFSET_NOT_FOUND", ("group", "topic", "queue_id")),

@@ -23,7 +23,8 @@ class QueryServicer:
     async def QueryByKey(self, request: messages.QueryByKeyRequest, _: object) -> bytes:
         """A page of messages with a key, newest first."""
         start_ms, end_ms = requests.time_range(request)
-        query = KeyQuery(requests.topic(request.topic), requests.key(request.key), start_ms, end_ms)
+        topic = self._indexer.served(requests.topic(request.topic))
+        query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms)
         page_size = _page_size(request.page_size)
         indexed = self._indexer.reput.indexed_physical_offset
         with self._indexer.completeness.answering():
@@ -34,7 +35,8 @@ class QueryServicer:
         """A page of messages by store time."""
         start_ms, end_ms = requests.time_range(request)
         queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
-        query = TimeQuery(requests.topic(request.topic), queue_id, start_ms, end_ms)
+        topic = self._indexer.served(requests.topic(request.topic))
+        query = TimeQuery(topic, queue_id, start_ms, end_ms)
         page_size = _page_size(request.page_size)
         indexed = self._indexer.reput.indexed_physical_offset
         with self._indexer.completeness.answering():
@@ -44,7 +46,8 @@ class QueryServicer:
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
         """The message with an id."""
         if request.topic:
-            topic, unique_id = requests.topic(request.topic), requests.key(request.message_id, "message_id")
+            topic = self._indexer.served(requests.topic(request.topic))
+            unique_id = requests.key(request.message_id, "message_id")
             with self._indexer.completeness.answering():
                 found = await self._indexer.queries.by_unique_id(topic, unique_id)
         else:

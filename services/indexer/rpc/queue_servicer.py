@@ -48,7 +48,7 @@ class QueueServicer:
     async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
         """Read messages, waiting for the first one if asked to."""
         query = PullQuery(
-            topic=requests.topic(request.topic),
+            topic=self._indexer.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
             queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
             message_count_max=requests.clamped(
@@ -75,7 +75,7 @@ class QueueServicer:
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Pull again and again; each answer waits until the reader took the one before."""
         query = PullQuery(
-            topic=requests.topic(request.topic),
+            topic=self._indexer.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
             queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
             message_count_max=requests.clamped(
@@ -102,7 +102,8 @@ class QueueServicer:
         self, request: messages.GetOffsetByTimeRequest, _: object
     ) -> messages.GetOffsetByTimeResponse:
         """Search by store time."""
-        topic, queue_id = requests.topic(request.topic), requests.queue_id(request.queue_id)
+        topic = self._indexer.served(requests.topic(request.topic))
+        queue_id = requests.queue_id(request.queue_id)
         time_ms = requests.time_ms(request, "time")
         if time_ms is None:
             raise BadArgument("is missing", field="time")
@@ -116,7 +117,8 @@ class QueueServicer:
 
     async def GetQueueRange(self, request: messages.GetQueueRangeRequest, _: object) -> messages.GetQueueRangeResponse:
         """The bounds of a queue and the times at its ends."""
-        topic, queue_id = requests.topic(request.topic), requests.queue_id(request.queue_id)
+        topic = self._indexer.served(requests.topic(request.topic))
+        queue_id = requests.queue_id(request.queue_id)
         times: list[int | None] = [None, None]
         with self._indexer.completeness.answering():
             queue = self._queue(topic, queue_id)
@@ -139,7 +141,7 @@ class QueueServicer:
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
         """A page of queues; the token is the last queue of the page before."""
         if request.topic:
-            requests.topic(request.topic)
+            self._indexer.served(requests.topic(request.topic))
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
         last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None

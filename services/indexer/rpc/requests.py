@@ -23,7 +23,7 @@ DURATION_SECONDS_MAX = 315_576_000_000
 def topic(name: str, field: str = "topic") -> str:
     """A topic name."""
     if not is_topic(name):
-        reason = f"must be 1 to {TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, % and |"
+        reason = f"must be 1 to {TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, %, | and +"
         raise BadTopicName(reason, field=field, value=name[:TEXT_SHOWN], limit=TOPIC_SIZE_BYTES_MAX)
     return name
 

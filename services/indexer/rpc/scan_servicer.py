@@ -35,7 +35,7 @@ class ScanServicer:
             limit = TOPIC_COUNT_MAX if request.topics else 1
             reason = f"must be 1 to {TOPIC_COUNT_MAX}"
             raise BadArgument(reason, field="topics", value=len(request.topics), limit=limit)
-        topics = [requests.topic(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
+        topics = [self._topic(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
         scan_filter = _filter(request.filter)
         scope = ScanScope(
             topics=tuple(dict.fromkeys(topics)),
@@ -74,6 +74,8 @@ class ScanServicer:
     async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Read one partition as Arrow frames."""
         partition, scan_filter = _partition(request), _filter(request.filter)
+        for topic in dict.fromkeys((partition.key_topic, *(one.topic for one in partition.ranges))):
+            self._indexer.served(topic, "partition")
         columns = tuple(request.columns) or DEFAULT_COLUMNS
         for index, name in enumerate(columns):
             if name not in COLUMN_TYPES:
@@ -96,6 +98,9 @@ class ScanServicer:
                     frame = encoder.encode(chunk.found)
                     self._indexer.scanner.frame_bytes += len(frame)
                     yield _answer(frame, chunk)
+
+    def _topic(self, name: str, field: str) -> str:
+        return self._indexer.served(requests.topic(name, field), field)
 
 
 def _answer(frame: memoryview, chunk: ScanChunk) -> bytes:

@@ -51,6 +51,19 @@ class _Placed(msgspec.Struct, frozen=True):
     placed: list[tuple[int, int, int]]
 
 
+class QueueTags(msgspec.Struct, frozen=True):
+    """The tags codes of one queue, and how many of them came from extensions."""
+
+    topic: str
+    queue_id: int
+    codes: list[int]
+    extended_count: int
+
+
+class _Tags(msgspec.Struct, frozen=True):
+    queues: list[QueueTags]
+
+
 class _Queues(msgspec.Struct, frozen=True):
     queues: list[Queue]
 
@@ -101,10 +114,12 @@ class RocketMqStore:
         index_safe: bool = False,
         delivers: bool = False,
         log_dirs: str = "",
+        features: Sequence[str] = (),
     ) -> Self:
         """Load and start a store and wait until everything is in the indexes. Raises RocketMqEnded.
 
-        Only 4.9 can deliver delayed messages; in 5.x that is the broker's.
+        Only 4.9 can deliver delayed messages; in 5.x that is the broker's. Features are off by default: `light` queues,
+        `ext` for extensions of consume queues, and the `timer` wheel.
         """
         process = await asyncio.create_subprocess_exec(
             *command(major),
@@ -117,7 +132,8 @@ class RocketMqStore:
         settings = msgspec.structs.asdict(sizes)
         flags = {"crc_property": crc_property, "verify_crc": verify_crc}
         flags |= {"index_safe": index_safe, "delivers": delivers}
-        await store.ask("open", dict[str, Any], directory=str(directory), log_dirs=log_dirs, **settings, **flags)
+        places = {"directory": str(directory), "log_dirs": log_dirs}
+        await store.ask("open", dict[str, Any], features=features, **places, **settings, **flags)
         return store
 
     async def __aenter__(self) -> Self:
@@ -147,6 +163,26 @@ class RocketMqStore:
         """Put messages of one queue as a batch. All get born time, hosts and system flag of the first."""
         placed: list[tuple[int, int, int]] = (await self.ask("put_batch", _Placed, messages=drafts)).placed
         return placed
+
+    async def put_inner_batch(self, drafts: Sequence[Draft], properties: dict[str, str]) -> tuple[int, int, int]:
+        """Put messages as one record with these properties, as a topic of type BatchCQ has it; its place."""
+        (placed,) = (await self.ask("put_inner_batch", _Placed, messages=drafts, properties=properties)).placed
+        return tuple(placed)
+
+    async def make_topic(self, name: str, **attributes: str) -> None:
+        """Make a topic of 5.x with attributes; underscores stand for their dots."""
+        named = {key.replace("_", "."): value for key, value in attributes.items()}
+        await self.ask("make_topic", dict[str, Any], name=name, attributes=named)
+
+    async def tags(self) -> list[QueueTags]:
+        """The tags codes of all queues that have messages, as filters see them."""
+        queues: list[QueueTags] = (await self.ask("tags", _Tags)).queues
+        return [queue for queue in queues if queue.codes]
+
+    async def timer_count(self) -> int:
+        """Messages that wait in the timer wheel."""
+        count: int = (await self.ask("timer", dict[str, int]))["count"]
+        return count
 
     async def settle(self) -> int:
         """Wait until everything is in the indexes; the end of the log."""

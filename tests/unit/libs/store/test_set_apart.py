@@ -67,7 +67,9 @@ def test_the_backup_stands_in() -> None:
 
 
 def test_learning() -> None:
-    """What somebody else knows counts as well."""
-    found = SetApart()
+    """What somebody else knows counts as well, until they know otherwise."""
+    found = SetApart({"keyed": COMPACTED})
     found.learn({"batches": BATCH_QUEUE})
-    assert found.why("batches") == BATCH_QUEUE
+    assert (found.why("batches"), found.why("keyed")) == (BATCH_QUEUE, COMPACTED)
+    found.learn({})
+    assert (found.why("batches"), found.why("keyed")) == ("", COMPACTED)

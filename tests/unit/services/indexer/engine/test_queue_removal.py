@@ -115,14 +115,13 @@ async def test_topics_that_the_log_does_not_know_go() -> None:
     log.append(SCHEDULE_TOPIC, 1)
     log.append("rmq_sys_TRACE", 0)
     log.append("B", 7)
-    log.append("%LMQ%light", 0)
-    log.deleted_topics = {"B", "%LMQ%light", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
+    log.deleted_topics = {"B", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         assert names(await indexer.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
         assert indexer.queues.queue_ids("B") == [0, 7]
         assert names(await indexer.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
-        assert indexer.queues.topics() == ["%LMQ%light", "A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
+        assert indexer.queues.topics() == ["A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
         assert "B" not in fs.list(QUEUES)
         log.deleted_topics = set()
         made = log.append("B", 0)

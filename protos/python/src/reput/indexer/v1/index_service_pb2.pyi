@@ -73,6 +73,8 @@ class _SteppedOverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ste
     """The queue offset neither goes on where the queue ends, nor begins the queue again at 0."""
     STEPPED_OVER_REASON_NAME: _SteppedOverReason.ValueType  # 2
     """Nothing on a disk may have the name of this topic or queue."""
+    STEPPED_OVER_REASON_SET_APART: _SteppedOverReason.ValueType  # 3
+    """RocketMQ keeps the topic, or the record, in a way that this server does not serve."""
 
 class SteppedOverReason(_SteppedOverReason, metaclass=_SteppedOverReasonEnumTypeWrapper):
     """Why records have no place in their queue. Everything else is indexed."""
@@ -83,6 +85,8 @@ STEPPED_OVER_REASON_QUEUE_OFFSET: SteppedOverReason.ValueType  # 1
 """The queue offset neither goes on where the queue ends, nor begins the queue again at 0."""
 STEPPED_OVER_REASON_NAME: SteppedOverReason.ValueType  # 2
 """Nothing on a disk may have the name of this topic or queue."""
+STEPPED_OVER_REASON_SET_APART: SteppedOverReason.ValueType  # 3
+"""RocketMQ keeps the topic, or the record, in a way that this server does not serve."""
 Global___SteppedOverReason: _TypeAlias = SteppedOverReason  # noqa: Y015
 
 class _QueueSelection:

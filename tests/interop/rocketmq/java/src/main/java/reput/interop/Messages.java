@@ -176,11 +176,16 @@ final class Messages {
     }
 
     private static Map<String, String> properties(JsonObject from) {
-        Map<String, String> properties = new HashMap<>();
-        for (Map.Entry<String, JsonElement> property : from.getAsJsonObject("properties").entrySet()) {
-            properties.put(property.getKey(), property.getValue().getAsString());
+        return texts(from.getAsJsonObject("properties"));
+    }
+
+    /** An object of texts. */
+    static Map<String, String> texts(JsonObject from) {
+        Map<String, String> texts = new HashMap<>();
+        for (Map.Entry<String, JsonElement> text : from.entrySet()) {
+            texts.put(text.getKey(), text.getValue().getAsString());
         }
-        return properties;
+        return texts;
     }
 
     private static byte[] address(SocketAddress host) {

@@ -3,11 +3,13 @@ package reput.interop;
 
 import com.google.gson.JsonObject;
 import java.io.IOException;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.ConcurrentMap;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.common.protocol.body.ConsumerOffsetSerializeWrapper;
 import org.apache.rocketmq.common.protocol.body.TopicConfigSerializeWrapper;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
@@ -33,6 +35,31 @@ final class Release4 implements Release {
     public DefaultMessageStore make(MessageStoreConfig config) throws IOException {
         BrokerStatsManager statistics = new BrokerStatsManager("interop", false);
         return new DefaultMessageStore(config, statistics, (t, q, o, c, s, b, p) -> { }, new BrokerConfig());
+    }
+
+    @Override
+    public void makeTopic(Path directory, String name, Map<String, String> attributes) {
+        throw new UnsupportedOperationException("topics of 4.9 have no attributes");
+    }
+
+    @Override
+    public PutMessageResult putInnerBatch(DefaultMessageStore store, MessageExtBatch batch) {
+        throw new UnsupportedOperationException("4.9 has no queues of batches");
+    }
+
+    @Override
+    public void startTimer(DefaultMessageStore store) {
+        throw new UnsupportedOperationException("4.9 has no timer wheel");
+    }
+
+    @Override
+    public long timerCount() {
+        throw new UnsupportedOperationException("4.9 has no timer wheel");
+    }
+
+    @Override
+    public void stop() {
+        // Nothing but the store runs.
     }
 
     @Override

@@ -3,6 +3,9 @@ package reput.interop;
 
 import com.google.gson.JsonObject;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
@@ -11,8 +14,11 @@ import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.remoting.protocol.body.ConsumerOffsetSerializeWrapper;
@@ -20,26 +26,98 @@ import org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.queue.BatchConsumeQueue;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
+import org.apache.rocketmq.store.timer.TimerCheckpoint;
+import org.apache.rocketmq.store.timer.TimerMessageStore;
+import org.apache.rocketmq.store.timer.TimerMetrics;
 
 /** RocketMQ 5.3. Delayed messages are moved by a hook of the broker, which is done here by hand. */
 final class Release5 implements Release {
+    private static final String TOPICS = "topics.json";
+    private static final long TIMER_MS_MAX = 30_000;
+
+    private final ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+    private MessageStoreConfig config;
+    private TimerMessageStore timer;
+
     public static void main(String[] arguments) throws Exception {
         StoreTool.run(new Release5());
     }
 
     @Override
     public void configure(MessageStoreConfig config, JsonObject settings) {
+        this.config = config;
         config.setTimerWheelEnable(false);
+        config.setMapperFileSizeBatchConsumeQueue(30 * BatchConsumeQueue.CQ_STORE_UNIT_SIZE);
+        config.setCompactionCqMappedFileSize(200 * BatchConsumeQueue.CQ_STORE_UNIT_SIZE);
+        config.setCompactionMappedFileSize(1 << 17);
         config.setEnabledAppendPropCRC(settings.get("crc_property").getAsBoolean());
         config.setForceVerifyPropCRC(settings.get("verify_crc").getAsBoolean());
     }
 
     @Override
     public DefaultMessageStore make(MessageStoreConfig config) throws IOException {
+        Path file = configDirectory(Path.of(config.getStorePathRootDir())).resolve(TOPICS);
+        if (Files.exists(file)) {
+            topics.putAll(parseTopics(Files.readString(file)));
+        }
         BrokerStatsManager statistics = new BrokerStatsManager("interop", false);
-        return new DefaultMessageStore(
-            config, statistics, (t, q, o, c, s, b, p) -> { }, new BrokerConfig(), new ConcurrentHashMap<>());
+        return new DefaultMessageStore(config, statistics, (t, q, o, c, s, b, p) -> { }, new BrokerConfig(), topics);
+    }
+
+    @Override
+    public void makeTopic(Path directory, String name, Map<String, String> attributes) throws IOException {
+        TopicConfig topic = new TopicConfig(name, 4, 4);
+        topic.setAttributes(attributes);
+        topics.put(name, topic);
+        Files.createDirectories(configDirectory(directory));
+        Files.writeString(configDirectory(directory).resolve(TOPICS), formatTopics(topics));
+    }
+
+    private static Path configDirectory(Path directory) {
+        return directory.resolve("config");
+    }
+
+    @Override
+    public PutMessageResult putInnerBatch(DefaultMessageStore store, MessageExtBatch batch) {
+        int count = MessageDecoder.countInnerMsgNum(ByteBuffer.wrap(batch.getBody()));
+        batch.setSysFlag(batch.getSysFlag() | MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG);
+        batch.setInnerBatch(true);
+        MessageAccessor.putProperty(batch, MessageConst.PROPERTY_INNER_NUM, "" + count);
+        batch.setPropertiesString(Messages.propertyString(batch));
+        return store.putMessage(batch);
+    }
+
+    @Override
+    public void startTimer(DefaultMessageStore store) throws IOException {
+        Path directory = configDirectory(Path.of(config.getStorePathRootDir()));
+        timer = new TimerMessageStore(
+            store, config, new TimerCheckpoint(directory.resolve("timercheck").toString()),
+            new TimerMetrics(directory.resolve("timermetrics").toString()), new BrokerStatsManager("timer", false));
+        if (!timer.load()) {
+            throw new IllegalStateException("RocketMQ can't load the timer wheel");
+        }
+        timer.start();
+    }
+
+    @Override
+    public long timerCount() throws InterruptedException {
+        long end = System.currentTimeMillis() + TIMER_MS_MAX;
+        while (timer.getEnqueueBehindMessages() > 0 || timer.getCommitQueueOffset() < timer.getQueueOffset()) {
+            if (System.currentTimeMillis() > end) {
+                throw new IllegalStateException(timer.getEnqueueBehindMessages() + " messages are not in the wheel");
+            }
+            Thread.sleep(50);
+        }
+        return timer.getTimerWheel().getAllNum(timer.getCurrReadTimeMs());
+    }
+
+    @Override
+    public void stop() {
+        if (timer != null) {
+            timer.shutdown();
+        }
     }
 
     @Override

@@ -17,15 +17,23 @@ import java.io.Writer;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.locks.LockSupport;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.store.AppendMessageResult;
+import org.apache.rocketmq.store.ConsumeQueueExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.GetMessageStatus;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.PutMessageStatus;
 import org.apache.rocketmq.store.QueryMessageResult;
@@ -44,6 +52,7 @@ final class StoreTool {
     private static final int MAGIC_POSITION = 4;
     private static final int BLANK_MAGIC = 0xcbd43194; // CommitLog.BLANK_MAGIC_CODE, which is not public
     private static final String GROUP = "interop";
+    private static final int EXTENSION_SIZE_BYTES = 1 << 12;
 
     private final Release release;
     private final JsonWriter out;
@@ -84,10 +93,15 @@ final class StoreTool {
             case "open" -> open(order);
             case "put" -> put(order.getAsJsonArray("messages"));
             case "put_batch" -> putBatch(order.getAsJsonArray("messages"));
+            case "put_inner_batch" -> putInnerBatch(order.getAsJsonArray("messages"), order.getAsJsonObject("properties"));
+            case "make_topic" -> release.makeTopic(
+                Path.of(directory), order.get("name").getAsString(), Messages.texts(order.getAsJsonObject("attributes")));
             case "settle" -> settle();
             case "read" -> read();
             case "walk" -> walk();
             case "keys" -> keys(order.getAsJsonArray("keys"));
+            case "tags" -> tags();
+            case "timer" -> out.name("count").value(release.timerCount());
             case "times" -> times(order.getAsJsonArray("times"));
             case "checkpoint" -> checkpoint();
             case "read_config" -> out.name("config").jsonValue(Messages.readConfig(release, configDirectory()).toString());
@@ -125,6 +139,12 @@ final class StoreTool {
         config.setCleanFileForciblyEnable(false);
         config.setFileReservedTime(100_000);
         config.setDiskMaxUsedSpaceRatio(99);
+        Set<String> features = new HashSet<>();
+        settings.getAsJsonArray("features").forEach(feature -> features.add(feature.getAsString()));
+        config.setEnableLmq(features.contains("light"));
+        config.setEnableMultiDispatch(features.contains("light"));
+        config.setEnableConsumeQueueExt(features.contains("ext"));
+        config.setMappedFileSizeConsumeQueueExt(EXTENSION_SIZE_BYTES);
         release.configure(config, settings);
         boolean isUnclean = new File(directory, "abort").exists();
         store = release.make(config);
@@ -132,6 +152,9 @@ final class StoreTool {
             throw new IllegalStateException("RocketMQ can't load the store");
         }
         store.start();
+        if (features.contains("timer")) {
+            release.startTimer(store);
+        }
         if (!settings.get("delivers").getAsBoolean()) {
             release.stopDelivery(store); // it would begin a second after the start
         }
@@ -172,6 +195,16 @@ final class StoreTool {
             long physicalOffset = MessageDecoder.decodeMessageId(ids[i]).getOffset();
             place(physicalOffset, result.getLogicsOffset() + i, result.getStoreTimestamp());
         }
+        out.endArray();
+    }
+
+    /** One record with all messages in it, which has these properties. */
+    private void putInnerBatch(JsonArray messages, JsonObject properties) throws Exception {
+        MessageExtBatch batch = Messages.batch(messages);
+        MessageAccessor.setProperties(batch, Messages.texts(properties));
+        AppendMessageResult result = appended(release.putInnerBatch(store, batch));
+        out.name("placed").beginArray();
+        place(result.getWroteOffset(), result.getLogicsOffset(), result.getStoreTimestamp());
         out.endArray();
     }
 
@@ -263,6 +296,45 @@ final class StoreTool {
         out.endArray();
     }
 
+    /** The tags codes of each queue as filters see them, with those that extensions hold. */
+    private void tags() throws Exception {
+        out.name("queues").beginArray();
+        for (Map.Entry<String, ? extends Map<Integer, ?>> topic : new TreeMap<>(store.getConsumeQueueTable()).entrySet()) {
+            for (int queueId : new TreeMap<>(topic.getValue()).keySet()) {
+                out.beginObject().name("topic").value(topic.getKey()).name("queue_id").value(queueId);
+                tagsOf(topic.getKey(), queueId);
+                out.endObject();
+            }
+        }
+        out.endArray();
+    }
+
+    private void tagsOf(String topic, int queueId) throws Exception {
+        List<Long> codes = new ArrayList<>();
+        int[] extended = {0};
+        MessageFilter filter = new MessageFilter() {
+            @Override
+            public boolean isMatchedByConsumeQueue(Long code, ConsumeQueueExt.CqExtUnit unit) {
+                codes.add(code);
+                extended[0] += unit == null ? 0 : 1;
+                return false;
+            }
+
+            @Override
+            public boolean isMatchedByCommitLog(ByteBuffer record, Map<String, String> properties) {
+                return true;
+            }
+        };
+        for (long next = store.getMinOffsetInQueue(topic, queueId); next < release.queueEnd(store, topic, queueId); ) {
+            next = store.getMessage(GROUP, topic, queueId, next, 1000, filter).getNextBeginOffset();
+        }
+        out.name("codes").beginArray();
+        for (long code : codes) {
+            out.value(code);
+        }
+        out.endArray().name("extended_count").value(extended[0]);
+    }
+
     private void checkpoint() throws IOException {
         StoreCheckpoint checkpoint = store.getStoreCheckpoint();
         out.name("log_time_ms").value(checkpoint.getPhysicMsgTimestamp());
@@ -271,6 +343,7 @@ final class StoreTool {
     }
 
     private void stop() throws IOException {
+        release.stop();
         store.shutdown();
         out.name("is_unclean").value(new File(directory, "abort").exists());
     }

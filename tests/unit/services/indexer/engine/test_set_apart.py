@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What RocketMQ keeps in other ways: its files are never touched, its records stepped over, everything else served."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.formats import consume_queue_ext
+from libs.formats.consume_queue import tags_code
+from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.message_id import encode_offset_id
+from libs.formats.record import INNER_BATCH_FLAG
+from libs.formats.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
+from libs.formats.topics_json import TopicConfig, TopicsFile
+from libs.machine.memory_fs import MemoryFs
+from libs.store import topics_file
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.pull import PullQuery, PullStatus
+from services.indexer.engine.query import KeyQuery
+from services.indexer.engine.stepped_over import StepReason
+from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.errors import MessageNotFound, TopicSetApart
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.delay_world import World
+from tests.unit.services.indexer.support import DATA_DIR, eventually, running
+
+QUEUES = DATA_DIR / "consumequeue"
+FOREIGN = (
+    QUEUES / "%LMQ%a" / "0",
+    QUEUES / "%LMQ%a.b$c" / "0",
+    QUEUES / "keyed" / "0",
+    DATA_DIR / "batchconsumequeue" / "batches" / "0",
+    DATA_DIR / "compaction" / "compactionLog" / "keyed" / "0",
+    DATA_DIR / "consumequeue_ext" / "plain" / "0",
+    DATA_DIR / "timerlog",
+)
+"""Directories of RocketMQ in which nothing may change."""
+
+
+def rocketmq_disk(*, has_topics: bool = True) -> MemoryFs:
+    """A directory that RocketMQ has used, each of its own kinds of files in it, and a queue that is ours."""
+    fs = MemoryFs()
+    for directory in (*FOREIGN, QUEUES / "plain" / "0", DATA_DIR / "config"):
+        fs.make_directory(directory)
+    for directory in FOREIGN:
+        fs.write_atomic(directory / f"{0:020d}", b"RocketMQ's" * 32)
+    if has_topics:
+        batches = TopicConfig("batches", 1, 1, attributes={"queue.type": "BatchCQ"})
+        keyed = TopicConfig("keyed", 1, 1, attributes={"cleanup.policy": "COMPACTION"})
+        topics_file.save(fs, DATA_DIR, TopicsFile({"batches": batches, "keyed": keyed}))
+    return fs
+
+
+def foreign_files(fs: MemoryFs) -> dict[Path, bytes]:
+    """What must stay."""
+    return {directory / name: fs.read(directory / name) for directory in FOREIGN for name in fs.list(directory)}
+
+
+def mixed_log() -> FakeLog:
+    """Records of all kinds, one after the other; the queue offsets of batches count their messages."""
+    log = FakeLog()
+    for number in range(4):
+        log.append("plain", tag="t", keys="k")
+        log.append("keyed", keys="k")
+        log.append("batches", keys="k", queue_offset=3 * number, sys_flag=INNER_BATCH_FLAG)
+        log.append("gone", queue_offset=5 * number, sys_flag=INNER_BATCH_FLAG)
+    return log
+
+
+async def settled(indexer: Indexer, log: FakeLog) -> None:
+    """Wait until all of the log is indexed."""
+    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+
+
+@pytest.mark.parametrize("has_topics", [True, False])
+async def test_files_stay_and_records_are_stepped_over(has_topics: bool) -> None:
+    """At the first start, a rebuild, a removal and a start after a kill. The rest is served, each record once."""
+    log, fs = mixed_log(), rocketmq_disk(has_topics=has_topics)
+    before = foreign_files(fs)
+    expected = [("keyed", 4), ("batches", 4), ("gone", 4)]
+    async with running(log, fs) as indexer:
+        await settled(indexer, log)
+        assert foreign_files(fs) == before
+        notes = indexer.queues.stepped_over.notes()
+        assert [(note.topic, note.record_count) for note in notes] == expected
+        assert {note.reason for note in notes} == {StepReason.SET_APART}
+        assert notes[0].first_physical_offset == log.records[1].physical_offset
+        indexer.reput.request_rebuild()
+        log.append("plain")
+        await settled(indexer, log)
+        await eventually(lambda: indexer.completeness.is_complete)
+        await indexer.removal.remove_unused(dry_run=False)
+        await indexer.removal.remove_expired(dry_run=False)
+        assert foreign_files(fs) == before
+    fs.remove(DATA_DIR / "reput" / "index_progress")  # as if it had never run in order: all is built anew
+    async with running(log, fs) as indexer:
+        await settled(indexer, log)
+        assert foreign_files(fs) == before
+        assert indexer.queues.topics() == ["plain"]
+        queue = indexer.queues.find("plain", 0)
+        assert queue is not None
+        assert queue.max_queue_offset == 5
+        assert [(note.topic, note.record_count) for note in indexer.queues.stepped_over.notes()] == expected
+        assert log.failures == []
+
+
+async def test_refusals() -> None:
+    """What is set apart has a reason of its own, by topic and by id; its keys are in the index all the same."""
+    log, fs = mixed_log(), rocketmq_disk()
+    async with running(log, fs) as indexer:
+        await settled(indexer, log)
+        for topic, why in (("batches", BATCH_QUEUE), ("keyed", COMPACTED), ("%LMQ%a", LIGHT_QUEUE)):
+            with pytest.raises(TopicSetApart) as caught:
+                indexer.served(topic, "topics[1]")
+            assert (caught.value.topic, caught.value.why, caught.value.field) == (topic, why, "topics[1]")
+        assert indexer.served("plain") == "plain"
+        kept, batch, gone = (log.records[index] for index in (1, 2, 3))
+        for apart in (kept, batch):
+            with pytest.raises(TopicSetApart):
+                await indexer.queries.by_offset_id(encode_offset_id(apart.store_host, apart.physical_offset))
+        with pytest.raises(MessageNotFound):  # nobody knows what its topic was
+            await indexer.queries.by_offset_id(encode_offset_id(gone.store_host, gone.physical_offset))
+        page = await indexer.queries.by_key(KeyQuery("keyed", "k"), page_size=9, page_token="")
+        assert len(page.found.sizes) == 4
+
+
+async def test_an_indexer_elsewhere_hears_of_it() -> None:
+    """Without topics.json the log's handshake tells, also that a topic is set apart no more."""
+    log, fs = mixed_log(), MemoryFs()
+    log.set_apart = {"batches": BATCH_QUEUE, "keyed": COMPACTED}
+    async with running(log, fs) as indexer:
+        await settled(indexer, log)
+        assert indexer.queues.topics() == ["plain"]
+        with pytest.raises(TopicSetApart):
+            indexer.served("keyed")
+        log.set_apart = {}
+        log.go_down()
+        await eventually(lambda: indexer.reput.is_log_away)
+        log.is_up = True
+        await eventually(lambda: not indexer.queues.set_apart.reasons)
+        assert indexer.served("keyed") == "keyed"
+
+
+def extended(fs: MemoryFs, topic: str, queue_id: int, unit: int) -> None:
+    """Have a unit lead to RocketMQ's extension, as it writes them with enableConsumeQueueExt."""
+    path = QUEUES / topic / str(queue_id) / f"{0:020d}"
+    data = bytearray(fs.read(path))
+    data[20 * unit + 12 : 20 * unit + 20] = consume_queue_ext.encode_address(20 * unit).to_bytes(8, "big", signed=True)
+    fs.write_atomic(path, bytes(data))
+
+
+async def test_units_with_extensions() -> None:
+    """Such a unit is as good as one with the tag's hash: for filters, and for a replay, which finds it there."""
+    log, fs = FakeLog(), MemoryFs()
+    for tag in ("a", "b", "a"):
+        log.append("T", tag=tag)
+    async with running(log, fs) as indexer:
+        await settled(indexer, log)
+    for unit in (0, 1):
+        extended(fs, "T", 0, unit)
+    async with running(log, fs) as indexer:
+        indexer.reput.indexed_physical_offset = 0
+        for batch in log.batches(0):
+            indexer.reput.apply(batch)  # again
+        tags = parse_tag_expression("a", field="tag_expression")
+        query = PullQuery("T", 0, 0, message_count_max=9, size_bytes_max=1 << 20, tags=tags)
+        result = await indexer.puller.pull(query, wait_s=0)
+        assert result.status is PullStatus.FOUND
+        assert [view.tag for view in result.found.views()] == [b"a", b"a"]
+    assert log.failures == []
+
+
+async def test_delayed_messages_with_extensions() -> None:
+    """Their delivery times come from the records: nothing arrives early, whatever the unit's number looks like."""
+    world = World()
+    waiting = {"REAL_TOPIC": "T", "REAL_QID": "0", "DELAY": "2"}
+    properties = b"".join(f"{name}\x01{value}\x02".encode() for name, value in waiting.items())
+    for _ in range(3):
+        world.log.append(SCHEDULE_TOPIC, 1, properties=properties, store_time_ms=world.clock.now_ms())
+    async with running(world.log, world.fs, clock=world.clock) as indexer:
+        await settled(indexer, world.log)
+    for unit in range(3):
+        extended(world.fs, SCHEDULE_TOPIC, 1, unit)
+    async with world.delivering() as (_, delivery):
+        await eventually(lambda: delivery.statistics().waiting_count == 3)
+        level = delivery._levels[1]
+        await eventually(lambda: level.head_due_ms is not None)
+        assert level.head_due_ms == world.log.records[0].store_time_ms + 5_000
+        assert delivery.statistics().delivered_total == 0
+        world.clock.advance(5_000)
+        await eventually(lambda: delivery.statistics().delivered_total == 3)
+
+
+def test_hash_and_address_never_meet() -> None:
+    """The smallest hash is above every address, so one comparison tells them apart."""
+    assert tags_code("polygenelubricants") == -(2**31) > consume_queue_ext.ADDRESS_MAX

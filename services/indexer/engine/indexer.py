@@ -147,21 +147,7 @@ class Indexer:
         self._offset_loop = SupervisedLoop(
             "offsets", self.offsets.save, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)
         )
-        self.delivery = (
-            None
-            if sink is None
-            else DelayDelivery(
-                self.reput,
-                self.queues,
-                self.polls,
-                records,
-                sink,
-                small_files,
-                config.data_dir,
-                clock,
-                delay_levels_ms=config.delay_levels_ms(),
-            )
-        )
+        self.delivery = None if sink is None else self._delivery(sink, small_files, clock)
         self._is_open = False
 
     def open(self, *, anew: bool = False) -> None:
@@ -275,6 +261,19 @@ class Indexer:
             return await asyncio.to_thread(self._fs.disk_usage, self._config.data_dir)
         except OSError:
             return DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
+
+    def _delivery(self, sink: LogSink, small_files: Fs, clock: Clock) -> DelayDelivery:
+        return DelayDelivery(
+            self.reput,
+            self.queues,
+            self.polls,
+            self.records,
+            sink,
+            small_files,
+            self._config.data_dir,
+            clock,
+            delay_levels_ms=self._config.delay_levels_ms(),
+        )
 
     def _local(self, records: RecordSource) -> LocalRecords | None:
         """The log's own files with the log behind them, if the settings name them."""

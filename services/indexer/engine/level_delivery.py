@@ -162,7 +162,9 @@ class LevelDelivery:
             except (NotARecord, RecordDamaged):
                 if len(units.tags_codes) == 1:
                     raise
-                return await self._timed(Units(*(column[:1] for column in units)))
+                return await self._timed(
+                    Units(units.physical_offsets[:1], units.record_sizes[:1], units.tags_codes[:1])
+                )
             due_times = units.tags_codes.copy()
             due_times[rows] = [0 if time is None else time + self._delay_ms for time in times]
             units = units._replace(tags_codes=due_times)

@@ -136,6 +136,10 @@ class CommitLogConfig:
     writer_batch_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 16_384
     """Batches with a writer that are remembered, so that they are stored once however often they are sent."""
 
+    writer_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 65_536
+    """Writers whose next number is remembered, also when their batches are not: a batch that is sent again then is
+    refused as forgotten. A first batch that is sent again after so many other writers is stored a second time."""
+
     crc_property: bool = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
 

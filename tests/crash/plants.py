@@ -161,7 +161,7 @@ PLANTS = (
     Plant(
         "the snapshot leaves out the writers",
         "services/commitlog/engine/commit_log.py",
-        "counters, self.writers.batches()",
-        "counters, []",
+        "            self.writers.batches(),\n            self.writers.next_sequences(),\n",
+        "            [],\n            [],\n",
     ),
 )

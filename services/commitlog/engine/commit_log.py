@@ -463,7 +463,12 @@ class CommitLog:
             for topic, queue_id, value in self.topics.table.counters()
         ]
         snapshot = QueueSnapshot(
-            end, self.pipeline.last_appended_time_ms, self.segments.times(), counters, self.writers.batches()
+            end,
+            self.pipeline.last_appended_time_ms,
+            self.segments.times(),
+            counters,
+            self.writers.batches(),
+            self.writers.next_sequences(),
         )
         try:
             await self.flusher.flushed(end)

@@ -100,7 +100,7 @@ def _open_claimed(
             topic_count_max=config.topic_count_max,
             delay_level_count=len(config.delay_levels_ms()),
         )
-        writers = WriterTable(config.writer_batch_count_max)
+        writers = WriterTable(config.writer_batch_count_max, config.writer_count_max)
         checkpoint = _load_checkpoint(fs, config)
         if files.is_of_rocketmq:
             checkpoint = checkpoint.of_rocketmq()

@@ -2,8 +2,8 @@
 """QueueSnapshot: what a start would otherwise have to scan the whole log for. Kept in `reput/queue_offsets`.
 
 Invariants: all bytes of the log below `end_physical_offset` were synced before the snapshot was written; `counters`
-count exactly the records below it; `segment_times` has every segment that begins below it; `writers` is the table of
-the writers' batches below it.
+count exactly the records below it; `segment_times` has every segment that begins below it; `writers` and
+`writer_sequences` are the table of the writers below it.
 A snapshot that is missing or damaged is no loss: the start then scans the log from its beginning.
 Layout: docs/formats/reput_files.md (a checksummed file whose payload is JSON). RocketMQ has no such file: it derives
 the counters from the consume queues, which here belong to another service.
@@ -46,6 +46,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True):
     segment_times: list[SegmentTimes]
     counters: list[QueueCounter]
     writers: list[WriterBatch] = []
+    writer_sequences: list[tuple[str, int]] = []
 
 
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:

@@ -105,7 +105,7 @@ def examine(
     snapshot = snapshot if _fits(snapshot, chain) else None
     if snapshot is not None:
         _restore(snapshot, chain, table)
-        writers.restore(snapshot.writers, snapshot.end_physical_offset)
+        writers.restore(snapshot.writers, snapshot.writer_sequences, snapshot.end_physical_offset)
     start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
     durable = log_end.known_durable(checkpoint, has_epochs=bool(epochs))
     if snapshot is not None:

@@ -2,10 +2,11 @@
 """WriterTable: which batches of which writer the log has, so that a batch that is sent again is stored once.
 
 Invariants: the table is a function of the log: it knows the last `batch_count_max` batches with a writer below its end,
-in the order of the log, and nothing else. So a start that scans the log has the table that a crash has lost.
+and the next number of the last `writer_count_max` writers, both in the order of the log, and nothing else. So a start
+that scans the log has the table that a crash has lost.
 A writer numbers its batches from 0 without a gap; whatever breaks that is refused, because nobody can tell then whether
-a batch is new. What the table has forgotten (all batches of a writer are older than the last `batch_count_max`) is
-unknown: a first batch counts as new then.
+a batch is new. A batch that is forgotten while its writer is not is refused, too. A writer that is forgotten (so many
+others have written since) is unknown: its first batch counts as new.
 Callers: the loop that owns the log; recovery, before anybody else knows of the store.
 Rules: docs/formats/commit_log.md section 13. RocketMQ has nothing of the kind.
 """
@@ -77,11 +78,13 @@ class WriterClaim:
 class WriterTable:
     """See the module."""
 
-    def __init__(self, batch_count_max: int) -> None:
+    def __init__(self, batch_count_max: int, writer_count_max: int) -> None:
         self.end_physical_offset = 0
         """The table knows of all batches that begin below this."""
         self._batch_count_max = batch_count_max
-        self._batches: dict[tuple[str, int], WriterBatch] = {}  # in the order of the log
+        self._writer_count_max = writer_count_max
+        # both in the order of the log
+        self._batches: dict[tuple[str, int], WriterBatch] = {}
         self._next_sequences: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -96,8 +99,15 @@ class WriterTable:
         """All of them, oldest first."""
         return list(self._batches.values())
 
-    def restore(self, batches: Iterable[WriterBatch], end_physical_offset: int) -> None:
+    def next_sequences(self) -> list[tuple[str, int]]:
+        """The next number of each writer, the one that has been silent for longest first."""
+        return list(self._next_sequences.items())
+
+    def restore(
+        self, batches: Iterable[WriterBatch], next_sequences: Iterable[tuple[str, int]], end_physical_offset: int
+    ) -> None:
         """Begin with what a snapshot knew of the log below an offset."""
+        self._next_sequences.update(next_sequences)
         for batch in batches:
             self.note(batch)
         self.end_physical_offset = end_physical_offset
@@ -109,18 +119,18 @@ class WriterTable:
         self.end_physical_offset = batch.start_physical_offset + 1
         self._batches.pop((batch.writer_id, batch.sequence), None)
         self._batches[batch.writer_id, batch.sequence] = batch
+        self._next_sequences.pop(batch.writer_id, None)
         self._next_sequences[batch.writer_id] = batch.sequence + 1
         if len(self._batches) > self._batch_count_max:
-            oldest = next(iter(self._batches))
-            del self._batches[oldest]
-            if self._next_sequences.get(oldest[0]) == oldest[1] + 1:
-                del self._next_sequences[oldest[0]]
+            del self._batches[next(iter(self._batches))]
+        if len(self._next_sequences) > self._writer_count_max:
+            del self._next_sequences[next(iter(self._next_sequences))]
 
     def remove_last(self) -> None:
         """The newest batch is not in the log as a whole, and is cut off."""
         (writer_id, sequence), batch = self._batches.popitem()
         self.end_physical_offset = batch.start_physical_offset
-        if (writer_id, sequence - 1) in self._batches:
+        if sequence > 0:
             self._next_sequences[writer_id] = sequence
         else:
             del self._next_sequences[writer_id]
@@ -130,16 +140,13 @@ class WriterTable:
 
         Raises WriterSequenceGap, WriterContentDiffers or WriterForgotten for one that is neither.
         """
-        expected = self._next_sequences.get(claim.writer_id)
-        if expected is None and claim.sequence > 0:
-            raise WriterForgotten(claim.writer_id, claim.sequence)
-        if claim.sequence == (expected or 0):
-            return None
-        assert expected is not None
-        if claim.sequence > expected:
-            raise WriterSequenceGap(claim.writer_id, claim.sequence, expected=expected)
         batch = self._batches.get((claim.writer_id, claim.sequence))
         if batch is None:
+            expected = self._next_sequences.get(claim.writer_id)
+            if claim.sequence == (expected or 0):
+                return None
+            if expected is not None and claim.sequence > expected:
+                raise WriterSequenceGap(claim.writer_id, claim.sequence, expected=expected)
             raise WriterForgotten(claim.writer_id, claim.sequence)
         if batch.checksum != claim.checksum:
             raise WriterContentDiffers(claim.writer_id, claim.sequence)

@@ -104,6 +104,7 @@ def make_setup(chance: random.Random) -> Setup:
         crc_property=chance.random() < 0.8,
         message_delay_level=DELAY_LEVELS,
         writer_batch_count_max=chance.choice((3, 1_000, 1_000)),
+        writer_count_max=1_000,
         dispatch_interval_ms=chance.choice((0, 1)),
         dispatch_heartbeat_ms=1_000,
     )

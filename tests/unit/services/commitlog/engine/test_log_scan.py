@@ -50,7 +50,7 @@ def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
     walk = LogScan(
         chain,
         TopicTable(),
-        WriterTable(1),
+        WriterTable(1, 1),
         durable,
         RecoveryProgress(ManualClock()),
         check_crc=True,

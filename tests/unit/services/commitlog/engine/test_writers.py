@@ -288,6 +288,31 @@ async def test_only_the_last_batches_are_remembered() -> None:
             assert log.writers.end_physical_offset <= log.chain.max_physical_offset
 
 
+async def test_a_writer_outlives_its_batches() -> None:
+    """Batches of others make a batch forgotten, never new: sent again it is refused, in this run and in later ones."""
+    machine = Machine(writer_batch_count_max=3, writer_count_max=8)
+    async with machine.running() as log:
+        await send(log, batch_of("one", 0), batch_of("two", 0), batch_of("two", 1))
+        await send(log, *(batch_of(f"other{number}", 0) for number in range(5)))
+    for lost in ("", "reput/queue_offsets"):
+        if lost:
+            machine.fs.remove(DATA_DIR / lost)
+        async with machine.running() as log:
+            count = len(bodies(log))
+            for known in (batch_of("one", 0), batch_of("two", 0), batch_of("two", 1)):
+                with pytest.raises(WriterForgotten):
+                    await send(log, known)
+            with pytest.raises(WriterSequenceGap):
+                await send(log, batch_of("two", 3))
+            assert len(bodies(log)) == count
+    async with machine.running() as log:
+        assert not (await send(log, batch_of("two", 2)))[0].is_repeated  # it goes on where it was
+        await send(log, *(batch_of(f"more{number}", 0) for number in range(8)))
+        assert len(log.writers.next_sequences()) == 8
+        with pytest.raises(WriterForgotten):
+            await send(log, batch_of("two", 3))
+
+
 async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
     """A batch that fits without its stamp only is refused, and no segment is closed for it."""
     async with Machine(crc_property=False).running() as log:
@@ -303,7 +328,7 @@ async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
 
 def test_the_table_forgets_the_last_batch_alone() -> None:
     """What recovery cuts off is as if it had never come."""
-    table = WriterTable(10)
+    table = WriterTable(10, 10)
     batches = [WriterBatch("w", number, 5, 100 * number, 100, 1) for number in range(3)]
     for one in batches:
         table.note(one)

@@ -22,6 +22,9 @@ SLOT_SIZE = cython.declare(cython.Py_ssize_t, 4)
 ENTRY_SIZE = cython.declare(cython.Py_ssize_t, 20)
 INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 TIME_MAX = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)  # leaves room to add a time difference
+VISITS = cython.declare(cython.int, 8192)
+VISIT_COUNT_MAX = VISITS
+"""Entries that one call of select_index_entries looks at: chains may be as long as whoever chose the keys wanted."""
 
 
 class Put:
@@ -187,7 +190,8 @@ def select_index_entries(
 ):
     """Find at most `limit` entries of a key hash, newest first, into the first values of the two arrays.
 
-    Answers (count, next_entry): pass next_entry as before_entry to go on; 0 means that the chain has ended. 0 as
+    Answers (count, next_entry): pass next_entry as before_entry to go on; 0 means that the chain has ended. Fewer than
+    `limit` may come of a chain that goes on: one call looks at VISIT_COUNT_MAX entries, whosever hash they have. 0 as
     before_entry starts at the newest entry. An entry is found if its time, known only to the second, may lie in
     [begin_time_ms, end_time_ms]: none of the range is missed, the caller looks at the records. The chain's numbers
     must fall, so a damaged file ends the walk instead of making it endless.
@@ -227,6 +231,7 @@ def walk_chain(job):
     entry: cython.longlong
     difference_s: cython.longlong
     time_ms: cython.longlong
+    visit_count: cython.int = 0
     if bound > capacity:
         bound = capacity
     if file_begin_ms < 0 or file_begin_ms > TIME_MAX or last >= bound:
@@ -238,8 +243,9 @@ def walk_chain(job):
     else:
         entry = get_int32(job.file, HEADER_SIZE + SLOT_SIZE * (job.key_hash % job.slot_count))
     while 0 < entry < bound:
-        if job.count == job.limit:
+        if job.count == job.limit or visit_count == VISITS:
             return last
+        visit_count += 1
         at = entries_at + ENTRY_SIZE * entry
         difference_s = get_int32(job.file, at + 12)
         if difference_s < 0:

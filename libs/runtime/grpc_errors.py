@@ -56,6 +56,14 @@ class MalformedRequest(Exception):
         super().__init__(f"the request is not a valid {message_name}")
 
 
+class RequestTooLarge(Exception):
+    """A request has more of something than its method takes; nobody parsed it."""
+
+    def __init__(self, what: str, *, value: int, limit: int) -> None:
+        super().__init__(f"the request has {value} {what} or more, the limit is {limit}")
+        self.value, self.limit = value, limit
+
+
 class NotReady(Exception):
     """The server recovers its store and takes no calls yet."""
 
@@ -88,6 +96,7 @@ class NotPermitted(Exception):
 
 BASE_TABLE: ErrorTable = {
     MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+    RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
     NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
     Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
     Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),

@@ -13,23 +13,22 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.unknown_fields import UnknownFieldSet
+from google.protobuf.message import Message
 
 from libs.runtime.grpc_errors import (
     STATUS_METADATA_KEY,
     ErrorTable,
-    MalformedRequest,
     NotReady,
     Stopping,
     code_of,
     status_of,
 )
+from libs.runtime.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.roles import ROLES
 from libs.runtime.telemetry import Telemetry
 
@@ -50,13 +49,14 @@ def service_handler(
     *,
     raw: Collection[str] = (),
     early: Collection[str] = (),
+    limits: Limits = MappingProxyType({}),
     errors: ErrorTable,
     gate: Gate,
     telemetry: Telemetry,
 ) -> grpc.GenericRpcHandler:
-    """Make the handler of one proto service. Methods named in `raw` get each request as bytes.
+    """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
 
-    Those named in `early` are called also before the service is ready.
+    Those named in `early` are called also before the service is ready. `limits` are those of the other methods.
 
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -74,7 +74,7 @@ def service_handler(
         call = _Call(
             method,
             behaviour,
-            is_raw=method.name in raw,
+            parse=_identity if method.name in raw else _parser(method, limits),
             is_early=method.name in early,
             errors=errors,
             gate=gate,
@@ -100,7 +100,7 @@ class _Call:
         method: MethodDescriptor,
         behaviour: Callable[..., Any],
         *,
-        is_raw: bool,
+        parse: Callable[[bytes], Any],
         is_early: bool,
         errors: ErrorTable,
         gate: Gate,
@@ -108,7 +108,7 @@ class _Call:
     ) -> None:
         self._method = method
         self._behaviour = behaviour
-        self._parse = _identity if is_raw else _parser(method)
+        self._parse = parse
         self._is_early = is_early
         self._errors = errors
         self._gate = gate
@@ -172,43 +172,8 @@ def _identity(data: bytes) -> bytes:
     return data
 
 
-def _parser(method: MethodDescriptor) -> Callable[[bytes], Message]:
-    message_class = GetMessageClass(method.input_type)
-
-    def parse(data: bytes) -> Message:
-        try:
-            message = message_class.FromString(data)
-        except DecodeError as error:
-            raise MalformedRequest(method.input_type.full_name) from error
-        if _has_unknown(message) and _has_misfit(message):
-            raise MalformedRequest(method.input_type.full_name)
-        return message
-
-    return parse
-
-
-def _has_unknown(message: Message) -> bool:
-    """Whether anything in a message is unknown: quick, also for one with millions of parts."""
-    known = type(message)()
-    known.CopyFrom(message)
-    known.DiscardUnknownFields()
-    return known.ByteSize() != message.ByteSize()
-
-
-def _has_misfit(message: Message) -> bool:
-    """Whether a field came with a wrong wire type, here or in a message within.
-
-    The parser keeps such a field as an unknown one, and the caller would never learn of it.
-    """
-    unknown, known = UnknownFieldSet(message), message.DESCRIPTOR.fields_by_number
-    if any(unknown[index].field_number in known for index in range(len(unknown))):
-        return True
-    return any(
-        _has_misfit(part)
-        for field, value in message.ListFields()
-        if field.message_type is not None and not field.message_type.GetOptions().map_entry
-        for part in (value if field.is_repeated else [value])
-    )
+def _parser(method: MethodDescriptor, limits: Limits) -> Callable[[bytes], Message]:
+    return RequestParser(method.input_type, limits.get(method.name, DEFAULT_LIMITS)).parse
 
 
 def _serialized(reply: bytes | Message) -> bytes:

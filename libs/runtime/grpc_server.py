@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import Collection
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 import grpc.aio
@@ -29,6 +30,7 @@ from libs.runtime.foreign_services import foreign_handler
 from libs.runtime.grpc_errors import ErrorTable
 from libs.runtime.grpc_handlers import service_handler
 from libs.runtime.guard import Guard
+from libs.runtime.request_check import Limits
 from libs.runtime.server_credentials import server_credentials
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
@@ -53,7 +55,13 @@ class GrpcServer:
     """See the module. `errors` is the service's table; `telemetry` counts and traces the calls."""
 
     def __init__(
-        self, config: ServerConfig, *, errors: ErrorTable, telemetry: Telemetry, request_size_bytes_max: int
+        self,
+        config: ServerConfig,
+        *,
+        errors: ErrorTable,
+        telemetry: Telemetry,
+        request_size_bytes_max: int,
+        limits: Limits = MappingProxyType({}),
     ) -> None:
         self.is_ready = False
         self.is_stopping = False
@@ -61,6 +69,7 @@ class GrpcServer:
         self._config = config
         self._errors = errors
         self._telemetry = telemetry
+        self._limits = limits
         self._health = aio_health.HealthServicer()
         self._service_names: list[str] = []
         self._server = grpc.aio.server(
@@ -83,6 +92,7 @@ class GrpcServer:
             servicer,
             raw=raw,
             early=early,
+            limits=self._limits,
             errors=self._errors,
             gate=self,
             telemetry=self._telemetry,

@@ -17,6 +17,7 @@ from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
+from services.commitlog.rpc.limits import LIMITS
 from services.commitlog.rpc.log_servicer import EARLY_METHODS, LogServicer
 from services.commitlog.rpc.segment_servicer import SegmentServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
@@ -47,6 +48,7 @@ class Service:
             errors=ERROR_TABLE,
             telemetry=shell.telemetry,
             request_size_bytes_max=config.append_request_size_bytes_max,
+            limits=LIMITS,
         )
         services = append_service_pb2.DESCRIPTOR.services_by_name
         self.server.add_service(services["AppendService"], self._append, raw=RAW_METHODS)

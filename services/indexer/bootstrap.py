@@ -32,6 +32,7 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.index_servicer import IndexServicer
+from services.indexer.rpc.limits import LIMITS
 from services.indexer.rpc.log_appender import LogAppender
 from services.indexer.rpc.log_tail import LogTail
 from services.indexer.rpc.query_servicer import QueryServicer
@@ -95,6 +96,7 @@ class Service:
             errors=ERROR_TABLE,
             telemetry=shell.telemetry,
             request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
+            limits=LIMITS,
         )
         for module, servicer in (
             (queue_service_pb2, QueueServicer(self.indexer, stream_count_max=config.stream_count_max)),

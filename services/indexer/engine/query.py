@@ -3,10 +3,12 @@
 
 Invariants: a key is compared with the stored record, never only by hash; the same record is returned once, whatever the
 index holds; pages of one query neither overlap nor miss what was indexed when the query began.
-Callers: the event loop's thread. Memory: one page and one answer of the log.
+Callers: the event loop's thread, which runs in between: however many keys have one hash, a step looks at so many.
+Memory: one page and one answer of the log.
 Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ 5.3, with exact bounds.
 """
 
+import asyncio
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +42,9 @@ CANDIDATE_COUNT = 256
 
 STEP_COUNT_MAX = 64
 """Steps of one page of a key query: many collisions end a page early instead of holding the server."""
+
+STEP_SIZE_BYTES_MAX = 256 << 10
+"""Bytes of records that are looked at before others have their turn."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
 PHYSICAL_OFFSET_MAX = 2**63 - 1
@@ -135,14 +140,17 @@ class QueryEngine:
         below, cursor = _decode_key_position(query, page_token) if page_token else (PHYSICAL_OFFSET_MAX, None)
         code = key_hash(key_text(query.topic, query.key))
         page = PageBuilder(page_size, self._page_size_bytes_max)
-        for _ in range(STEP_COUNT_MAX):
+        for step in range(STEP_COUNT_MAX):
+            if step:
+                await asyncio.sleep(0)
             candidates = self._index.search(
                 code,
                 start_time_ms=query.start_time_ms,
                 end_time_ms=query.end_time_ms,
                 below_physical_offset=below,
                 cursor=cursor,
-                limit=min(CANDIDATE_COUNT, page.room_count + 1),
+                # More with each step: what lies before them was found wanting.
+                limit=min(CANDIDATE_COUNT, max(page.room_count + 1, 2 << step)),
             )
             # A record with the same key twice has two entries, one after the other.
             offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
@@ -161,10 +169,15 @@ class QueryEngine:
     ) -> int:
         """Put what matches on the page until it is full; return the last physical offset that is done with."""
         topic, key = query.topic.encode(), query.key.encode()
+        seen_bytes = 0
         while len(offsets):
             block = await self._records.read(offsets)
             pairs = zip(block.positions.tolist(), block.sizes.tolist(), strict=True)
             for index, (position, size) in enumerate(pairs):
+                seen_bytes += size
+                if seen_bytes > STEP_SIZE_BYTES_MAX:  # a record may have thousands of keys
+                    seen_bytes = 0
+                    await asyncio.sleep(0)
                 if size:
                     view = view_record(block.records, position, size)
                     if _matches(view, query, topic) and has_key(view, key) and not page.put(block, index):
@@ -182,6 +195,7 @@ class QueryEngine:
         for queue_id in self._queues.queue_ids(query.topic):
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
                 continue
+            await asyncio.sleep(0)  # there may be many queues with nothing to read
             queue = self._queues.find(query.topic, queue_id)
             if queue is None:  # it was removed meanwhile
                 continue
@@ -202,6 +216,7 @@ class QueryEngine:
                 queue_offset = max(queue_offset + 1, queue.min_queue_offset)
                 continue
             block = await self._records.read(units.physical_offsets, units.record_sizes)
+            await asyncio.sleep(0)
             for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
                 if size:
                     time_ms = view_record(block.records, position, size).store_time_ms

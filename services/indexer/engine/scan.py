@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from services.indexer.engine.consume_queue import Units
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.log_source import RecordSource
-from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
+from services.indexer.engine.query import STEP_SIZE_BYTES_MAX, TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
 from services.indexer.engine.record_reader import READ_COUNT_MAX, FoundRecords, copy, join, select
-from services.indexer.engine.record_view import RecordView
+from services.indexer.engine.record_view import RecordView, view_record
 from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ranges_by_queue
 from services.indexer.engine.tag_filter import TagFilter
 from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
@@ -28,6 +28,9 @@ from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
 READ_AHEAD_COUNT = 2
 
 KEY_PAGE_SIZE = 1_024
+
+CHUNK_ROW_COUNT = 4_096
+"""A chunk of records with keys is ready with as many, however small they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Scanner:
         self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
     ) -> AsyncGenerator[ScanChunk, None]:
         for one in partition.ranges:
+            await asyncio.sleep(0)  # many ranges in a row may be empty
             queue = self._queues.find(one.topic, one.queue_id)
             done = position = one.start_queue_offset
             while position < one.end_queue_offset:
@@ -144,7 +148,7 @@ class Scanner:
                 raise OffsetTrimmed(queue_offset + gone, start=queue_offset + kept_from, field="partition.ranges")
             found = FoundRecords(block.records, block.positions, block.sizes)
             if scan_filter.needs_records:
-                found = select(block, [index for index, view in enumerate(found.views()) if scan_filter.passes(view)])
+                found = select(block, await _chosen(found, scan_filter.passes))
             parts.append(found)
             rows = rows[len(block.sizes) :]
         return join(parts)
@@ -152,10 +156,10 @@ class Scanner:
     async def _scan_keys(
         self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
     ) -> AsyncGenerator[ScanChunk, None]:
-        is_inside = _inside(partition.ranges)
+        is_inside = await _inside(partition.ranges)
         order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
         parts: list[FoundRecords] = []
-        size_bytes = 0
+        size_bytes = row_count = 0
         for key in dict.fromkeys(partition.keys):
             query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
             await asyncio.sleep(0)  # many keys in a row may have nothing to read
@@ -163,32 +167,62 @@ class Scanner:
             while token is not None:
                 page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
                 token = page.next_page_token or None
-                kept = [
-                    index
-                    for index, view in enumerate(page.found.views())
-                    if _first_place(view, order) == order[key.encode()] and is_inside(view) and scan_filter.passes(view)
-                ]
+                place = order[key.encode()]
+                kept = await _chosen(
+                    page.found,
+                    lambda view: (
+                        is_inside(view) and scan_filter.passes(view) and _first_place(view, order) == place  # noqa: B023 - called at once
+                    ),
+                )
                 part = copy(page.found, kept)
                 parts.append(part)
                 size_bytes += len(part.records)
-                if size_bytes >= chunk_size_bytes:
+                row_count += len(kept)
+                if size_bytes >= chunk_size_bytes or row_count >= CHUNK_ROW_COUNT:
                     for chunk in _by_queue(join(parts)):
                         yield chunk
-                    parts, size_bytes = [], 0
+                    parts, size_bytes, row_count = [], 0, 0
         for chunk in _by_queue(join(parts)):
             yield chunk
 
 
-def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
+async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
     """Whether a record lies in one of the ranges of one topic; without ranges there is no such bound."""
-    queues = {queue_id: found for (_, queue_id), found in ranges_by_queue(ranges).items()}
+    queues = {queue_id: _Spans(found) for (_, queue_id), found in (await ranges_by_queue(ranges)).items()}
 
     def is_inside(view: RecordView) -> bool:
-        return not ranges or any(
-            one.start_queue_offset <= view.queue_offset < one.end_queue_offset for one in queues.get(view.queue_id, ())
-        )
+        return not ranges or (view.queue_id in queues and view.queue_offset in queues[view.queue_id])
 
     return is_inside
+
+
+class _Spans:
+    """The ranges of one queue, of which there may be very many."""
+
+    def __init__(self, ranges: list[ScanRange]) -> None:
+        starts = np.array([one.start_queue_offset for one in ranges], np.int64)
+        order = np.argsort(starts)
+        self._starts = starts[order]
+        ends = np.array([one.end_queue_offset for one in ranges], np.int64)
+        self._ends = np.maximum.accumulate(ends[order])  # a range may reach beyond those that begin after it
+
+    def __contains__(self, queue_offset: int) -> bool:
+        before = int(np.searchsorted(self._starts, queue_offset, side="right"))
+        return before > 0 and queue_offset < int(self._ends[before - 1])
+
+
+async def _chosen(found: FoundRecords, is_wanted: Callable[[RecordView], bool]) -> list[int]:
+    """Numbers of the records that are wanted. Others have their turn in between: one may have thousands of keys."""
+    chosen: list[int] = []
+    seen_bytes = 0
+    for index, (position, size) in enumerate(zip(found.positions.tolist(), found.sizes.tolist(), strict=True)):
+        seen_bytes += size
+        if seen_bytes > STEP_SIZE_BYTES_MAX:
+            seen_bytes = 0
+            await asyncio.sleep(0)
+        if is_wanted(view_record(found.records, position, size)):
+            chosen.append(index)
+    return chosen
 
 
 def _first_place(view: RecordView, order: dict[bytes, int]) -> int:

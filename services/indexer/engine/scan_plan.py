@@ -4,19 +4,20 @@
 Invariants: every entry of the asked ranges is in exactly one partition; ends are fixed when the plan is made; there are
 at least `count_min` partitions if there are as many rows; a partition has at most `row_count_max` rows.
 Ranges much smaller than a partition are packed together, because a task costs more than reading them.
-Callers: the event loop's thread.
+Callers: the event loop's thread, which runs in between: a plan may be of very many queues, ranges and partitions.
 """
 
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
 
+from libs.machine.loop import in_steps
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.log_source import RecordSource
@@ -29,6 +30,9 @@ SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
 
 PIECE_COUNT_MAX = 100_000
 """A plan never has more pieces of ranges than this, or than it has ranges, so that no request fills the memory."""
+
+STEP_QUEUE_COUNT = 100
+"""Queues that are looked at in one go: the first look at one after a start opens its files."""
 
 PACKED_SHARE = 4
 """A range with less than this part of a partition's rows is packed with others."""
@@ -52,11 +56,12 @@ class ScanRange:
 Cuts: TypeAlias = dict[tuple[str, int], list[ScanRange]]
 
 
-def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
+async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
     """Ranges by topic and queue id, each queue's in the given order."""
     found: Cuts = {}
-    for one in ranges:
-        found.setdefault((one.topic, one.queue_id), []).append(one)
+    async for step in in_steps(ranges):
+        for one in step:
+            found.setdefault((one.topic, one.queue_id), []).append(one)
     return found
 
 
@@ -133,8 +138,8 @@ class ScanPlanner:
             if not self._queues.queue_ids(topic) and not await self._records.has_topic(topic):
                 raise TopicNotFound(topic)
         if scope.keys:
-            return self._plan_keys(scope)
-        cuts = ranges_by_queue(scope.ranges)
+            return await self._plan_keys(scope)
+        cuts = await ranges_by_queue(scope.ranges)
         ranges = [found for topic in scope.topics for found in await self._resolve(topic, scope, cuts)]
         sized = []
         for found in ranges:
@@ -142,13 +147,13 @@ class ScanPlanner:
             await asyncio.sleep(0)  # there may be many thousands of ranges
         return await asyncio.to_thread(_partitions, sized, scope)
 
-    def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
+    async def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
         keys = tuple(dict.fromkeys(scope.keys))
         step = self._partition_key_count
-        is_bounded, cuts = bool(scope.queue_ids or scope.ranges), ranges_by_queue(scope.ranges)
+        is_bounded, cuts = bool(scope.queue_ids or scope.ranges), await ranges_by_queue(scope.ranges)
         partitions = []
         for topic in scope.topics:
-            ranges = tuple(self._ranges(topic, scope, cuts)) if is_bounded else ()
+            ranges = tuple([one async for one in self._ranges(topic, scope, cuts)]) if is_bounded else ()
             if is_bounded and not ranges:
                 continue
             partitions += [
@@ -157,26 +162,32 @@ class ScanPlanner:
             ]
         return partitions
 
-    def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
+    async def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> AsyncGenerator[ScanRange, None]:
         """The asked parts of a topic's queues, cut to what is there, without empty ones."""
-        found = []
+        async for step in in_steps(self._asked(topic, scope, cuts), count=STEP_QUEUE_COUNT):
+            for queue, one in step:
+                if one is None:
+                    start, end = queue.min_queue_offset, queue.max_queue_offset
+                else:
+                    start = max(queue.min_queue_offset, one.start_queue_offset)
+                    end = min(queue.max_queue_offset, one.end_queue_offset)
+                if start < end:
+                    yield ScanRange(topic, queue.queue_id, start, end)
+
+    def _asked(self, topic: str, scope: ScanScope, cuts: Cuts) -> Iterator[tuple[ConsumeQueue, ScanRange | None]]:
+        """The topic's queues with each range that is asked for, None for all of a queue."""
         for queue_id in self._queues.queue_ids(topic):
             if scope.queue_ids and queue_id not in scope.queue_ids:
                 continue
             queue = self._queues.find(topic, queue_id)
-            assert queue is not None
-            low, high = queue.min_queue_offset, queue.max_queue_offset
-            for one in cuts.get((topic, queue_id)) or [ScanRange(topic, queue_id, low, high)]:
-                start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
-                if start < end:
-                    found.append(ScanRange(topic, queue_id, start, end))
-        return found
+            if queue is not None:  # else it was removed meanwhile
+                yield from ((queue, one) for one in cuts.get((topic, queue_id)) or (None,))
 
     async def _resolve(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
         """The asked ranges of a topic, cut to the time bounds."""
         bounds: dict[int, tuple[int, int]] = {}
         resolved = []
-        for one in self._ranges(topic, scope, cuts):
+        async for one in self._ranges(topic, scope, cuts):
             if one.queue_id not in bounds:
                 queue = self._queues.find(topic, one.queue_id)
                 bounds[one.queue_id] = (0, 0) if queue is None else await self._time_bounds(queue, scope)

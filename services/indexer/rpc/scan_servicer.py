@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 
 from reput.indexer.v1 import scan_service_pb2 as messages
 
-from libs.formats.limits import INT64_MAX, MIB
+from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
+from libs.machine.loop import in_steps
 from services.indexer.engine.arrow_frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.scan import ScanChunk, ScanFilter
@@ -16,6 +17,8 @@ from services.indexer.engine.tag_filter import parse_tag_expression
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 
+PARTITION_STEP_COUNT = 10
+"""Partitions of a plan that are put into the answer in one go; each may have a thousand keys."""
 TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 100_000
 PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
 ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
@@ -39,10 +42,8 @@ class ScanServicer:
         scan_filter = _filter(request.filter)
         scope = ScanScope(
             topics=tuple(dict.fromkeys(topics)),
-            queue_ids=frozenset(
-                requests.queue_id(value, f"queue_ids[{index}]") for index, value in enumerate(request.queue_ids)
-            ),
-            ranges=_ranges(request.ranges, "ranges"),
+            queue_ids=await _queue_ids(request.queue_ids),
+            ranges=await _ranges(request.ranges, "ranges", frozenset(topics), "is not among the topics"),
             keys=scan_filter.keys,
             start_time_ms=scan_filter.start_time_ms,
             end_time_ms=scan_filter.end_time_ms,
@@ -59,21 +60,18 @@ class ScanServicer:
                 request.partition_size_bytes_max, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX
             ),
         )
-        known = set(topics)
-        for index, one in enumerate(scope.ranges):
-            if one.topic not in known:
-                raise BadArgument("is not among the topics", field=f"ranges[{index}].topic", value=one.topic)
         indexed = self._indexer.reput.indexed_physical_offset
         with self._indexer.completeness.answering():
             partitions = await self._indexer.planner.plan(scope)
-        return messages.PlanScanResponse(
-            partitions=[_partition_message(partition) for partition in partitions],
-            indexed_physical_offset=indexed,
-        )
+        response = messages.PlanScanResponse(indexed_physical_offset=indexed)
+        async for step in in_steps(partitions, count=PARTITION_STEP_COUNT):
+            for partition in step:
+                await _add_partition(response, partition)
+        return response
 
     async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Read one partition as Arrow frames."""
-        partition, scan_filter = _partition(request), _filter(request.filter)
+        partition, scan_filter = await _partition(request), _filter(request.filter)
         for topic in dict.fromkeys((partition.key_topic, *(one.topic for one in partition.ranges))):
             self._indexer.served(topic, "partition")
         columns = tuple(request.columns) or DEFAULT_COLUMNS
@@ -118,11 +116,11 @@ def _filter(message: messages.ScanFilter) -> ScanFilter:
     return ScanFilter(tags, start_ms, end_ms, _keys(message.keys, "filter.keys"))
 
 
-def _partition(request: messages.ScanRequest) -> ScanPartition:
+async def _partition(request: messages.ScanRequest) -> ScanPartition:
     message = request.partition
-    ranges = _ranges(message.ranges, "partition.ranges")
     keys = _keys(message.keys, "partition.keys")
     if not keys:
+        ranges = await _ranges(message.ranges, "partition.ranges")
         if not ranges:
             raise BadArgument("has neither ranges nor keys", field="partition")
         if message.key_topic:
@@ -137,16 +135,32 @@ def _partition(request: messages.ScanRequest) -> ScanPartition:
                 "is not among filter.keys", field=f"partition.keys[{index}]", value=key[: requests.TEXT_SHOWN]
             )
     topic = requests.topic(message.key_topic, "partition.key_topic")
-    for index, one in enumerate(ranges):
-        if one.topic != topic:
-            raise BadArgument("is not the keys' topic", field=f"partition.ranges[{index}].topic", value=one.topic)
+    ranges = await _ranges(message.ranges, "partition.ranges", frozenset({topic}), "is not the keys' topic")
     return ScanPartition(ranges=ranges, key_topic=topic, keys=keys)
 
 
-def _ranges(found: Sequence[messages.ScanRange], field: str) -> tuple[ScanRange, ...]:
+async def _queue_ids(found: Sequence[int]) -> frozenset[int]:
+    if len(found) > QUEUE_COUNT_MAX:
+        raise BadArgument("has too many queues", field="queue_ids", value=len(found), limit=QUEUE_COUNT_MAX)
+    queue_ids: set[int] = set()
+    async for step in in_steps(enumerate(found)):
+        queue_ids.update(requests.queue_id(value, f"queue_ids[{index}]") for index, value in step)
+    return frozenset(queue_ids)
+
+
+async def _ranges(
+    found: Sequence[messages.ScanRange], field: str, topics: frozenset[str] | None = None, reason: str = ""
+) -> tuple[ScanRange, ...]:
+    """Checked ranges, of these topics if any are given."""
     if len(found) > RANGE_COUNT_MAX:
         raise BadArgument("has too many ranges", field=field, value=len(found), limit=RANGE_COUNT_MAX)
-    return tuple(_range(one, f"{field}[{index}]") for index, one in enumerate(found))
+    ranges: list[ScanRange] = []
+    async for step in in_steps(enumerate(found)):
+        for index, message in step:
+            ranges.append(_range(message, f"{field}[{index}]"))
+            if topics is not None and message.topic not in topics:
+                raise BadArgument(reason, field=f"{field}[{index}].topic", value=message.topic)
+    return tuple(ranges)
 
 
 def _range(message: messages.ScanRange, field: str) -> ScanRange:
@@ -177,11 +191,15 @@ def _range_message(found: ScanRange) -> messages.ScanRange:
     )
 
 
-def _partition_message(partition: ScanPartition) -> messages.ScanPartition:
-    return messages.ScanPartition(
-        ranges=[_range_message(one) for one in partition.ranges],
+async def _add_partition(response: messages.PlanScanResponse, partition: ScanPartition) -> None:
+    added = response.partitions.add(
         key_topic=partition.key_topic,
         keys=partition.keys,
         row_count=partition.row_count,
         size_bytes=partition.size_bytes,
     )
+    if len(partition.ranges) == 1:
+        added.ranges.append(_range_message(partition.ranges[0]))
+        return
+    async for step in in_steps(partition.ranges):
+        added.ranges.extend(_range_message(one) for one in step)

@@ -17,6 +17,7 @@ MODULES = (
     "message_cy",
     "place_cy",
     "append_cy",
+    "request_cy",
     "record_cy",
     "scan_cy",
     "index_cy",

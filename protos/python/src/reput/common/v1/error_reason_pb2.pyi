@@ -107,6 +107,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 38
     """The caller has not the role that the call needs: a service's or an operator's. Metadata: role."""
+    ERROR_REASON_REQUEST_TOO_LARGE: _ErrorReason.ValueType  # 39
+    """The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
+    limit.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -198,4 +202,8 @@ neither read nor appended to, made, changed or deleted. Metadata: topic, why (su
 """
 ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 38
 """The caller has not the role that the call needs: a service's or an operator's. Metadata: role."""
+ERROR_REASON_REQUEST_TOO_LARGE: ErrorReason.ValueType  # 39
+"""The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
+limit.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -12,10 +12,20 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from libs.runtime.grpc_errors import BASE_TABLE, STATUS_METADATA_KEY, MalformedRequest, code_of, status_of
+from libs.runtime.grpc_errors import (
+    BASE_TABLE,
+    STATUS_METADATA_KEY,
+    MalformedRequest,
+    RequestTooLarge,
+    code_of,
+    status_of,
+)
+from libs.runtime.request_check import DEFAULT_LIMITS, RequestParser
+
+REFUSALS = (MalformedRequest, RequestTooLarge)
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -44,10 +54,12 @@ async def refuse(context: Context, error: Exception) -> None:
 
 
 def _reading_one(method: MethodDescriptor, behaviour: Any) -> Any:
+    parse = RequestParser(method.input_type, DEFAULT_LIMITS).parse
+
     async def handle(request: bytes, context: Context) -> Any:
         try:
-            message = _parsed(method, request)
-        except MalformedRequest as error:
+            message = parse(request)
+        except REFUSALS as error:
             await refuse(context, error)
         return await behaviour(message, context)
 
@@ -55,22 +67,17 @@ def _reading_one(method: MethodDescriptor, behaviour: Any) -> Any:
 
 
 def _reading_all(method: MethodDescriptor, behaviour: Any) -> Any:
+    parse = RequestParser(method.input_type, DEFAULT_LIMITS).parse
+
     async def parsed(requests: AsyncIterator[bytes]) -> AsyncGenerator[Message, None]:
         async for request in requests:
-            yield _parsed(method, request)
+            yield parse(request)
 
     async def handle(requests: AsyncIterator[bytes], context: Context) -> AsyncGenerator[Any, None]:
         try:
             async for answer in behaviour(parsed(requests), context):
                 yield answer
-        except MalformedRequest as error:
+        except REFUSALS as error:
             await refuse(context, error)
 
     return handle
-
-
-def _parsed(method: MethodDescriptor, request: bytes) -> Message:
-    try:
-        return GetMessageClass(method.input_type).FromString(request)
-    except DecodeError as error:
-        raise MalformedRequest(method.input_type.full_name) from error

@@ -82,10 +82,20 @@ def dumps(value: object) -> str:
     return _dumps(value, 0)
 
 
+def entry(key: object, value: object, *, depth: int) -> str:
+    """A key and its value as they stand in an object, so many objects below the file's own text."""
+    return f"{_key(key)}:{_dumps(value, depth)}"
+
+
+def block(entries: list[str], *, depth: int) -> str:
+    """An object of entries that are text already."""
+    return _block("{", entries, "}", depth)
+
+
 def _dumps(value: object, depth: int) -> str:
     assert depth < _NESTING_MAX
     if isinstance(value, Mapping):
-        items = [f"{_key(key)}:{_dumps(item, depth + 1)}" for key, item in value.items()]
+        items = [entry(key, item, depth=depth + 1) for key, item in value.items()]
         return _block("{", items, "}", depth)
     if isinstance(value, list | tuple):
         return _block("[", [_dumps(item, depth + 1) for item in value], "]", depth)

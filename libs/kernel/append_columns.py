@@ -5,17 +5,20 @@ Callers own the columns and may use them again for the next call; one thread at 
 """
 
 from array import array
+from collections.abc import Iterator
 
 from libs.formats.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
 
 # Columns of the scratch that pass 1 leaves for pass 2, per message; append_cy.py names them.
 PLAN_STRIDE = 24
+PLAN_ROW, PLAN_QUEUE_ID = 0, 1
 
 
 class AppendLimits:
     """What one append may hold. Sizes in bytes."""
 
     __slots__ = (
+        "begun_queue_count_max",
         "body_size_bytes_max",
         "crc_property",
         "delay_level_count",
@@ -31,6 +34,7 @@ class AppendLimits:
         message_count_max: int,
         crc_property: bool = False,
         delay_level_count: int = DELAY_LEVEL_MAX,
+        begun_queue_count_max: int = 2**31,
     ) -> None:
         assert 0 < body_size_bytes_max < 2**31
         assert 0 < record_size_bytes_max < 2**31
@@ -41,6 +45,8 @@ class AppendLimits:
         self.crc_property = crc_property
         self.delay_level_count = delay_level_count
         """A message with a higher delay level gets the last one."""
+        self.begun_queue_count_max = begun_queue_count_max
+        """Messages of one batch whose queue may have had none before."""
 
 
 class AppendColumns:
@@ -84,3 +90,8 @@ class AppendColumns:
         self.queue_offsets = array("q", bytes(8 * message_count_max))
         self.queue_ids = array("i", bytes(4 * message_count_max))
         self.plan = array("q", bytes(8 * PLAN_STRIDE * message_count_max))
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Row of the topic and queue id of each message that pass 1 has planned; -1 where the server chooses."""
+        columns = (self.plan[column : PLAN_STRIDE * self.count : PLAN_STRIDE] for column in (PLAN_ROW, PLAN_QUEUE_ID))
+        return zip(*columns, strict=True)

@@ -12,4 +12,5 @@ cdef int plan_queue(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noe
 cdef bint plan_delay(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
 cdef int refuse(Job job, Py_ssize_t index, int code, int field, long long value) noexcept nogil
 cdef int refuse_message(Job job, Message message, int code, int field, long long value) noexcept nogil
+cdef bint may_begin_queue(Job job, Py_ssize_t at) noexcept nogil
 cdef Py_ssize_t find_topic(Job job, Py_ssize_t start, Py_ssize_t size) noexcept nogil

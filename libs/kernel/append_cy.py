@@ -61,11 +61,13 @@ FIELD = cython.declare(cython.int, -14)
 RECORD_SIZE = cython.declare(cython.int, -15)
 WRITER = cython.declare(cython.int, -16)
 LIGHT = cython.declare(cython.int, -17)
+QUEUES = cython.declare(cython.int, -18)
 
 E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY = WIRE, FULL, EMPTY, TOO_MANY
 E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN, E_QUEUE = TOPIC_NAME, TOPIC_UNKNOWN, TOPIC_FORBIDDEN, QUEUE
 E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY = BODY_SIZE, PROPERTIES, PROPERTIES_SIZE, DELAY
 E_HOST, E_FIELD, E_RECORD_SIZE, E_WRITER, E_LIGHT = HOST, FIELD, RECORD_SIZE, WRITER, LIGHT
+E_QUEUES = QUEUES
 
 # Sizes and numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
 RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
@@ -88,8 +90,10 @@ NAME_SIZE = cython.declare(cython.int, 1)
 NAME_HASH = cython.declare(cython.int, 2)
 WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
 IS_WRITABLE = cython.declare(cython.int, 4)
+COUNTER_START = cython.declare(cython.int, 5)
 ROUND_ROBIN = cython.declare(cython.int, 7)
-ROW_STRIDE = cython.declare(cython.int, 8)
+BEGUN_COUNT = cython.declare(cython.int, 8)
+ROW_STRIDE = cython.declare(cython.int, 9)
 
 # Columns of the plan, one row per message.
 PLAN_ROW = cython.declare(cython.int, 0)
@@ -149,10 +153,11 @@ def append(
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
       timer wheel, or by level without a schedule topic), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
-      E_RECORD_SIZE: above the limit. E_WRITER: nothing is wrong, but the request names a writer (columns.writer_start
-      and writer_size) and there is no stamp; error_value bytes are needed without one. E_FULL: fits not here;
-      error_value bytes are needed, and eight more for the blank. A batch may also be larger than any segment: the
-      caller compares.
+      E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
+      have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
+      names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed without
+      one. E_FULL: fits not here; error_value bytes are needed, and eight more for the blank. A batch may also be larger
+      than any segment: the caller compares.
     Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
     or a table whose schedule topic has fewer queues than there are delay levels.
     """
@@ -205,6 +210,8 @@ def append(
     job.topic_start = 0
     job.topic_size = 0
     job.unknown_index = -1
+    job.begun_count = 0
+    job.begun_count_max = limits.begun_queue_count_max
     job.writer_start = -1
     job.writer_size = 0
     job.last_topic_size = 0
@@ -214,7 +221,7 @@ def append(
     outcome: cython.Py_ssize_t
     with cython.nogil:
         outcome = run(job, message, field, piece)
-    columns.count = job.count if outcome >= 0 else 0
+    columns.count = job.count if outcome >= 0 or outcome == QUEUES else 0
     columns.durability = job.durability
     columns.error_index = job.error_index
     columns.error_field = job.error_field
@@ -290,6 +297,8 @@ def plan_request(job, message, field, piece):
         job.topic_start = job.unknown_start
         job.topic_size = job.unknown_size
         return refuse(job, job.unknown_index, TOPIC_UNKNOWN, 1, 0)
+    if job.begun_count > job.begun_count_max:
+        return refuse(job, -1, QUEUES, 1, job.begun_count)
     if job.writer_start >= 0 and job.stamp_size == 0:
         return refuse(job, -1, WRITER, 3, job.total_size)
     if job.total_size + BLANK_SIZE_MIN > job.segment_size - job.position:
@@ -318,6 +327,7 @@ def plan_message(job, message, field, piece):
         return code
     if not plan_delay(job, message, at, row):
         return refuse_message(job, message, DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
+    job.begun_count += may_begin_queue(job, at)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if job.count == 0:
         size += job.stamp_size
@@ -440,6 +450,16 @@ def plan_delay(job, message, at, row):
     job.plan[at + PLAN_REAL_ROW] = row
     job.plan[at + PLAN_REAL_QUEUE_ID] = queue_id
     return True
+
+
+def may_begin_queue(job, at):
+    """Whether the queue of a message has none yet, or the one that the server chooses may have none."""
+    row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
+    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
+        return False
+    if job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
+        return job.rows[row + BEGUN_COUNT] < job.rows[row + WRITE_QUEUE_COUNT]
+    return job.counter_values[job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]] == 0
 
 
 def find_topic(job, start, size):

@@ -22,6 +22,7 @@ E_FIELD: int
 E_RECORD_SIZE: int
 E_WRITER: int
 E_LIGHT: int
+E_QUEUES: int
 
 def append(
     request: Buffer,

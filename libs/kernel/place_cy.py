@@ -32,6 +32,7 @@ NAME_SIZE = cython.declare(cython.int, 1)
 WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
 COUNTER_START = cython.declare(cython.int, 5)
 ROUND_ROBIN = cython.declare(cython.int, 7)
+BEGUN_COUNT = cython.declare(cython.int, 8)
 PLAN_ROW = cython.declare(cython.int, 0)
 PLAN_QUEUE_ID = cython.declare(cython.int, 1)
 PLAN_TOPIC_START = cython.declare(cython.int, 2)
@@ -83,6 +84,8 @@ def place_message(job, index, field, piece):
     if kind == 0 or kind == TRANSACTION_COMMIT:
         counter = job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]
         job.queue_offsets[index] = job.counter_values[counter]
+        if job.counter_values[counter] == 0:
+            job.rows[row + BEGUN_COUNT] += 1
         job.counter_values[counter] += 1
     job.physical_offsets[index] = job.base_physical_offset + job.position
     write_record(job, at, index, field, piece)

@@ -130,6 +130,17 @@ class CommitLogConfig:
     topic_count_max: Annotated[int, Meta(ge=1)] = 100_000
     """Most topics in the store."""
 
+    topic_queue_count_max: Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)] = 1_024
+    """Most queues that a topic can be given. A topic that has more keeps them."""
+
+    queue_count_max: Annotated[int, Meta(ge=1)] = 100_000
+    """Most queues of all topics together; of a deleted topic those count that had a message. Topics that would have
+    more are refused. Each queue takes some 10 KB of the Indexer's disk and as much of its memory from its first message
+    on."""
+
+    batch_new_queue_count_max: Annotated[int, Meta(ge=1)] = 1_024
+    """Most queues whose first messages one batch may have."""
+
     message_delay_level: str = DELAY_LEVELS_TEXT
     """Delays of level 1, 2, ... in RocketMQ's form. A change holds for messages that come after it."""
 
@@ -201,6 +212,8 @@ class CommitLogConfig:
             raise ValueError("append_stream_inflight_bytes_max must not be below append_request_size_bytes_max")
         if self.append_inflight_bytes_max < self.append_request_size_bytes_max:
             raise ValueError("append_inflight_bytes_max must not be below append_request_size_bytes_max")
+        if self.default_queue_count > self.topic_queue_count_max:
+            raise ValueError("default_queue_count must not be above topic_queue_count_max")
         if self.disk_open_percent > self.disk_full_percent:
             percents = f"disk_open_percent is {self.disk_open_percent}, disk_full_percent is {self.disk_full_percent}"
             raise ValueError(f"{percents}: the first must not be above the second")

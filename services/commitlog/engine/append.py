@@ -12,6 +12,7 @@ Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog
 """
 
 import contextlib
+import copy
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
@@ -120,7 +121,10 @@ class AppendPipeline:
             message_count_max=BATCH_MESSAGE_COUNT_MAX,
             crc_property=config.crc_property,
             delay_level_count=len(config.delay_levels_ms()),
+            begun_queue_count_max=config.batch_new_queue_count_max,
         )
+        self._limits_of_checked = copy.copy(self._limits)
+        self._limits_of_checked.begun_queue_count_max = BATCH_MESSAGE_COUNT_MAX
         self._store_time_ms = last_store_time_ms
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
         self._refusal = AppendRefusal(self._limits, self._write_queue_count, topics.set_apart.why)
@@ -170,9 +174,24 @@ class AppendPipeline:
         self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
         self._writer_batch = None
         code = self._encode(segment, room, request, born_host, table, b"")
+        if code == append_cy.E_QUEUES:
+            self._check_begun(table)
+            code = self._encode(segment, room, request, born_host, table, b"", checks_begun=False)
         if code == append_cy.E_WRITER:
-            code = self._encode(segment, room, request, born_host, table, self._stamp(segment, request))
+            stamp = self._stamp(segment, request)
+            code = self._encode(segment, room, request, born_host, table, stamp, checks_begun=False)
         return code
+
+    def _check_begun(self, table: TopicTable) -> None:
+        """Count the queues that a batch begins, of which the kernel knows only that they may be too many."""
+        count, limit = table.begun_count(self._columns.places()), self._config.batch_new_queue_count_max
+        if count > limit:
+            raise BatchTooLarge(
+                f"a batch with the first messages of {count} queues is too large, the limit is {limit}",
+                field="messages",
+                value=count,
+                limit=limit,
+            )
 
     def _stamp(self, segment: Segment, request: bytes) -> bytes:
         """The stamp for a request that names a writer. Raises _RepeatedError, or a WriterError for a wrong batch."""
@@ -186,7 +205,15 @@ class AppendPipeline:
         return writer_stamp.encode_property(stamp)
 
     def _encode(
-        self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable, stamp: bytes
+        self,
+        segment: Segment,
+        room: memoryview,
+        request: bytes,
+        born_host: bytes,
+        table: TopicTable,
+        stamp: bytes,
+        *,
+        checks_begun: bool = True,
     ) -> int:
         return append_cy.append(
             request,
@@ -197,7 +224,7 @@ class AppendPipeline:
             born_host,
             self._store_host,
             table,
-            self._limits,
+            self._limits if checks_begun else self._limits_of_checked,
             self._columns,
             stamp,
         )

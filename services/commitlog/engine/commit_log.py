@@ -36,7 +36,7 @@ from services.commitlog.engine.notice import EndNotice
 from services.commitlog.engine.opening import OpenStore, open_store
 from services.commitlog.engine.progress import IndexerReport, Progress
 from services.commitlog.engine.queue_offset_check import QueueOffsetCheck
-from services.commitlog.engine.queue_snapshot import QueueCounter, QueueSnapshot
+from services.commitlog.engine.queue_snapshot import QueueSnapshot
 from services.commitlog.engine.reader import RecordReader
 from services.commitlog.engine.recovery import RecoveryReport
 from services.commitlog.engine.recovery_progress import RecoveryProgress
@@ -458,15 +458,12 @@ class CommitLog:
         end = self.chain.max_physical_offset
         if end == self._snapshot_end or self.gate.is_sealed or self.gate.are_queue_offsets_unknown:
             return
-        counters = [
-            QueueCounter(topic.decode("latin-1"), queue_id, value)
-            for topic, queue_id, value in self.topics.table.counters()
-        ]
+        counters = self.topics.table.frozen_counters()
         snapshot = QueueSnapshot(
             end,
             self.pipeline.last_appended_time_ms,
             self.segments.times(),
-            counters,
+            [],
             self.writers.batches(),
             self.writers.next_sequences(),
         )
@@ -477,7 +474,7 @@ class CommitLog:
 
         def save() -> None:
             with room():
-                queue_snapshot.save(self._fs, self.config.data_dir, snapshot)
+                queue_snapshot.save(self._fs, self.config.data_dir, snapshot, counters)
 
         await self._write(save)
         self._snapshot_end = end

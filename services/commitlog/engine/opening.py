@@ -98,6 +98,8 @@ def _open_claimed(
             clock,
             default_queue_count=config.default_queue_count,
             topic_count_max=config.topic_count_max,
+            topic_queue_count_max=config.topic_queue_count_max,
+            queue_count_max=config.queue_count_max,
             delay_level_count=len(config.delay_levels_ms()),
         )
         writers = WriterTable(config.writer_batch_count_max, config.writer_count_max)

@@ -9,17 +9,23 @@ Layout: docs/formats/reput_files.md (a checksummed file whose payload is JSON). 
 the counters from the consume queues, which here belong to another service.
 """
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from libs.formats import checksummed
 from libs.formats.errors import FormatError
+from libs.kernel.topic_table import Counter
 from libs.machine.fs import Fs
 from services.commitlog.engine.writers import WriterBatch
 
 SNAPSHOT_KIND = "queue_offsets"
 SNAPSHOT_FILE = Path("reput") / SNAPSHOT_KIND
+
+PART_COUNT = 1_000
+"""Counters that are encoded without a pause for other threads."""
 
 
 class SegmentTimes(msgspec.Struct, frozen=True, array_like=True):
@@ -57,9 +63,16 @@ def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
     return msgspec.json.decode(checksummed.unwrap(SNAPSHOT_KIND, fs.read(path)), type=QueueSnapshot)
 
 
-def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot) -> None:
-    """Write the snapshot, durably. The caller has synced the log up to its end before."""
-    fs.write_atomic(data_dir / SNAPSHOT_FILE, checksummed.wrap(SNAPSHOT_KIND, msgspec.json.encode(snapshot)))
+def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Counter]) -> None:
+    """Write the snapshot with these counters, durably. The caller has synced the log up to its end before.
+
+    For a thread: the counters are encoded in parts, so that other threads have their turn.
+    """
+    parts = []
+    while part := [QueueCounter(topic.decode("latin-1"), *rest) for topic, *rest in islice(counters, PART_COUNT)]:
+        parts.append(msgspec.json.encode(part)[1:-1])
+    encoded = {**msgspec.structs.asdict(snapshot), "counters": msgspec.Raw(b"[" + b",".join(parts) + b"]")}
+    fs.write_atomic(data_dir / SNAPSHOT_FILE, checksummed.wrap(SNAPSHOT_KIND, msgspec.json.encode(encoded)))
 
 
 DAMAGE_ERRORS = (FormatError, msgspec.DecodeError)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from libs.formats.config_json import DataVersion
 from libs.formats.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
-from libs.formats.limits import QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.formats.system_topics import SYSTEM_TOPICS, is_system_topic
 from libs.formats.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
 from libs.kernel.topic_table import TopicTable
@@ -46,6 +46,8 @@ class TopicRegistry:
         *,
         default_queue_count: int,
         topic_count_max: int,
+        topic_queue_count_max: int,
+        queue_count_max: int,
         delay_level_count: int = DELAY_LEVEL_MAX,
     ) -> None:
         self.table = TopicTable()
@@ -56,6 +58,8 @@ class TopicRegistry:
         self._clock = clock
         self._default_queue_count = default_queue_count
         self._topic_count_max = topic_count_max
+        self._topic_queue_count_max = topic_queue_count_max
+        self._queue_count_max = queue_count_max
         self._delay_level_count = delay_level_count
         self._file = TopicsFile()
         self._names: list[str] = []
@@ -117,8 +121,8 @@ class TopicRegistry:
         self._check_served(name, "name")
         topic = TopicConfig(
             name=name,
-            read_queue_count=_check_count(read_queue_count or self._default_queue_count, "read_queue_count"),
-            write_queue_count=_check_count(write_queue_count or self._default_queue_count, "write_queue_count"),
+            read_queue_count=self._check_count(read_queue_count or self._default_queue_count, "read_queue_count"),
+            write_queue_count=self._check_count(write_queue_count or self._default_queue_count, "write_queue_count"),
             permission=permission_of(is_readable=is_readable, is_writable=is_writable),
         )
         await uninterrupted(self._create(topic))
@@ -143,10 +147,10 @@ class TopicRegistry:
                 old,
                 read_queue_count=old.read_queue_count
                 if read_queue_count is None
-                else _check_count(read_queue_count, "read_queue_count"),
+                else self._check_count(read_queue_count, "read_queue_count", known=old.read_queue_count),
                 write_queue_count=old.write_queue_count
                 if write_queue_count is None
-                else _check_count(write_queue_count, "write_queue_count"),
+                else self._check_count(write_queue_count, "write_queue_count", known=old.write_queue_count),
                 permission=permission_of(
                     is_readable=old.is_readable if is_readable is None else is_readable,
                     is_writable=old.is_writable if is_writable is None else is_writable,
@@ -173,11 +177,13 @@ class TopicRegistry:
         ]
         for topic in missing:
             self._check_served(topic.name, field)
-        self._check_room(len(missing), field)
+        self._check_room(missing, field)
         table = TopicTable()
         known = [self._file.topics[name] for name in (SCHEDULE_TOPIC, *names) if name in self._file.topics]
         for topic in [*missing, *known]:
             self._put(table, topic)
+            for counter in self.table.counters_of(topic.name.encode()):
+                table.set_next_queue_offset(*counter)
         return missing, table
 
     async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
@@ -208,6 +214,8 @@ class TopicRegistry:
                 raise TopicForbidden(name, permission="change", field="name")
             self._check_served(name, "name")
             topic = change(old)
+            if topic.write_queue_count > old.write_queue_count:
+                self._check_queue_room(topic.write_queue_count - old.write_queue_count, "write_queue_count")
             if topic != old:
                 await self._save(self._with({name: topic}))
                 self._put(self.table, topic)
@@ -225,7 +233,7 @@ class TopicRegistry:
             self.table.remove_topic(name.encode())
 
     async def _add(self, topics: list[TopicConfig], *, field: str) -> None:
-        self._check_room(len(topics), field)
+        self._check_room(topics, field)
         await self._save(self._with({topic.name: topic for topic in topics}))
         for topic in topics:
             bisect.insort(self._names, topic.name)
@@ -235,10 +243,26 @@ class TopicRegistry:
         if why := self.set_apart.why(name):
             raise TopicSetApart(name, why=why, field=field)
 
-    def _check_room(self, new_count: int, field: str) -> None:
-        count = self.topic_count + new_count
+    def _check_room(self, topics: list[TopicConfig], field: str) -> None:
+        """Refuse topics, none of which is there, that would be too many or have too many queues."""
+        count = self.topic_count + len(topics)
         if count > self._topic_count_max:
             raise BadArgument("the store has too many topics", field=field, value=count, limit=self._topic_count_max)
+        self._check_queue_room(sum(topic.write_queue_count for topic in topics), field)
+
+    def _check_queue_room(self, new_count: int, field: str) -> None:
+        count = self.table.queue_count + new_count
+        if new_count and count > self._queue_count_max:
+            reason = "the topics of the store have too many queues (queue_count_max)"
+            raise BadArgument(reason, field=field, value=count, limit=self._queue_count_max)
+
+    def _check_count(self, value: int, field: str, *, known: int = 0) -> int:
+        """The value, if a topic that has `known` queues may be given so many."""
+        most = max(self._topic_queue_count_max, known)
+        if not 1 <= value <= most:
+            limit = 1 if value < 1 else most
+            raise BadArgument(f"a topic has 1 to {most} queues, not {value}", field=field, value=value, limit=limit)
+        return value
 
     def _put(self, table: TopicTable, topic: TopicConfig) -> None:
         """Tell the kernel. The schedule topic has a queue for each delay level, whatever the file says."""
@@ -261,12 +285,3 @@ class TopicRegistry:
     async def _save(self, file: TopicsFile) -> None:
         await asyncio.to_thread(topics_file.save, self._fs, self._data_dir, file)
         self._file = file
-
-
-def _check_count(value: int, field: str) -> int:
-    if not 1 <= value <= QUEUE_COUNT_MAX:
-        limit = 1 if value < 1 else QUEUE_COUNT_MAX
-        raise BadArgument(
-            f"a topic has 1 to {QUEUE_COUNT_MAX} queues, not {value}", field=field, value=value, limit=limit
-        )
-    return value

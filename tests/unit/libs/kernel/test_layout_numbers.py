@@ -95,11 +95,12 @@ def test_table_columns(room: str) -> None:
     module = vars(getattr(SOURCES, room))
     owned = vars(topic_table)
     shared = [name for name in module if name in owned and isinstance(module[name], int)]
-    assert {"append_cy": 6, "place_cy": 5}[room] <= len(shared)
+    assert {"append_cy": 8, "place_cy": 6}[room] <= len(shared)
     assert {name: module[name] for name in shared} == {name: owned[name] for name in shared}
     plan = {name: value for name, value in module.items() if name.startswith("PLAN_") and name != "PLAN_STRIDE"}
     other = vars(SOURCES.place_cy)
     assert {name: other[name] for name in plan} == plan
+    assert (plan["PLAN_ROW"], plan["PLAN_QUEUE_ID"]) == (append_columns.PLAN_ROW, append_columns.PLAN_QUEUE_ID)
     assert max(plan.values()) < append_columns.PLAN_STRIDE
 
 
@@ -116,8 +117,8 @@ def test_codes(build: Build) -> None:
     """Outcome codes are those of the contract, the same in both builds."""
     codes: list[Any] = [
         "WIRE", "FULL", "EMPTY", "TOO_MANY", "TOPIC_NAME", "TOPIC_UNKNOWN", "TOPIC_FORBIDDEN", "QUEUE", "BODY_SIZE",
-        "PROPERTIES", "PROPERTIES_SIZE", "DELAY", "HOST", "FIELD", "RECORD_SIZE", "WRITER", "LIGHT",
+        "PROPERTIES", "PROPERTIES_SIZE", "DELAY", "HOST", "FIELD", "RECORD_SIZE", "WRITER", "LIGHT", "QUEUES",
     ]  # fmt: skip
-    assert [getattr(build.append_cy, f"E_{name}") for name in codes] == list(range(-1, -18, -1))
+    assert [getattr(build.append_cy, f"E_{name}") for name in codes] == list(range(-1, -19, -1))
     names = ["END", "FULL", "BLANK", "TRUNCATED", "BAD_MAGIC", "BAD_LENGTH", "BAD_CRC", "BAD_OFFSET"]
     assert [getattr(build.scan_cy, f"S_{name}") for name in names] == list(range(8))

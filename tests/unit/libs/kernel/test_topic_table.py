@@ -46,6 +46,58 @@ def test_fewer_queues_and_removal_keep_counters() -> None:
     assert (table.counters(), table.topic_count) == ([(b"t", 7, 3)], 1)
 
 
+def test_topics_that_come_and_go_leave_nothing() -> None:
+    """A wide topic that was made and deleted takes no memory; the counters of queues that had a message stay."""
+    table = TopicTable()
+    table.put_topic(b"kept", write_queue_count=3, is_writable=True)
+    table.set_next_queue_offset(b"kept", 2, 7)
+    for number in range(20_000):
+        name = b"wide-%d" % number
+        table.put_topic(name, write_queue_count=1_024, is_writable=True)
+        if number % 1_000 == 0:
+            table.set_next_queue_offset(name, 1_000, number + 1)
+        table.remove_topic(name)
+    used = [(b"kept", 2, 7), *((b"wide-%d" % number, 1_000, number + 1) for number in range(0, 20_000, 1_000))]
+    assert sorted(table.counters()) == sorted(used)
+    assert table.queue_count == 3 + 20
+    assert len(table.counter_values) < 10_000
+    assert table.topic_count < 10_000
+    assert len(table.names) < 200_000
+    table.put_topic(b"wide-5000", write_queue_count=1_024, is_writable=True)
+    assert table.next_queue_offset(b"wide-5000", 1_000) == 5_001
+    assert table.queue_count == 3 + 19 + 1_024
+
+
+def test_queues_of_all_topics_are_counted() -> None:
+    """A topic counts with the queues that it has, or with those that had a message if they are more."""
+    table = TopicTable()
+    table.put_topic(b"t", write_queue_count=8, is_writable=True)
+    for queue_id in range(6):
+        table.set_next_queue_offset(b"t", queue_id, 1)
+    assert table.queue_count == 8
+    table.put_topic(b"t", write_queue_count=2, is_writable=True)
+    assert table.queue_count == 6
+    table.set_next_queue_offset(b"t", 5, 0)
+    table.set_next_queue_offset(b"t", 4, 9)
+    assert table.queue_count == 5
+    table.remove_topic(b"t")
+    assert table.queue_count == 5
+
+
+def test_frozen_counters_do_not_change() -> None:
+    """Whoever walks over them in a thread sees them as they were."""
+    table = TopicTable()
+    table.put_topic(b"t", write_queue_count=2, is_writable=True)
+    table.set_next_queue_offset(b"t", 1, 5)
+    table.set_next_queue_offset(b"t", 9, 6)
+    frozen = table.frozen_counters()
+    table.set_next_queue_offset(b"t", 1, 50)
+    table.set_next_queue_offset(b"t", 9, 60)
+    table.set_next_queue_offset(b"u", 0, 1)
+    table.remove_topic(b"t")
+    assert list(frozen) == [(b"t", 1, 5), (b"t", 9, 6)]
+
+
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_kernel_counts_on_from_the_table(build: Build) -> None:
     """append goes on from counters that were set, also those set before the topic was known, and never above."""
@@ -68,3 +120,25 @@ def test_kernel_finds_every_topic_of_a_crowded_table(build: Build) -> None:
     for start in range(0, 300, 60):
         assert appender.append(request(*[message(b"t%d" % k, queue_id=0) for k in range(start, start + 60)])) > 0
     assert sorted(appender.table.counters()) == sorted((b"t%d" % number, 0, 1) for number in range(300))
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_queues_that_a_batch_may_begin(build: Build) -> None:
+    """More messages than the limit for queues without any: nothing is appended, and the plan tells which queues."""
+    appender = Appender(build)
+    appender.limits["begun_queue_count_max"] = 3
+    appender.table.put_topic(b"t", write_queue_count=8, is_writable=True)
+    four = request(*[message(b"t", queue_id=number) for number in range(4)])
+    assert appender.append(four) == build.append_cy.E_QUEUES
+    assert (appender.columns.error_value, appender.table.begun_count(appender.columns.places())) == (4, 4)
+    assert appender.table.counters() == []
+    same = request(*[message(b"t", queue_id=1) for _ in range(9)])
+    assert appender.append(same) == build.append_cy.E_QUEUES
+    assert appender.table.begun_count(appender.columns.places()) == 1
+    assert appender.append(request(*[message(b"t", queue_id=number) for number in range(3)])) > 0
+    assert appender.append(four) > 0
+    assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(4)])) == build.append_cy.E_QUEUES
+    assert appender.table.begun_count(appender.columns.places()) == 4
+    assert appender.append(request(*[message(b"t", queue_id=number) for number in range(4, 7)])) > 0
+    assert appender.append(request(message(b"t", queue_id=7))) > 0
+    assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(20)])) > 0

@@ -100,7 +100,7 @@ async def test_counters_without_a_snapshot(loss: str) -> None:
         machine.fs.write_atomic(path, machine.fs.read(path)[:-1] + b"?")
     else:
         snapshot = queue_snapshot.QueueSnapshot(5 * SEGMENT_SIZE, 1, [], [])
-        queue_snapshot.save(machine.fs, DATA_DIR, snapshot)
+        queue_snapshot.save(machine.fs, DATA_DIR, snapshot, iter(()))
     async with machine.running() as log:
         assert log.recovery.scan_start_physical_offset == 0
         assert sorted(log.topics.table.counters()) == counters

@@ -260,3 +260,25 @@ async def test_a_file_of_rocketmq() -> None:
         assert topics_json.loads(machine.fs.read(PATH).decode()).data_version.counter == 9
         with pytest.raises(TopicNotFound):
             await append(log, message(topic="empty"))
+
+
+async def test_a_new_topic_costs_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all other topics the text is there already."""
+    machine = Machine()
+    async with machine.running() as log:
+        for number in range(20):
+            await log.topics.create(f"old-{number}", **PLAIN)
+        made: list[str] = []
+        to_json = topics_json._topic_json
+
+        def noted(topic: TopicConfig) -> dict[str, object]:
+            made.append(topic.name)
+            return to_json(topic)
+
+        monkeypatch.setattr(topics_json, "_topic_json", noted)
+        await log.topics.create("new", **PLAIN)
+        await log.topics.update("old-3", **{**SAME, "write_queue_count": 9})
+        await log.topics.delete("old-4")
+        assert made == ["new", "old-3"]
+    stored = topics_json.loads(machine.fs.read(PATH).decode())
+    assert (stored.topics["old-3"].write_queue_count, "old-4" in stored.topics) == (9, False)

@@ -34,9 +34,9 @@ class Topic(_message.Message):
     name: _builtins.str
     """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     read_queue_count: _builtins.int
-    """Queues that consumers read, 1 to 65,535."""
+    """Queues that consumers read, 1 to the server's topic_queue_count_max (1,024), or what the topic has already."""
     write_queue_count: _builtins.int
-    """Queues that producers write, 1 to 65,535."""
+    """Queues that producers write, 1 to the server's topic_queue_count_max (1,024), or what the topic has already."""
     is_readable: _builtins.bool
     """Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads."""
     is_writable: _builtins.bool

@@ -24,15 +24,11 @@ from cli.verify.queue_files import QUEUE_DIRECTORY, QueueFiles
 from cli.verify.queue_units import UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import record
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
-from libs.formats.limits import INT64_MAX
+from libs.formats.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES
 from libs.formats.system_topics import LIGHT_QUEUE_PREFIX
 from libs.kernel.index_cy import encode_queue_units
 from services.indexer.engine.consume_queue import UNIT
 from services.indexer.engine.names import is_topic
-
-QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
-"""Above it a unit would have no place in a file."""
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ from libs.formats import properties
 from libs.formats.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time_ms
 from libs.formats.errors import BadField, Truncated
 from libs.formats.java import string_hash
-from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX
+from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from libs.formats.buffers import ReadableBuffer
     from libs.formats.record import Record
@@ -33,6 +33,8 @@ assert FILE_SIZE_BYTES == 6_000_000
 
 _JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
 
+QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
+"""Above it a unit would have no place in a file."""
 PRE_BLANK_RECORD_SIZE = INT32_MAX
 PRE_BLANK = ENTRY.pack(0, PRE_BLANK_RECORD_SIZE, 0)
 """Fills the units before the first one of a queue that does not start at queue offset 0."""
@@ -54,6 +56,22 @@ class ConsumeQueueUnit(NamedTuple):
     def is_pre_blank(self) -> bool:
         """Whether this is filler before the first message."""
         return self == (0, PRE_BLANK_RECORD_SIZE, 0)
+
+
+def has_place(queue_offset: int, *, end: int, is_empty: bool) -> bool:
+    """Whether a record behind the last one of a queue is the queue's next one, or the first of a new generation.
+
+    A queue that is empty, as far as anybody knows, may begin anywhere. Any other record is stepped over.
+    """
+    return queue_offset in (0, end) or (is_empty and 0 < queue_offset <= QUEUE_OFFSET_MAX)
+
+
+def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
+    """Where a queue ends after these records; 0 is the end of a queue of which nothing is known."""
+    for queue_offset in queue_offsets:
+        if has_place(queue_offset, end=end, is_empty=end == 0):
+            end = queue_offset + 1
+    return end
 
 
 def encode_unit(physical_offset: int, record_size_bytes: int, tags_code: int) -> bytes:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats import dispatch_columns, record
+from libs.formats.consume_queue import end_after
 from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.record import Record
 from libs.kernel.scan_columns import ScanColumns
@@ -128,7 +129,8 @@ class FakeLog:
         self.records = [kept for kept in self.records if kept.physical_offset < end_physical_offset]
         self._next_offsets = {}
         for kept in self.records:
-            self._next_offsets[kept.topic, kept.queue_id] = kept.queue_offset + 1
+            name = kept.topic, kept.queue_id
+            self._next_offsets[name] = end_after([kept.queue_offset], end=self._next_offsets.get(name, 0))
         self._changed.set()
 
     def trim(self, min_physical_offset: int) -> None:
@@ -163,7 +165,8 @@ class FakeLog:
         """See LogSource."""
         self.follow_starts.append(start_physical_offset)
         self._check_up()
-        common_end = min(start_physical_offset, self.common_ends.get(epoch, len(self.data)), len(self.data))
+        lost = [end for number, end in self.common_ends.items() if number >= epoch]
+        common_end = min(start_physical_offset, len(self.data), *lost)
         yield Handshake(
             common_end, self.epoch, self.min_physical_offset, len(self.data), self.history_id, self.set_apart
         )

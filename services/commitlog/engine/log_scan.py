@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from libs.formats import writer_stamp
+from libs.formats.consume_queue import end_after, has_place
 from libs.formats.errors import FormatError
 from libs.formats.offsets import segment_base
 from libs.formats.record import INT as SIZE
@@ -36,7 +37,8 @@ WINDOW_BYTES = 4 << 20
 class LogScan:
     """One walk. `last_store_time_ms` begins with what is known of the records before the start.
 
-    `durable` is what must be there.
+    `durable` is what must be there. The counters of `table` count the records below `counted_physical_offset` already,
+    and follow the others: queue offset 0 begins a queue again, and what fits no queue counts for none.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class LogScan:
         check_crc: bool,
         clock_step_ms_max: int,
         last_store_time_ms: int,
+        counted_physical_offset: int = 0,
     ) -> None:
         self.record_count = 0
         self.last_store_time_ms = last_store_time_ms
         self._chain = chain
         self._table = table
+        self._counted_physical_offset = counted_physical_offset
         self._writers = writers
         self._time_before_batch_ms = 0
         self._durable = durable
@@ -141,14 +145,22 @@ class LogScan:
         self.last_store_time_ms = max(self.last_store_time_ms, int(times.max()))
         segment.last_store_time_ms = self.last_store_time_ms
         self.record_count += count
-        queue_indexes = np.frombuffer(columns.queue_indexes, dtype=np.int32, count=count)
+        self._count_queues(count)
+
+    def _count_queues(self, count: int) -> None:
+        """Let the counters follow the first records of the columns that are not counted yet."""
+        columns = self._columns
+        indexes = np.frombuffer(columns.queue_indexes, dtype=np.int32, count=count)
         queue_offsets = np.frombuffer(columns.queue_offsets, dtype=np.int64, count=count)
-        counted = queue_indexes >= 0
-        next_offsets = np.zeros(columns.queue_count, dtype=np.int64)
-        np.maximum.at(next_offsets, queue_indexes[counted], queue_offsets[counted] + 1)
-        for (topic, queue_id), next_offset in zip(columns.queues(), next_offsets.tolist(), strict=True):
-            if 0 <= queue_id <= QUEUE_ID_MAX and next_offset > self._table.next_queue_offset(topic, queue_id):
-                self._table.set_next_queue_offset(topic, queue_id, next_offset)
+        physical_offsets = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=count)
+        start = int(np.searchsorted(physical_offsets, self._counted_physical_offset))
+        order = start + np.argsort(indexes[start:], kind="stable")
+        bounds = np.searchsorted(indexes[order], np.arange(columns.queue_count + 1))
+        for number, (topic, queue_id) in enumerate(columns.queues()):
+            rows = order[bounds[number] : bounds[number + 1]]
+            if len(rows) and 0 <= queue_id <= QUEUE_ID_MAX:
+                end = self._table.next_queue_offset(topic, queue_id)
+                self._table.set_next_queue_offset(topic, queue_id, _end_after(queue_offsets[rows], end))
 
     def _note_writers(self, times: np.ndarray[tuple[int], np.dtype[np.int64]], segment_end: int) -> None:
         """Take over the stamps of the first records of the columns; `times` are their store times.
@@ -188,6 +200,15 @@ class LogScan:
                 topic, queue_id = queues[indexes[index]]
                 if offsets[index] < self._table.next_queue_offset(topic, queue_id):
                     self._table.set_next_queue_offset(topic, queue_id, offsets[index])
+
+
+def _end_after(queue_offsets: np.ndarray[tuple[int], np.dtype[np.int64]], end: int) -> int:
+    """Where a queue ends after these records."""
+    first, last = int(queue_offsets[0]), int(queue_offsets[-1])
+    is_run = last - first == len(queue_offsets) - 1 and bool((queue_offsets[1:] > queue_offsets[:-1]).all())
+    if is_run and has_place(first, end=end, is_empty=end == 0):
+        return last + 1
+    return end_after(queue_offsets.tolist(), end=end)
 
 
 def _with_data(segments: Sequence[Segment]) -> tuple[int, int]:

@@ -5,7 +5,8 @@ A queue offset that is given twice makes one of two messages unreachable, so a n
 and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log: so an end
 is believed without its record only while the numbers are unknown, and only of a queue that the log has no record of.
 Any other end that the log can't confirm by its last record is the Indexer's fault: it is logged and counted, and the
-number stays, because a gap in a queue that the log still has could never be indexed again.
+number stays, because a message behind a gap would have no place in its queue. An end that a record confirms is that of
+an older generation of a queue that began again, which an Indexer that is behind still has: nothing follows from it.
 Appends wait until the first complete comparison if a start could not know all numbers (`WriteGate`).
 Callers: the loop that owns the log. RocketMQ has no such check: it takes the queues' ends for the truth.
 """
@@ -91,6 +92,8 @@ class QueueOffsetCheck:
                     end.last_physical_offset,
                     known,
                 )
+                continue
+            if known:
                 continue
             raised_count += 1
             self._topics.table.set_next_queue_offset(topic, end.queue_id, end.end_queue_offset)

@@ -123,6 +123,7 @@ def examine(
         check_crc=config.check_crc_on_recover,
         clock_step_ms_max=config.clock_step_ms_max,
         last_store_time_ms=_last_store_time_ms_before(chain, start),
+        counted_physical_offset=snapshot.end_physical_offset if snapshot else 0,
     )
     end = scan.run(start)
     if end.kind is ScanEndKind.DAMAGED:

@@ -80,6 +80,8 @@ class ConsumeQueue:
         self._bound_physical_offset = bound_physical_offset
         self._is_clean = is_clean
         self._is_recovered = False
+        self.was_changed = False
+        """Whether another program has written units since the clean stop; they were dropped, and so may be others."""
         self._min_queue_offset = 0
         self._min_physical_offset = 0
 
@@ -227,6 +229,7 @@ class ConsumeQueue:
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of records at or past this offset, durably; the bytes become zero."""
         self._recover()
+        self._chain.sync()  # the cut makes the last file durable, and then nobody syncs those before it
         self._bound_physical_offset = bound_physical_offset
         self._min_physical_offset = min(self._min_physical_offset, bound_physical_offset)
         self._drop_past_bound(clear_rest=True)
@@ -249,12 +252,15 @@ class ConsumeQueue:
     def _recover(self) -> None:
         if not self._is_recovered:
             self._is_recovered = True
-            self._drop_past_bound(clear_rest=not self._is_clean)
+            is_less = self._drop_past_bound(clear_rest=not self._is_clean)
+            self.was_changed = is_less and self._is_clean
 
-    def _drop_past_bound(self, *, clear_rest: bool) -> None:
-        """Keep the valid units before the bound and nothing after the first that is not."""
+    def _drop_past_bound(self, *, clear_rest: bool) -> bool:
+        """Keep the valid units before the bound and nothing after the first that is not; whether that was a unit."""
+        is_less = False
         for segment in reversed(self._chain.segments):
             count = self._valid_count(segment)
+            is_less = is_less or _has_unit(segment, count)
             if count > 0:
                 end = segment.base_physical_offset + count * UNIT_SIZE_BYTES
                 self._chain.truncate_after(end, clear_rest=clear_rest)
@@ -267,6 +273,7 @@ class ConsumeQueue:
             self._min_queue_offset, self._min_physical_offset = 0, 0
         else:
             self._min_queue_offset = min(max(self._min_queue_offset, first), self.max_queue_offset)
+        return is_less
 
     def _valid_count(self, segment: Segment) -> int:
         def is_none(units: _UnitOrUnits) -> Any:
@@ -325,6 +332,11 @@ class ConsumeQueue:
             )
             segment.advance(end)
             rows = rows[len(part) :]
+
+
+def _has_unit(segment: Segment, number: int) -> bool:
+    position = number * UNIT_SIZE_BYTES
+    return position < segment.wrote_position and ENTRY.unpack_from(segment.buffer, position)[1] > 0
 
 
 def _is_message(units: _UnitOrUnits) -> Any:

@@ -200,8 +200,8 @@ class ConsumeQueueTable:
                     )
 
     def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
-        """Queues with units that begin again with a record of this batch. Raises what `place` does."""
-        begun = [one for one in self.place(batch) if one.placed.is_anew and self.has_units(one.topic, one.queue_id)]
+        """Queues that begin again with a record of this batch. Raises what `place` does."""
+        begun = [one for one in self.place(batch) if one.placed.begins_again]
         rows = [one.placed.entered[0] for one in begun]
         ends = (batch.physical_offsets[rows] + batch.record_sizes[rows]).tolist() if rows else []
         return [QueueBegin(one.topic, one.queue_id, end) for one, end in zip(begun, ends, strict=True)]
@@ -264,6 +264,8 @@ class ConsumeQueueTable:
             raise SyncNeeded
         queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
         start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
+        if queue.was_changed:  # nobody knows how many units were in it at the stop
+            self.end_sum = -1
         try:
             queue.append(rows, columns)
         finally:

@@ -87,7 +87,7 @@ class LogHistory:
         }
 
     def keep(self, ends: Iterable[QueueEnd], *, are_all: bool) -> None:
-        """Remember the ends of queues before their files go, durably. The higher end of a queue counts. Blocks.
+        """Remember the ends of queues before their files go, durably. The end of the later record counts. Blocks.
 
         `are_all` says that these are all queues, so that nothing else is known below the last of their records.
         """
@@ -96,7 +96,7 @@ class LogHistory:
         for end in ends:
             key = (end.topic, end.queue_id)
             known = max(known, end.last_physical_offset + 1) if are_all else known
-            if key not in kept or kept[key].end_queue_offset < end.end_queue_offset:
+            if key not in kept or kept[key].last_physical_offset <= end.last_physical_offset:
                 kept[key] = _Kept(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
         self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
 

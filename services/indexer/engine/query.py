@@ -230,7 +230,8 @@ class QueryEngine:
     async def by_offset_id(self, message_id: str) -> FoundRecords:
         """Return the message with an offset message id. Raises BadArgument, MessageNotFound, TopicSetApart.
 
-        Its queue must know the record at this place: a body may hold bytes that are a record by all other signs.
+        Its queue must know the record at this place, or the index by one of its keys, as of an older generation of the
+        queue: a body may hold bytes that are a record by all other signs.
         """
         try:
             host, physical_offset = decode_offset_id(message_id)
@@ -246,7 +247,7 @@ class QueryEngine:
             if view.store_host == host.to_bytes():
                 if why := self._queues.set_apart.why(topic):
                     raise TopicSetApart(topic, why=why, field="message_id")
-                if self._is_queued(view, physical_offset):
+                if self._is_queued(view, physical_offset) or await self._is_indexed(view, physical_offset):
                     return select(block, [0])
         raise MessageNotFound(message_id)
 
@@ -255,6 +256,29 @@ class QueryEngine:
         if queue is None or not queue.min_queue_offset <= view.queue_offset < queue.max_queue_offset:
             return False
         return queue.place_at(view.queue_offset) == (physical_offset, view.shape.size_bytes)
+
+    async def _is_indexed(self, view: RecordView, physical_offset: int) -> bool:
+        key = next(iter(view.keys), None)
+        if key is None:
+            return False
+        code = key_hash(key_text(str(view.topic, "utf-8", "replace"), str(key, "utf-8", "replace")))
+        cursor: IndexCursor | None = None
+        for _ in range(STEP_COUNT_MAX):
+            found = self._index.search(
+                code,
+                start_time_ms=view.store_time_ms,
+                end_time_ms=view.store_time_ms + 1,
+                below_physical_offset=physical_offset + 1,
+                cursor=cursor,
+                limit=CANDIDATE_COUNT,
+            )
+            cursor = found.cursor
+            if physical_offset in found.physical_offsets:
+                return True
+            if cursor is None:
+                break
+            await asyncio.sleep(0)  # others have their turn
+        return False
 
     async def by_unique_id(self, topic: str, unique_id: str) -> FoundRecords:
         """Return the newest message of a topic with a unique id. Raises MessageNotFound."""

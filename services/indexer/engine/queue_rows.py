@@ -6,7 +6,7 @@ of the queue; with queue offset 0 it begins a new generation of the queue, whose
 unit of a record that is kept it begins the queue anew, wherever that is; with any other queue offset it fits no
 generation and is stepped over. So what a queue holds depends on the log alone.
 RocketMQ drops a queue's units when its topic is deleted, and its counter, so that the next record has queue offset 0;
-the log itself tells nobody.
+the log itself tells nobody. The CommitLog counts by the same rules (LogScan).
 """
 
 from typing import NamedTuple
@@ -14,16 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.consume_queue import has_place
 from libs.formats.consume_queue_ext import ADDRESS_MAX
 from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.formats.limits import INT64_MAX
 from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
 from services.indexer.engine.stepped_over import SteppedOver
 from services.indexer.errors import QueueConflict
-
-QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
-"""Above it a unit would have no place in a file."""
 
 Rows = NDArray[np.int32]
 
@@ -34,8 +30,8 @@ class Placed(NamedTuple):
     entered: Rows
     """Consecutive ones, for the end of the queue or its new begin."""
     stepped: Rows
-    is_anew: bool = False
-    """Whether what the queue holds must go first."""
+    begins_again: bool = False
+    """Whether units of the queue, or rows before these, are of an older generation."""
 
 
 def place(
@@ -69,18 +65,17 @@ def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: b
     """Walk over rows behind the end of a queue; `is_spent` says that any queue offset begins it anew."""
     entered: list[int] = []
     stepped: list[int] = []
-    end = known_end
+    end, begins_again = known_end, False
     for index, queue_offset in enumerate(queue_offsets):
-        may_begin = queue_offset == 0 or (is_spent and not entered and 0 < queue_offset <= QUEUE_OFFSET_MAX)
-        if queue_offset == end or may_begin:
+        if has_place(queue_offset, end=end, is_empty=is_spent and not entered):
             if queue_offset != end:
+                begins_again = begins_again or end > 0
                 entered = []
             entered.append(index)
             end = queue_offset + 1
         else:
             stepped.append(index)
-    is_anew = bool(entered) and queue_offsets[entered[0]] != known_end
-    return Placed(rows[entered], rows[stepped], is_anew)
+    return Placed(rows[entered], rows[stepped], begins_again)
 
 
 def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: SteppedOver) -> None:

@@ -239,8 +239,8 @@ class ReputLoop:
             await uninterrupted(self._drop_older(begins))
 
     async def _drop_older(self, begins: list[QueueBegin]) -> None:
-        names = [(begin.topic, begin.queue_id) for begin in begins]
         async with self._progress.turn:
+            names = [(topic, queue_id) for topic, queue_id, _ in begins if self._queues.has_units(topic, queue_id)]
             self._queues.begins.update({(begin.topic, begin.queue_id): begin.end_physical_offset for begin in begins})
             known, all_begins = self._progress.value, self._queues.kept_begins()
             await self._progress.save(

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters of queues that RocketMQ began again: they go on where its own do, however the log is opened."""
+
+import random
+
+import pytest
+
+from libs.formats.consume_queue import end_after
+from services.commitlog.engine import queue_snapshot
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.queue_offset_check import QueueEnd, QueueVerdict
+from tests.support.records import encoded
+from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
+
+Placed = tuple[int, int]
+"""Queue and queue offset of a record."""
+
+
+def write_foreign(machine: Machine, placed: list[Placed]) -> None:
+    """Append records to the first segment as another program does, while nobody has the store."""
+    data = machine.segment_bytes()
+    end = len(bytes(data).rstrip(b"\0"))
+    for queue_id, queue_offset in placed:
+        made = encoded(
+            end,
+            topic="orders",
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            body=b"foreign",
+            store_time_ms=machine.clock.now_ms(),
+        )
+        data[end : end + len(made)] = made
+        end += len(made)
+    machine.fs.append(DATA_DIR / "abort", b"4711")
+
+
+def next_of(log: CommitLog, queue_id: int = 0) -> int:
+    return log.topics.table.next_queue_offset(b"orders", queue_id)
+
+
+async def append_offset(log: CommitLog, queue_id: int = 0) -> int:
+    batch = await append(log, message(queue_id=queue_id))
+    return int(memoryview(batch.queue_offsets).cast("q")[0])
+
+
+@pytest.mark.parametrize("keeps_snapshot", [True, False])
+async def test_a_topic_that_rocketmq_made_again(*, keeps_snapshot: bool) -> None:
+    """400 messages in four queues, deleted, made again, 100 more: the next one of each queue is number 25."""
+    machine = Machine()
+    async with machine.running() as log:
+        for queue_id in range(4):
+            await append(log, *(message(queue_id=queue_id) for _ in range(100)))
+    write_foreign(machine, [(queue_id, number) for number in range(25) for queue_id in range(4)])
+    if not keeps_snapshot:
+        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    async with machine.running() as log:
+        assert [await append_offset(log, queue_id) for queue_id in range(4)] == [25] * 4
+    async with machine.running() as log:
+        assert [next_of(log, queue_id) for queue_id in range(4)] == [26] * 4
+
+
+async def test_what_the_snapshot_counts_is_not_counted_again() -> None:
+    """A start scans records that the snapshot covers, older generations among them; the counters stay."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, *(message() for _ in range(9)))
+    write_foreign(machine, [(0, 0), (0, 1)])
+    for _ in range(3):
+        async with machine.running() as log:
+            assert log.recovery.scan_start_physical_offset == 0
+            assert next_of(log) == 2
+
+
+async def test_an_indexer_that_is_behind_does_not_bring_the_old_end_back() -> None:
+    """Its last record is there and is the queue's number 8, but of an older generation; nor does one that is gone."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, *(message() for _ in range(8)))
+        last = await append(log, message())
+    write_foreign(machine, [(0, 0), (0, 1)])
+    async with machine.running() as log:
+        assert log.queue_offsets.compare([QueueEnd("orders", 0, 9, last.start_physical_offset)]) == QueueVerdict(0, 0)
+        assert await append_offset(log) == 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
+    """Through appends, another program's records, clean stops, kills and lost snapshots the numbers are the rules'."""
+    chance, machine = random.Random(seed), Machine()
+    wanted = [0, 0, 0]
+    async with machine.running() as log:
+        await append(log, message(topic="other"))
+    for _ in range(8):
+        placed = []
+        for _ in range(chance.randrange(12)):
+            queue_id = chance.randrange(3)
+            usual = [wanted[queue_id]] * 6
+            queue_offset = chance.choice([*usual, 0, wanted[queue_id] + 5, max(0, wanted[queue_id] - 2)])
+            placed.append((queue_id, queue_offset))
+            wanted[queue_id] = end_after([queue_offset], end=wanted[queue_id])
+        write_foreign(machine, placed)
+        if chance.random() < 0.3 and machine.exists(str(queue_snapshot.SNAPSHOT_FILE)):
+            machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+        log = await machine.start()
+        assert [next_of(log, queue_id) for queue_id in range(3)] == wanted, (seed, placed)
+        for _ in range(chance.randrange(5)):
+            queue_id = chance.randrange(3)
+            assert await append_offset(log, queue_id) == wanted[queue_id]
+            wanted[queue_id] += 1
+        if chance.random() < 0.5:
+            await machine.kill(log)
+        else:
+            await log.close()

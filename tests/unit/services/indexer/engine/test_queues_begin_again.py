@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues that another program began again while their old records were in the log: what is shown, after any stop."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from libs.formats.consume_queue import has_place
+from libs.formats.message_id import encode_offset_id
+from libs.machine.failpoints import FailpointRaised, armed
+from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.query import KeyQuery
+from services.indexer.engine.reput_loop import ReputState
+from services.indexer.engine.stepped_over import Stepped
+from tests.support.fake_log import FakeLog
+from tests.unit.services.indexer.support import eventually, feed, files, make_indexer, running
+
+Survives = Callable[[Path, int], bool]
+QUEUE_COUNT = 4
+
+
+def begun_again(*, old: int = 100, new: int = 25) -> FakeLog:
+    """A topic of four queues that was deleted and made again, beside another topic."""
+    log = FakeLog()
+    for count in (old, new):
+        for queue_id in range(QUEUE_COUNT):
+            log.set_next_queue_offset("re", queue_id, 0)
+        for _ in range(count):
+            for queue_id in range(QUEUE_COUNT):
+                log.append("re", queue_id, keys="all")
+            log.append("beside", 0)
+    return log
+
+
+def views(indexer: Indexer) -> dict[tuple[str, int], tuple[int, int, list[int]]]:
+    """Of each queue its bounds and the places of its records."""
+    found = {}
+    for topic in indexer.queues.topics():
+        for queue_id in indexer.queues.queue_ids(topic):
+            queue = indexer.queues.find(topic, queue_id)
+            assert queue is not None
+            low, high = queue.min_queue_offset, queue.max_queue_offset
+            if high:
+                found[topic, queue_id] = (low, high, queue.read(low, high - low).physical_offsets.tolist())
+    return found
+
+
+def wanted(log: FakeLog) -> dict[tuple[str, int], tuple[int, int, list[int]]]:
+    """The same by the rules, from a log that is whole."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for made in log.records:
+        queue = places.setdefault((made.topic, made.queue_id), [])
+        if has_place(made.queue_offset, end=len(queue), is_empty=False):
+            del queue[made.queue_offset :]
+            queue.append(made.physical_offset)
+    return {name: (0, len(queue), queue) for name, queue in places.items()}
+
+
+async def followed(indexer: Indexer, log: FakeLog) -> None:
+    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+
+
+async def killed(indexer: Indexer, fs: MemoryFs, survives: Survives) -> None:
+    await indexer.reput.stop()
+    await indexer.flush._loop.stop()
+    await indexer._offset_loop.stop()
+    fs.crash(survives)
+
+
+async def test_the_new_generation_is_what_is_shown() -> None:
+    """The old units are gone, the other topic is whole, and the old records are found by their key as before."""
+    log, fs = begun_again(), MemoryFs()
+    async with running(log, fs) as indexer:
+        await followed(indexer, log)
+        assert indexer.reput.state is ReputState.LIVE
+        assert views(indexer) == wanted(log)
+        assert [views(indexer)["re", queue_id][:2] for queue_id in range(QUEUE_COUNT)] == [(0, 25)] * QUEUE_COUNT
+        assert views(indexer)["beside", 0][1] == 125
+        page = await indexer.queries.by_key(KeyQuery("re", "all"), page_size=1_000, page_token="")
+        assert len(page.found.sizes) == 125 * QUEUE_COUNT
+        old = log.records[0]
+        found = await indexer.queries.by_offset_id(encode_offset_id(old.store_host, old.physical_offset))
+        assert [view.physical_offset for view in found.views()] == [old.physical_offset]
+        assert indexer.queues.stepped_over.record_count == 0
+        log.append("re", 0)
+        await followed(indexer, log)
+        assert views(indexer)["re", 0][1] == 26
+        indexer.rebuild.begin()
+        assert [state.is_done async for state in indexer.rebuild.watch()][-1]
+        assert views(indexer) == wanted(log)
+
+
+async def test_files_are_those_of_a_queue_that_never_was_another() -> None:
+    """However the log is cut into steps, and whether the queue was there before or not."""
+    log = begun_again(old=30, new=10)
+    expected = None
+    for record_count_max in (1, 7, 8_192):
+        fs = MemoryFs()
+        indexer = make_indexer(log, fs)
+        for batch in log.batches(record_count_max=record_count_max):
+            await indexer.reput.take(batch)
+        assert views(indexer) == wanted(log)
+        made = {name: data for name, data in files(fs).items() if name.startswith("consumequeue")}
+        expected = expected or made
+        assert made == expected
+
+
+async def test_a_clean_stop_and_its_sums() -> None:
+    """A later start finds what the progress file says, and needs no rebuild."""
+    log, fs = begun_again(), MemoryFs()
+    async with running(log, fs) as indexer:
+        await followed(indexer, log)
+    log.follow_starts.clear()
+    for _ in range(2):
+        indexer = make_indexer(log, fs)
+        assert indexer.queues.end_sum == sum(high for _, high, _ in wanted(log).values())
+        indexer.start()
+        await followed(indexer, log)
+        await killed(indexer, fs, everything_survives)
+    assert log.follow_starts[0] == log.end_physical_offset
+    assert 0 not in log.follow_starts
+
+
+@pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+@pytest.mark.parametrize("point", ["generation.before_remove", "generation.after_remove", "queue.before_append"])
+async def test_a_crash_at_any_point_costs_no_rebuild(point: str, survives: Survives) -> None:
+    """The start goes on where the indexes were synced, meets the record again, and ends the same."""
+    log, fs = begun_again(), MemoryFs()
+    begin = next(made for made in log.records[QUEUE_COUNT + 1 :] if made.queue_offset == 0 and made.topic == "re")
+    indexer = make_indexer(log, fs)
+    for batch in log.batches(end=begin.physical_offset):
+        await indexer.reput.take(batch)
+    await indexer.flush.flush(is_thorough=True)
+    (batch,) = log.batches(begin.physical_offset)
+    with armed(point, "raise"), pytest.raises(FailpointRaised):
+        await indexer.reput.take(batch)
+    fs.crash(survives)
+    log.follow_starts.clear()
+    async with running(log, fs) as indexer:
+        await followed(indexer, log)
+        assert views(indexer) == wanted(log)
+    assert min(log.follow_starts) > 0
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_begin_that_the_log_loses_never_was(*, is_killed: bool) -> None:
+    """The older generation is the queue again, although its units were gone."""
+    log, fs = begun_again(), MemoryFs()
+    begin = next(made for made in log.records[QUEUE_COUNT + 1 :] if made.queue_offset == 0 and made.topic == "re")
+    async with running(log, fs) as indexer:
+        await followed(indexer, log)
+        if not is_killed:
+            log.lose_tail(begin.physical_offset)
+            await eventually(lambda: indexer.reput.epoch == 2)
+            await followed(indexer, log)
+            assert views(indexer) == wanted(log)
+            assert indexer.completeness.is_complete
+    if is_killed:
+        indexer = make_indexer(log, fs)
+        indexer.start()
+        await followed(indexer, log)
+        await killed(indexer, fs, nothing_survives)
+        log.lose_tail(begin.physical_offset)
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.epoch == 2)
+        await followed(indexer, log)
+        assert views(indexer) == wanted(log)
+        assert views(indexer)["re", 0][1] == 100
+
+
+async def test_another_program_began_it_again_between_two_starts() -> None:
+    """It removed the queue's files and made others, behind what was indexed: sums and units are right afterwards."""
+    log, fs = FakeLog(), MemoryFs()
+    for _ in range(60):
+        log.append("re", 0)
+        log.append("beside", 0)
+    async with running(log, fs) as indexer:
+        await followed(indexer, log)
+    log.set_next_queue_offset("re", 0, 0)
+    for _ in range(60):
+        log.append("re", 0)
+    other = MemoryFs()
+    feed(make_indexer(log, other), log)
+    directory = Path("/data/consumequeue/re/0")
+    for name in fs.list(directory):
+        fs.remove(directory / name)
+    for name in other.list(directory):
+        fs.write_atomic(directory / name, other.read(directory / name))
+    for stop in ("clean", "kill", "clean"):
+        indexer = make_indexer(log, fs)
+        indexer.start()
+        await followed(indexer, log)
+        assert views(indexer) == wanted(log)
+        assert indexer.reput.queue_end_sum in (-1, 120)
+        if stop == "clean":
+            await indexer.close()
+        else:
+            await killed(indexer, fs, everything_survives)
+    assert indexer.reput.queue_end_sum == 120
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
+    """With odd records, lost tails, kills, power cuts and flushes in between: always what the rules make of the log."""
+    chance = random.Random(seed)
+    log, fs = FakeLog(segment_size_bytes=1 << 14), MemoryFs()
+    for _ in range(6):
+        indexer = make_indexer(log, fs)
+        indexer.start()
+        for _ in range(3):
+            for _ in range(chance.randrange(40)):
+                _append(chance, log)
+            if chance.random() < 0.2 and log.records:
+                log.lose_tail(chance.choice(log.records[-30:]).physical_offset)
+            await eventually(lambda: indexer.reput.epoch == log.epoch)  # noqa: B023
+            await followed(indexer, log)
+            assert views(indexer) == wanted(log), seed
+            if chance.random() < 0.3:
+                await indexer.flush.flush(is_thorough=True)
+        if chance.random() < 0.3:
+            await indexer.close()
+            continue
+        await killed(indexer, fs, chance.choice((nothing_survives, everything_survives, _some(chance))))
+        if chance.random() < 0.3 and log.records:
+            log.lose_tail(chance.choice(log.records[-30:]).physical_offset)
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.epoch == log.epoch)
+        await followed(indexer, log)
+        notes = indexer.queues.stepped_over.notes()
+        assert views(indexer) == wanted(log)
+    clean = make_indexer(log, MemoryFs())
+    feed(clean, log)
+    assert {_place(note) for note in notes} >= {_place(note) for note in clean.queues.stepped_over.notes()}
+    assert log.failures == []
+
+
+def _append(chance: random.Random, log: FakeLog) -> None:
+    topic, queue_id = chance.choice("AB"), chance.randrange(2)
+    usual = log.append(topic, queue_id, keys="all").queue_offset + 1
+    kind = chance.random()
+    if kind < 0.04:
+        log.set_next_queue_offset(topic, queue_id, 0)
+    elif kind < 0.08:
+        log.append(topic, queue_id, queue_offset=usual + chance.choice((-3, 7, 10**15)))
+        log.set_next_queue_offset(topic, queue_id, usual)
+
+
+def _some(chance: random.Random) -> Survives:
+    return lambda _path, _page: chance.random() < 0.5
+
+
+def _place(note: Stepped) -> tuple[str, int, int]:
+    return note.topic, note.queue_id, note.first_physical_offset

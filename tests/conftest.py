@@ -10,9 +10,12 @@ import hypothesis
 import pytest
 
 import libs.kernel
+from tests.support.surroundings import forget_surroundings
 
 PURE_RUN = os.environ.get("REPUT_NO_EXTENSIONS") == "1"
 PURE_ROOMS = ("unit", "golden", "property")
+
+forget_surroundings()
 
 hypothesis.settings.register_profile("reput", deadline=None, print_blob=True, max_examples=60)
 hypothesis.settings.register_profile("pure", parent=hypothesis.settings.get_profile("reput"), max_examples=15)

@@ -9,7 +9,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.fixed_service import FixedService, free_port
+from tests.support.fixed_service import FixedService
+from tests.support.surroundings import free_port
 
 MIB = 1 << 20
 SERVICES = ("commitlog", "indexer", "janitor")

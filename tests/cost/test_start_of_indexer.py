@@ -22,6 +22,7 @@ from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
 from tests.cost.indexed import IndexedStore
 from tests.cost.touched_pages import touched_pages
+from tests.support.patience import LIMIT_S
 
 NAMES_ONLY = {"list", "exists", "is_directory", "size", "make_directory"}
 LARGE_FILE_UNIT_COUNT = 50_000
@@ -138,7 +139,7 @@ async def following(indexer: Indexer, log: ComputedLog) -> AsyncIterator[None]:
     log.is_queue_end_report_done.clear()
     indexer.start()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await log.is_queue_end_report_done.wait()
         yield
     finally:

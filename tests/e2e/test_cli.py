@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run_here, store
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run_here, start, store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 NOTHING_REMOVED = {"removed_queue_count": 0, "deleted_queue_file_count": 0, "freed_bytes": 0, "queues": []}
 
@@ -29,7 +30,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def until_indexed(running: Store, topic: str, count: int) -> None:
     """Wait until the topic has so many indexed messages."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT_S
     while True:
         result = running.run("topics", "get", topic, "--json")
         if result.code == 0 and sum(queue["max"] - queue["min"] for queue in result.rows[0]["queues"]) >= count:
@@ -93,10 +94,8 @@ def test_put_lines(running: Store) -> None:
 def test_put_lines_as_they_come(running: Store) -> None:
     """A line is stored before the next one is written; Ctrl-C ends with the sum of all that was stored."""
     extra = running.client_environment()
-    with subprocess.Popen(
-        [*REPUT, "put", "slow-lines"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(extra),
-    ) as process:  # fmt: skip
+    command, pipe = [*REPUT, "put", "slow-lines"], subprocess.PIPE
+    with start(command, extra, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -105,7 +104,7 @@ def test_put_lines_as_they_come(running: Store) -> None:
             process.stdin.flush()
             until_indexed(running, "slow-lines", count)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(LIMIT_S) == 130
         assert (process.stdout.read(), process.stderr.read()) == ("2 messages stored in slow-lines\n", "")
 
 
@@ -220,13 +219,13 @@ def test_tail_follows(running: Store, form: str) -> None:
     until_indexed(running, topic, 1)
     extra = running.client_environment()
     command = [*REPUT, "tail", topic, "-f", f"--{form}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(extra)) as process:
+    with start(command, extra, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert "before" in process.stdout.readline()
         running.json("put", topic, "after")
         assert "after" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        assert process.wait(LIMIT_S) == 130
 
 
 def test_topics(running: Store) -> None:

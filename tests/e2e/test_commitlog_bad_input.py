@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2 as append_pb
@@ -353,7 +352,6 @@ def check(found: Refusal, case: Case) -> str:
     return "" if actual == expected else f"{case.rpc} {case.name}: {actual} instead of {expected}"
 
 
-@pytest.mark.timeout(120)
 async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
     """Every bad request gets its code, reason and field; the store's bytes stay as they are, and the server lives."""
     limits = {"message_size_bytes_max": BODY_MAX, "append_request_size_bytes_max": REQUEST_MAX}

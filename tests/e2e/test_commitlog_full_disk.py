@@ -13,6 +13,7 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import Refusal
 from tests.unit.services.commitlog.served import Client, Process, process
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
@@ -138,7 +139,7 @@ async def test_without_ballast_a_start_says_what_it_lacks(disk: Path) -> None:
     for _ in range(2):
         take_all(disk)
         child = await Process.start(store, *flags)
-        assert await asyncio.wait_for(child.wait_ended(), 20) == 1
+        assert await asyncio.wait_for(child.wait_ended(), LIMIT_S) == 1
         line = [line for line in child.lines if not line.startswith("{")]
         assert len(line) == 1
         assert "the disk has no room for" in line[0]

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from reput.commitlog.v1 import log_service_pb2 as log_pb
 
 from libs.formats.store_checkpoint import FILE_SIZE_BYTES
 from tests.support.service_process import Refusal
+from tests.support.surroundings import free_port
 from tests.unit.services.commitlog.served import Client, Process, process
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
@@ -273,9 +273,7 @@ async def test_directory_that_nobody_may_write(tmp_path: Path) -> None:
 
 async def test_port_is_free_again_after_a_kill(tmp_path: Path) -> None:
     """A restart on the same port needs no waiting."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     for _ in range(2):
         async with process(tmp_path, *SMALL, "--port", port) as child, child.client() as client:
             await client.append.Append(batch(b"x"))
@@ -290,12 +288,10 @@ async def test_status_while_the_log_is_recovered(tmp_path: Path) -> None:
         await child.end(signal.SIGKILL)
     for name in ("queue_offsets", "queue_offsets.tmp"):
         (tmp_path / "reput" / name).unlink(missing_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    child = await Process.start(tmp_path, *LAZY, "--port", str(port), failpoints="file.read=sleep:700")
+    child = await Process.start(tmp_path, *LAZY, "--port", str(port := free_port()), failpoints="file.read=sleep:2000")
     child.port = port
     try:
+        await child.wait_line("recovering: segment ")
         async with child.client() as client:
             seen = []
             while not seen or seen[-1].state == log_pb.LOG_STATE_RECOVERING:

@@ -15,6 +15,8 @@ from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, StoredMessage
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from libs.formats import delay_offsets_json
+from tests.support.patience import LIMIT_S
+from tests.support.surroundings import free_port
 from tests.unit.services.commitlog import served as log_served
 from tests.unit.services.commitlog.support import message
 from tests.unit.services.indexer import served as indexer_served
@@ -25,7 +27,6 @@ pytestmark = pytest.mark.slow
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 LEVELS = "1s 2s"
 T = "orders"
-WAIT_S = 20
 
 
 def delayed(number: int, level: int, **fields: object) -> append_pb.AppendMessage:
@@ -37,7 +38,7 @@ def delayed(number: int, level: int, **fields: object) -> append_pb.AppendMessag
 async def pull(indexer: Client, topic: str, queue_id: int, count: int) -> list[StoredMessage]:
     """The first messages of a queue, once it has so many."""
     found: list[StoredMessage] = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
             request = queue_pb.PullRequest(
                 topic=topic,
@@ -64,7 +65,7 @@ def offsets(data_dir: Path) -> dict[int, int]:
 
 async def wait_offsets(data_dir: Path, expected: dict[int, int]) -> None:
     """Wait until the file says so."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(LIMIT_S):
         while offsets(data_dir) != expected:  # noqa: ASYNC110 - it is a file
             await asyncio.sleep(0.01)
 
@@ -88,7 +89,7 @@ async def test_they_arrive_when_due(tmp_path: Path) -> None:
                 number = int(one.body)
                 wait_ms = one.store_time_ms - result.store_time_ms
                 delay_ms = 1_000 * (1 + number // 10)
-                assert delay_ms <= wait_ms < delay_ms + 1_000
+                assert wait_ms >= delay_ms
                 assert dict(one.properties).items() >= {"KEYS": f"key{number}", "TAGS": "a", "mine": "x"}.items()
                 assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & one.properties.keys()
                 assert one.born_host == waiting[0].born_host
@@ -109,9 +110,11 @@ async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
         )
         await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, is_writable=False))
         assert (await pull(indexer, "other", 0, 2))[1].body == b"2s"
-        async with asyncio.timeout(WAIT_S):
-            while (told := (await indexer.status()).delayed_delivery).delivered_count == 0:  # noqa: ASYNC110 - it is a server
+        async with asyncio.timeout(LIMIT_S):
+            told = (await indexer.status()).delayed_delivery
+            while not (told.delivered_count and told.blocked_level_count):
                 await asyncio.sleep(0.01)
+                told = (await indexer.status()).delayed_delivery
         assert (told.blocked_level_count, told.delivered_count, told.lost_count) == (1, 1, 0)
         assert "TOPIC_FORBIDDEN" in told.last_error
         assert told.waiting_count == 2
@@ -151,9 +154,10 @@ async def test_kills_of_both(tmp_path: Path) -> None:
     """Whoever is killed at whatever moment of a delivery: every message arrives, and in order where it first comes."""
     count = 200
     flags = ("--message-delay-level", "1s")
-    log = await log_served.Process.start(tmp_path, *flags, failpoints="append.after_write=kill@5")
+    port = str(free_port())
+    target = f"127.0.0.1:{port}"
+    log = await log_served.Process.start(tmp_path, *flags, "--port", port, failpoints="append.after_write=kill@5")
     await log.wait_serving()
-    target = f"127.0.0.1:{log.port}"
     async with log.client() as client:
         for first in (0, 100):
             batch = [delayed(number, 1) for number in range(first, first + 100)]
@@ -163,7 +167,7 @@ async def test_kills_of_both(tmp_path: Path) -> None:
         assert await indexer.wait_ended() == -signal.SIGKILL
     async with indexer_served.process(tmp_path, target) as indexer, indexer.client() as client:
         assert await log.wait_ended() == -signal.SIGKILL
-        log = await log_served.Process.start(tmp_path, *flags, "--port", target.rpartition(":")[2])
+        log = await log_served.Process.start(tmp_path, *flags, "--port", port)
         await log.wait_serving()
         await wait_offsets(tmp_path, {1: count})
         for queue_id in (0, 1):

@@ -15,6 +15,8 @@ import pytest
 
 from demo.cluster import SERVICES, Cluster
 from demo.load import LoadRecord
+from tests.support.patience import LIMIT_S
+from tests.support.surroundings import interrupt_by_default
 
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHT_COUNT = 20_000
@@ -40,7 +42,6 @@ def processes_of(directory: Path) -> list[str]:
 
 @pytest.mark.demo
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
     """A run over some of the flights is all equal, says so in its last line, keeps the store, and leaves no process."""
     keep = tmp_path / "store"
@@ -61,27 +62,27 @@ def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.demo
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     """A demo that is stopped in the middle stops its services before it ends."""
     keep = tmp_path / "store"
-    with subprocess.Popen(command("--keep", str(keep), "--no-spark"), cwd=ROOT, stdout=subprocess.PIPE) as demo:
-        deadline = time.monotonic() + 60
+    with interrupt_by_default():
+        demo = subprocess.Popen(command("--keep", str(keep), "--no-spark"), cwd=ROOT, stdout=subprocess.PIPE)
+    with demo:
+        deadline = time.monotonic() + LIMIT_S
         while not (keep / "commitlog").exists():
             assert demo.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert processes_of(keep)
         demo.send_signal(number)
-        demo.communicate(timeout=60)
+        demo.communicate(timeout=LIMIT_S)
     assert demo.returncode == 130
     assert processes_of(keep) == []
 
 
 @pytest.mark.demo
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_checks_run_alone_and_find_a_difference(tmp_path: Path) -> None:
     """The checks load and ask services that run elsewhere, ask again later, and fail on one wrong place."""
     record = tmp_path / "load.parquet"

@@ -22,12 +22,13 @@ from tests.crash.index_contents import differences
 from tests.e2e.test_indexer_service import T, new, put, store
 from tests.support import reput_up
 from tests.support.fake_log import FakeLog
+from tests.support.patience import LIMIT_S
 from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run_here
 from tests.support.service_process import Refusal
 from tests.unit.services.indexer.served import Client
 from tests.unit.services.indexer.support import write_log
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 SMALL = {
     "REPUT_INDEXER_QUEUE_FILE_SIZE_BYTES": "2000",
@@ -75,7 +76,7 @@ async def test_the_running_indexer_rebuilds(tmp_path: Path) -> None:
             queue_pb.PullRequest(topic=T, message_count_max=4_000, size_bytes_max=1 << 22)
         )
         assert len(answer.messages) == 400
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while not (states := await rebuilt(client)):  # noqa: ASYNC110 - the first one is still syncing
                 await asyncio.sleep(0.01)
         assert (states[-1].is_done, states[-1].applied_record_count) == (True, 1_000)
@@ -112,7 +113,7 @@ def filled(before: Path, tmp_path: Path) -> Path:
 
 def until_indexed(running: Store) -> None:
     """Wait until the Indexer has all of the log."""
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + LIMIT_S
     while True:
         (states,) = running.json("status")
         log, indexer = states["commitlog"], states["indexer"]

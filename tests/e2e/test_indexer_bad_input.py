@@ -23,6 +23,7 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 from reput.indexer.v1 import scan_service_pb2 as scan_pb
 
 from libs.formats.protobuf_wire import FIXED64, int_field, length_delimited, tag
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import Refusal, digest
 from tests.unit.services.commitlog.served import served as served_log
 from tests.unit.services.commitlog.support import message
@@ -307,9 +308,9 @@ async def refusal(client: Client, case: Case) -> Refusal:
     raw = case.request if isinstance(case.request, bytes) else case.request.SerializeToString()
     try:
         if case.rpc in STREAMS:
-            answer: Any = [step async for step in client.channel.unary_stream(path)(raw, timeout=10)]
+            answer: Any = [step async for step in client.channel.unary_stream(path)(raw, timeout=LIMIT_S)]
         else:
-            answer = await client.channel.unary_unary(path)(raw, timeout=10)
+            answer = await client.channel.unary_unary(path)(raw, timeout=LIMIT_S)
     except grpc.aio.AioRpcError as error:
         return Refusal(error)
     raise AssertionError(f"{case.rpc} took {case.name}: {answer!r}")

@@ -5,7 +5,6 @@ import asyncio
 import re
 import shutil
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.indexer.v1 import query_service_pb2 as query_pb
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import digest
+from tests.support.surroundings import free_port
 from tests.unit.services.commitlog.served import Process as LogProcess
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 from tests.unit.services.indexer.served import Client, Process, process
@@ -24,13 +25,6 @@ pytestmark = pytest.mark.slow
 
 T = "orders"
 SEGMENTS = ("--segment-size-bytes", str(SEGMENT_SIZE))
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def start_log(data_dir: Path, port: int) -> LogProcess:
@@ -76,7 +70,7 @@ async def answers(client: Client) -> dict[str, Any]:
 
 async def patient_answers(client: Client) -> dict[str, Any]:
     """The answers once the Indexer has found the log again; until then it says UNAVAILABLE, as clients may retry."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             try:
                 return await answers(client)
@@ -86,7 +80,6 @@ async def patient_answers(client: Client) -> dict[str, Any]:
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(120)
 async def test_the_same_answers_after_every_kill(tmp_path: Path) -> None:
     """SIGKILL of the Indexer, of the CommitLog, of both, and new messages in between: nothing is lost or repeated."""
     port = free_port()
@@ -124,7 +117,6 @@ async def test_the_same_answers_after_every_kill(tmp_path: Path) -> None:
                 await child.end(signal.SIGKILL)
 
 
-@pytest.mark.timeout(60)
 async def test_indexes_that_are_lost_come_back_the_same(tmp_path: Path) -> None:
     """Delete the indexes, or only their progress file: the next start builds the same queue files."""
     port = free_port()
@@ -165,7 +157,7 @@ async def test_the_indexer_may_be_first(tmp_path: Path) -> None:
 
 async def ended(child: Process) -> tuple[int, str]:
     """Exit code and what it said, of a start that can't be."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         code = await child.wait_ended()
     return code, "".join(child.lines)
 

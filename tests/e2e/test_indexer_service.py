@@ -27,6 +27,7 @@ from reput.indexer.v1 import scan_service_pb2 as scan_pb
 from services.indexer.engine.pull import PullStatus
 from services.indexer.engine.reput_loop import ReputState
 from services.indexer.rpc import consumer_offset_servicer
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import Refusal
 from tests.unit.services.commitlog.served import Client as LogClient
 from tests.unit.services.commitlog.served import served as served_log
@@ -95,7 +96,7 @@ async def test_a_long_poll_ends_with_the_first_message(tmp_path: Path) -> None:
         waiting = asyncio.ensure_future(client.queues.Pull(request))
         await asyncio.sleep(0.05)
         await put(log, client, new(0))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):  # it would wait for half a minute by itself
             answer = await waiting
         assert [found.body for found in answer.messages] == [b"body 0"]
 
@@ -116,7 +117,7 @@ async def test_subscribe_follows_a_queue(tmp_path: Path) -> None:
         reader = asyncio.ensure_future(read())
         for start in range(0, 60, 20):
             await put(log, client, *[new(index) for index in range(start, start + 20)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             await reader
         call.cancel()
         assert found == list(range(60))
@@ -157,7 +158,7 @@ async def test_subscriptions_are_bounded(tmp_path: Path) -> None:
             await client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T)).read()
         assert Refusal(caught.value).reason == "WINDOW_FULL"
         first.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while True:
                 with contextlib.suppress(grpc.aio.AioRpcError):
                     call = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T))
@@ -286,7 +287,7 @@ async def test_trim_and_status(tmp_path: Path) -> None:
     """After a trim readers see nothing older, the status says so, and the log heard how far the indexes are."""
     async with store(tmp_path, flush_interval_ms=20, flush_thorough_interval_ms=20) as (log, client):
         result = await put(log, client, *[new(index) for index in range(500)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while (await client.status()).flushed_physical_offset <= result.physical_offsets[-1]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             while (await log.log.GetStatus(log_pb.GetStatusRequest())).indexed_physical_offset == 0:  # noqa: ASYNC110
@@ -381,7 +382,7 @@ async def test_a_scan_ends_when_its_caller_goes(tmp_path: Path) -> None:
             await call.read()
             assert service.indexer.scanner.count == 1
             call.cancel()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 while service.indexer.scanner.count:  # noqa: ASYNC110 - the server hears of it in its time
                     await asyncio.sleep(0.01)
         finally:

@@ -11,9 +11,10 @@ import pytest
 
 from cli.inspect import inspect_file
 from cli.inspection import Finding
-from tests.support.reput_up import START_TIMEOUT_S, Store, store
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import Store, store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 
 def findings_of_all(data_dir: Path) -> dict[str, list[Finding]]:
@@ -28,13 +29,13 @@ def interrupt(running: Store) -> None:
 
 def terminate(running: Store) -> None:
     running.process.send_signal(signal.SIGTERM)
-    running.process.communicate(timeout=START_TIMEOUT_S)
+    running.process.communicate(timeout=LIMIT_S)
 
 
 def kill(running: Store) -> None:
     for service in running.targets:
         os.kill(running.child(service), signal.SIGKILL)
-    running.process.communicate(timeout=START_TIMEOUT_S)
+    running.process.communicate(timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize("end", [interrupt, terminate, kill])

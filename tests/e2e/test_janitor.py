@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import LIMIT_S
 from tests.support.reput_up import SEGMENT_SIZE_BYTES, Store, store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 EXPIRE_AT_ONCE = {"REPUT_JANITOR_RETENTION_HOURS": "0"}
 BODY = "x" * 3000
@@ -18,7 +19,7 @@ def fill(running: Store, count: int) -> None:
     """Store messages in queue 0 whose keys are their numbers, and wait until they are indexed and synced."""
     rows = "\n".join(f'{{"body": "{BODY}", "keys": ["k{number}"], "queue_id": 0}}' for number in range(count))
     assert running.run("put", "t", "--file", "-", standard_input=rows).code == 0
-    end = time.monotonic() + 90
+    end = time.monotonic() + LIMIT_S
     while not all(row["is_indexed"] or row["is_active"] for row in running.json("segments")):
         assert time.monotonic() < end
         time.sleep(0.2)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.reput_up import run_here, store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 MESSAGE_COUNT = 30
 BODY = "x" * 150_000

@@ -22,6 +22,7 @@ from reput.common.v1 import message_pb2
 from reput.janitor.v1 import retention_service_pb2, retention_service_pb2_grpc
 
 from tests.support.fixed_service import FixedService
+from tests.support.patience import LIMIT_S
 from tests.support.reput_up import run
 
 ROUND_COUNT = int(os.environ.get("REPUT_SMALL_DISK_ROUNDS", "3"))
@@ -43,11 +44,10 @@ SMALL_FILES = {
         *("--delete-interval-ms", "10"),
     ),
 }
-WAIT_S = 60
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(120 + 60 * ROUND_COUNT),
+    pytest.mark.timeout(600 + 60 * ROUND_COUNT),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system"),
 ]
 
@@ -121,7 +121,7 @@ class Producer:
                     durability=message_pb2.DURABILITY_MEMORY,
                 )
                 try:
-                    stub.Append(request, timeout=20)
+                    stub.Append(request, timeout=LIMIT_S)
                 except grpc.RpcError as error:
                     self._failed(error)
                     time.sleep(0.02)
@@ -168,7 +168,7 @@ def details(error: grpc.RpcError) -> tuple[str, float]:
 
 def kept(log: FixedService) -> tuple[list[int], int]:
     """Numbers of the messages that the log has, in order, and its first byte; read again when that is deleted."""
-    end_s = time.monotonic() + WAIT_S
+    end_s = time.monotonic() + LIMIT_S
     while True:
         try:
             return read_all(log)
@@ -207,13 +207,13 @@ def fill_and_kill(store: Store, chance: random.Random) -> None:
     producer = Producer(store.log.target)
     try:
         for number in range(ROUND_COUNT):
-            assert producer.is_refused.wait(WAIT_S), f"round {number}: the disk does not get full; {producer.problems}"
+            assert producer.is_refused.wait(LIMIT_S), f"round {number}: the disk does not get full; {producer.problems}"
             store.services[number % 3].kill()
             numbers, start = kept(store.log)
             assert start == 0 or numbers[0] > 0
             time.sleep(chance.random())
             store.services[chance.randrange(3)].kill()
-            assert producer.is_accepted.wait(WAIT_S), f"round {number}: appends are not accepted again"
+            assert producer.is_accepted.wait(LIMIT_S), f"round {number}: appends are not accepted again"
             time.sleep(chance.random() * 0.2)
     finally:
         producer.stop()
@@ -235,10 +235,10 @@ def test_a_disk_without_a_free_byte(disk: Path) -> None:
         for number in range(1 + ROUND_COUNT // 3):
             wait_until(lambda: disk_used_percent(disk) > 50, f"round {number}: appends go on")
             take_every_byte(disk / "somebody")
-            assert producer.is_refused.wait(WAIT_S), f"round {number}: the disk does not get full; {producer.problems}"
+            assert producer.is_refused.wait(LIMIT_S), f"round {number}: the disk does not get full; {producer.problems}"
             for service in store.services:
                 service.kill()
-            assert producer.is_accepted.wait(WAIT_S), f"round {number}: appends are not accepted again"
+            assert producer.is_accepted.wait(LIMIT_S), f"round {number}: appends are not accepted again"
             (disk / "somebody").unlink()
     finally:
         producer.stop()
@@ -296,7 +296,7 @@ def disk_used_percent(disk: Path) -> float:
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Wait for something that comes by itself."""
-    end_s = time.monotonic() + WAIT_S
+    end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s, what
         time.sleep(0.02)

@@ -16,6 +16,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc
 
 from tests.support.fixed_service import FixedService
+from tests.support.patience import LIMIT_S
 
 pytest.importorskip("pyspark")
 
@@ -23,7 +24,7 @@ from reput_spark.jobs import export
 
 from tests.support.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 BATCH_COUNT, BATCH_SIZE, KEY_COUNT = 20, 500, 40
 
 
@@ -71,6 +72,6 @@ def fill(target: str) -> list[int]:
             for number in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE):
                 key = {"KEYS": f"K{number % KEY_COUNT}"}
                 request.messages.add(topic="orders", queue_id=number % 4, body=b"%d" % number, properties=key)
-            times_ms.append(stub.Append(request, timeout=10).result.store_time_ms)
+            times_ms.append(stub.Append(request, timeout=LIMIT_S).result.store_time_ms)
             time.sleep(0.005)
     return times_ms

@@ -23,7 +23,7 @@ import py4j
 from tests.support.spark_cluster import HOME, SparkCluster
 from tools import spark_dist
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.spark
 JOB = REPOSITORY / "tests" / "support" / "spark_dist_job.py"
 MESSAGE_COUNT = 500
 

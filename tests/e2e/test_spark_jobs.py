@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 
 from reput_spark.jobs import backfill, export, incremental, trace
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

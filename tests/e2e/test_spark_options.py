@@ -25,8 +25,9 @@ from reput_spark.scan import read
 from reput_spark.schema import SPARK_TYPES, arrow_schema
 
 from tests.support.fixed_service import FixedService
+from tests.support.patience import LIMIT_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 SEED = int(os.environ.get("REPUT_SPARK_SEED", "1"))
 COMBINATION_COUNT = int(os.environ.get("REPUT_SPARK_COMBINATIONS", "60"))
@@ -79,7 +80,7 @@ def fill(stub: append_service_pb2_grpc.AppendServiceStub) -> None:
                 flag=chance.randrange(5),
                 born_time_ms=1_600_000_000_000 + number,
             )
-        stub.Append(request, timeout=10)
+        stub.Append(request, timeout=LIMIT_S)
         time.sleep(0.005)
 
 

@@ -22,7 +22,7 @@ from tests.support.fixed_service import REPOSITORY, FixedService
 pytest.importorskip("pyspark")
 pytest.importorskip("matplotlib")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 GUIDE = REPOSITORY / "docs" / "spark.md"
 PATHS = re.compile(r'"(lake/[\w.]+|\w+\.checkpoint)"')
 """Of Spark, whose process may have begun in another directory."""

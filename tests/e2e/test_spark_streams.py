@@ -26,6 +26,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
 
 from tests.support.fixed_service import REPOSITORY, FixedService
+from tests.support.patience import LIMIT_S
 from tests.support.spark_cluster import SparkCluster
 
 pytest.importorskip("pyspark")
@@ -34,7 +35,7 @@ KILL_COUNT = int(os.environ.get("REPUT_SPARK_KILLS", "0"))
 SEED = int(os.environ.get("REPUT_SPARK_SEED", "0"))
 HAS_CLUSTER = os.environ.get("REPUT_SPARK_CLUSTER", "") == "1"
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240 + 60 * KILL_COUNT)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600 + 60 * KILL_COUNT)]
 FILE_COUNT, FILE_ROW_COUNT = 30 + 3 * KILL_COUNT, 400
 QUIET = ("--segment-size-bytes", "1048576")
 JOB_END_TIMEOUT_S = 120 + 15 * KILL_COUNT
@@ -105,7 +106,7 @@ class Job:
 
     def wait_batches(self, count: int) -> None:
         """Wait until so many more micro-batches are done, or nothing more is to come."""
-        end_s, wanted = time.monotonic() + 60, self.batch_count + count
+        end_s, wanted = time.monotonic() + LIMIT_S, self.batch_count + count
         while self.batch_count < wanted and time.monotonic() < end_s:
             assert self._child is not None
             assert self._child.poll() is None, self._errors.read_text()[-4000:]
@@ -217,7 +218,7 @@ def produce(log: FixedService, stop: threading.Event, sent: list[bytes]) -> None
                 writer=append_pb.Writer(id="producer", sequence=sequence),
             )
             try:
-                stub.Append(request, timeout=10)
+                stub.Append(request, timeout=LIMIT_S)
             except grpc.RpcError:
                 time.sleep(0.05)
                 continue

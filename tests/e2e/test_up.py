@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import LIMIT_S
 from tests.support.reput_up import FREE_PORTS, Store, run, store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 
 def is_alive(process_id: int) -> bool:
@@ -24,7 +25,7 @@ def is_alive(process_id: int) -> bool:
 
 def wait_gone(*process_ids: int) -> None:
     """Wait until processes have ended."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT_S
     while any(map(is_alive, process_ids)):
         assert time.monotonic() < end, "a child outlived its parent"
         time.sleep(0.05)
@@ -55,7 +56,7 @@ def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> Non
     with store(tmp_path) as running:
         children = [running.child(name) for name in running.targets]
         os.kill(running.child(service), signal.SIGKILL)
-        _, errors = running.process.communicate(timeout=60)
+        _, errors = running.process.communicate(timeout=LIMIT_S)
         assert running.process.returncode == 1
         assert [line for line in errors.splitlines() if line.startswith("error: ")] == [
             f"error: {service}: was killed by SIGKILL"

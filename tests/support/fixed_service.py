@@ -3,7 +3,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,16 +11,10 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.support.patience import LIMIT_S
+from tests.support.surroundings import free_port
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class FixedService:
@@ -70,11 +63,11 @@ class FixedService:
     def _end(self, signal_number: int) -> None:
         assert self._child is not None
         self._child.send_signal(signal_number)
-        self._child.wait(START_TIMEOUT_S)
+        self._child.wait(LIMIT_S)
         self._child = None
 
     def _wait_serving(self) -> None:
-        end_s = time.monotonic() + START_TIMEOUT_S
+        end_s = time.monotonic() + LIMIT_S
         with grpc.insecure_channel(self.target, [("grpc.enable_http_proxy", 0)]) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             while True:

@@ -15,10 +15,11 @@ from typing import Any
 from unittest import mock
 
 from cli.main import main
+from tests.support.patience import LIMIT_S
+from tests.support.surroundings import interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
-START_TIMEOUT_S = 60
 FREE_PORTS = ("--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0", "--no-metrics")
 
 
@@ -77,7 +78,7 @@ class Store:
     def stop(self) -> Result:
         """Stop it as Ctrl-C does, and tell how it ended."""
         self.process.send_signal(signal.SIGINT)
-        output, errors = self.process.communicate(timeout=START_TIMEOUT_S)
+        output, errors = self.process.communicate(timeout=LIMIT_S)
         return Result(self.process.returncode, output, errors)
 
 
@@ -109,19 +110,23 @@ def run(*arguments: str, standard_input: str | None = None, extra: Mapping[str, 
         capture_output=True,
         text=True,
         env=environment(extra),
-        timeout=START_TIMEOUT_S,
+        timeout=LIMIT_S,
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)
+
+
+def start(command: Sequence[str], extra: Mapping[str, str] | None = None, **streams: Any) -> subprocess.Popen[str]:
+    """Start a command that can be interrupted, however the tests were started."""
+    with interrupt_by_default():
+        return subprocess.Popen(command, text=True, env=environment(extra), **streams)
 
 
 @contextmanager
 def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> Iterator[Store]:
     """A store that is ready within the block and gone after it."""
     command: Sequence[str] = [*REPUT, "up", "--data-dir", str(data_dir), *FREE_PORTS, "--json", *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(extra)
-    ) as process:
+    with start(command, extra, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -132,4 +137,4 @@ def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = Non
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            process.communicate(timeout=START_TIMEOUT_S)
+            process.communicate(timeout=LIMIT_S)

@@ -14,9 +14,10 @@ import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from tests.support.patience import LIMIT_S
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 STATUS_KEY = "grpc-status-details-bin"
-END_TIMEOUT_S = 25
 
 
 class Refusal:
@@ -74,20 +75,23 @@ class ServiceProcess:
 
     async def wait_serving(self) -> Self:
         """Read its log until it serves."""
+        await self.wait_line('"serving"')
+        match = re.search(r'"port": (\d+)', self.lines[-1])
+        assert match
+        self.port = int(match[1])
+        return self
+
+    async def wait_line(self, part: str) -> None:
+        """Read its log up to a line that has this in it."""
         assert self.child.stderr is not None
-        while True:
+        while not self.lines or part not in self.lines[-1]:
             line = (await self.child.stderr.readline()).decode()
             assert line, f"it ended: {self.lines}"
             self.lines.append(line)
-            if '"serving"' in line:
-                match = re.search(r'"port": (\d+)', line)
-                assert match
-                self.port = int(match[1])
-                return self
 
     async def wait_ended(self) -> int:
         """Read its log to the end; the exit code. One that does not end is killed, and its code tells."""
-        watchdog = asyncio.get_running_loop().call_later(END_TIMEOUT_S, self.child.kill)
+        watchdog = asyncio.get_running_loop().call_later(LIMIT_S, self.child.kill)
         _, rest = await self.child.communicate()
         watchdog.cancel()
         self.lines += rest.decode().splitlines(keepends=True)

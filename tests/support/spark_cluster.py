@@ -12,7 +12,7 @@ from typing import Self
 
 import pyspark
 
-from tests.support.fixed_service import free_port
+from tests.support.surroundings import free_port
 
 HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 60.0

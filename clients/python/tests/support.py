@@ -13,6 +13,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 from reput.commitlog.v1 import append_service_pb2 as append
 
+LIMIT_S = 240.0
+"""How long a test waits for what must happen: longer than any machine takes, so that only what hangs reaches it."""
+
 
 def status(
     code: grpc.StatusCode,

@@ -14,9 +14,11 @@ import pytest
 import reput_client
 from reput_client import NewMessage, ProducerOptions, SendResult, aio
 
+from clients.python.tests.support import LIMIT_S
 from tests.support.reput_up import Store, environment, store
+from tests.support.surroundings import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -35,7 +37,7 @@ def client(running: Store) -> Iterator[reput_client.Client]:
 
 def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -59,7 +61,7 @@ def test_delay_level(client: reput_client.Client, running: Store, kind: str) -> 
         result = asyncio.run(send())
     else:
         with client.producer() as producer:
-            result = producer.send(topic, b"later", queue_id=0, tag="T", delay_level=1).result(30)
+            result = producer.send(topic, b"later", queue_id=0, tag="T", delay_level=1).result(LIMIT_S)
     assert result.queue_id == 0
     pulled = client.queues.pull("SCHEDULE_TOPIC_XXXX", queue_id=0, queue_offset=result.queue_offset, wait_s=30)
     assert pulled.messages[0].properties["REAL_TOPIC"] == topic
@@ -81,7 +83,7 @@ def test_round_trip(client: reput_client.Client) -> None:
     ]  # fmt: skip
     messages[1234].queue_id = 4444
     with client.producer(ProducerOptions(batch_size_bytes=64 << 10)) as producer:
-        outcomes = producer.send_batch(messages).result(60)
+        outcomes = producer.send_batch(messages).result(LIMIT_S)
     refused = outcomes.pop(1234)
     del messages[1234]
     assert isinstance(refused, reput_client.ReputError)
@@ -104,7 +106,7 @@ def test_round_trip(client: reput_client.Client) -> None:
     assert [message.physical_offset for message in by_key] == sorted(found, reverse=True)
     with client.consumer("round", tags="T1") as consumer:
         expected = sum(message.tag == "T1" for message in messages)
-        consumed = [consumer.poll(30) for _ in range(expected)]
+        consumed = [consumer.poll(LIMIT_S) for _ in range(expected)]
     assert {message.tag for message in consumed if message} == {"T1"}
     assert len(set(consumed)) == expected
 
@@ -112,14 +114,13 @@ def test_round_trip(client: reput_client.Client) -> None:
 def test_group_goes_on(client: reput_client.Client) -> None:
     """A group's second consumer begins where the first one committed."""
     with client.producer() as producer:
-        producer.send_batch([NewMessage("grouped", str(number).encode(), queue_id=0) for number in range(10)]).result(
-            30
-        )
+        messages = [NewMessage("grouped", str(number).encode(), queue_id=0) for number in range(10)]
+        producer.send_batch(messages).result(LIMIT_S)
     with client.consumer("grouped", group="g") as consumer:
-        first = [consumer.poll(30) for _ in range(4)]
+        first = [consumer.poll(LIMIT_S) for _ in range(4)]
         consumer.commit()
     with client.consumer("grouped", group="g") as consumer:
-        second = [consumer.poll(30) for _ in range(6)]
+        second = [consumer.poll(LIMIT_S) for _ in range(6)]
     assert [message.body for message in first + second if message] == [str(number).encode() for number in range(10)]
     assert client.groups.get("g", "grouped", 0).queue_offset == 4
 
@@ -131,7 +132,7 @@ async def test_asyncio(running: Store) -> None:
         futures = [await producer.send("async", str(number).encode(), keys=f"k{number}") for number in range(100)]
         results = [await future for future in futures]
         async with client.consumer("async") as consumer:
-            bodies = {(await consumer.poll(30)).body for _ in range(100)}
+            bodies = {(await consumer.poll(LIMIT_S)).body for _ in range(100)}
         assert bodies == {str(number).encode() for number in range(100)}
         (found,) = [message async for message in client.query.by_key("async", "k42")]
         assert found.physical_offset == results[42].physical_offset
@@ -144,18 +145,17 @@ async def test_asyncio(running: Store) -> None:
 def test_a_killed_commitlog_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """The CommitLog is killed while messages are sent, and started again: every message ends up stored."""
     command = [sys.executable, "-m", "services.commitlog", "--data-dir", str(tmp_path), "--metrics-port", "0"]
-    with reput_client.connect(commitlog="127.0.0.1:7931") as client, client.producer() as producer:
+    port = str(free_port())
+    with reput_client.connect(commitlog=f"127.0.0.1:{port}") as client, client.producer() as producer:
         futures = []
         for _ in range(3):
-            with subprocess.Popen(
-                [*command, "--port", "7931"], env=environment(), stderr=subprocess.DEVNULL
-            ) as process:
+            with subprocess.Popen([*command, "--port", port], env=environment(), stderr=subprocess.DEVNULL) as process:
                 wait_for(lambda: _is_serving(client))
                 futures += [producer.send("killed", str(number).encode()) for number in range(2000)]
-                futures[-2000].result(60)
+                futures[-2000].result(LIMIT_S)
                 os.kill(process.pid, signal.SIGKILL)
-        with subprocess.Popen([*command, "--port", "7931"], env=environment(), stderr=subprocess.DEVNULL) as process:
-            results = [future.result(60) for future in futures]
+        with subprocess.Popen([*command, "--port", port], env=environment(), stderr=subprocess.DEVNULL) as process:
+            results = [future.result(LIMIT_S) for future in futures]
             end_physical_offset = client.admin.commitlog_status().max_physical_offset
             process.terminate()
     offsets = {result.physical_offset for result in results}
@@ -171,7 +171,7 @@ def test_examples(running: Store, name: str, text: str) -> None:
         capture_output=True,
         text=True,
         env=environment(running.client_environment()),
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ import pytest
 import reput_client
 from reput_client import NewMessage, OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy, SendResult, aio
 
-from clients.python.tests.support import Log, serving, status
+from clients.python.tests.support import LIMIT_S, Log, serving, status
 
 QUICK = RetryPolicy(delay_min_s=0.01, delay_max_s=0.02)
 ENDLESS = RetryPolicy(retries=1_000_000, delay_min_s=0.01, delay_max_s=0.02)
@@ -40,7 +40,7 @@ def test_send(log: Log, target: str) -> None:
     with client(target) as store:
         producer = store.producer()
         future = producer.send("flights", b"body", tag="UA", keys=("N1", "UA7"), queue_id=3, flag=9, born_time_ms=5)
-        result = future.result(10)
+        result = future.result(LIMIT_S)
     (message,) = log.stored
     assert (message.topic, message.body, message.queue_id, message.flag, message.born_time_ms) == (
         "flights", b"body", 3, 9, 5,
@@ -57,7 +57,7 @@ def test_messages_travel_together(log: Log, target: str) -> None:
     """Messages that are sent at once share batches, and keep their order."""
     with client(target) as store, store.producer(options(linger_ms=50)) as producer:
         futures = [producer.send("t", str(number).encode()) for number in range(1000)]
-        producer.flush(10)
+        producer.flush(LIMIT_S)
         assert [future.result(0).queue_offset for future in futures] == list(range(1000))
     assert [message.body for message in log.stored] == [str(number).encode() for number in range(1000)]
     assert len(log.batch_sizes) < 20
@@ -69,7 +69,7 @@ def test_send_batch(log: Log, target: str) -> None:
     log.plan = lambda _, messages: _refuse_bad(messages)
     bodies = [b"good", b"bad", b"good", b"bad", b"good"]
     with client(target) as store, store.producer(options()) as producer:
-        outcomes = producer.send_batch([NewMessage("t", body) for body in bodies]).result(10)
+        outcomes = producer.send_batch([NewMessage("t", body) for body in bodies]).result(LIMIT_S)
         assert producer.send_batch([]).result(0) == []
     assert [isinstance(outcome, SendResult) for outcome in outcomes] == [True, False, True, False, True]
     assert outcomes[1].reason == "BAD_PROPERTIES"
@@ -81,8 +81,8 @@ def test_a_cut_line_is_mended(log: Log, target: str) -> None:
     breaks = {0: ConnectionError(), 2: ConnectionResetError()}
     log.plan = lambda number, _: breaks.get(number)
     with client(target) as store, store.producer(options()) as producer:
-        assert producer.send("t", b"one").result(10).queue_offset == 0
-        assert producer.send("t", b"two").result(10).queue_offset == 2
+        assert producer.send("t", b"one").result(LIMIT_S).queue_offset == 0
+        assert producer.send("t", b"two").result(LIMIT_S).queue_offset == 2
     assert [message.body for message in log.stored] == [b"one", b"two", b"two"]
     assert log.stream_count == 3
 
@@ -92,8 +92,8 @@ def test_no_retries_means_no_duplicates(log: Log, target: str) -> None:
     log.plan = lambda number, _: ConnectionResetError() if number == 0 else None
     with client(target) as store, store.producer(options(retry=RetryPolicy(retries=0))) as producer:
         with pytest.raises(OutcomeUnknownError):
-            producer.send("t", b"one").result(10)
-        assert producer.send("t", b"two").result(10).queue_offset == 1
+            producer.send("t", b"one").result(LIMIT_S)
+        assert producer.send("t", b"two").result(LIMIT_S).queue_offset == 1
 
 
 def test_a_full_store_is_waited_for(log: Log, target: str) -> None:
@@ -101,7 +101,7 @@ def test_a_full_store_is_waited_for(log: Log, target: str) -> None:
     full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_s=0.01)
     log.plan = lambda number, _: full if number < 3 else None
     with client(target) as store, store.producer(options()) as producer:
-        assert producer.send("t", b"x").result(10).queue_offset == 0
+        assert producer.send("t", b"x").result(LIMIT_S).queue_offset == 0
     assert log.batch_sizes == [1, 1, 1, 1]
 
 
@@ -118,10 +118,10 @@ def test_back_pressure(log: Log, target: str) -> None:
 
         sender = threading.Thread(target=send)
         sender.start()
-        assert all(sent.acquire(timeout=5) for _ in range(5))
+        assert all(sent.acquire(timeout=LIMIT_S) for _ in range(5))
         assert not sent.acquire(timeout=0.2) or not all(sent.acquire(timeout=0.2) for _ in range(20))
         log.gate.set()
-        sender.join(10)
+        sender.join(LIMIT_S)
         assert not sender.is_alive()
     assert len(log.stored) == 30
 
@@ -173,7 +173,7 @@ def test_nobody_listens() -> None:
     with reput_client.connect(commitlog="127.0.0.1:1") as store:
         producer = store.producer(options(retry=RetryPolicy(retries=2, delay_min_s=0.01, delay_max_s=0.01)))
         with pytest.raises(reput_client.UnavailableError):
-            producer.send("t", b"x").result(20)
+            producer.send("t", b"x").result(LIMIT_S)
 
 
 def test_flush_timeout(log: Log, target: str) -> None:
@@ -195,18 +195,18 @@ def test_flush_waits_for_callbacks(log: Log, target: str) -> None:
 
         def called(_: object) -> None:
             with pytest.raises(RuntimeError) as caught:
-                producer.flush(10)
+                producer.flush(LIMIT_S)
             is_called.set()
-            may_end.wait(10)
+            may_end.wait(LIMIT_S)
             errors.append(str(caught.value))
 
         producer.send("t", b"x").add_done_callback(called)
         log.gate.set()
-        assert is_called.wait(10)
+        assert is_called.wait(LIMIT_S)
         with pytest.raises(TimeoutError, match="callbacks"):
             producer.flush(0.05)
         may_end.set()
-        producer.flush(10)
+        producer.flush(LIMIT_S)
         assert errors == ["flush waits for callbacks, so that none may call it"]
 
 
@@ -249,7 +249,7 @@ async def test_async_back_pressure(log: Log, target: str) -> None:
         done, _ = await asyncio.wait([sender], timeout=0.2)
         assert not done
         log.gate.set()
-        await asyncio.wait_for(sender, 10)
+        await asyncio.wait_for(sender, LIMIT_S)
     assert len(log.stored) == 30
 
 
@@ -273,7 +273,7 @@ async def test_async_close_wakes_everybody(log: Log, target: str) -> None:
         flushing = asyncio.create_task(producer.flush())
         await asyncio.sleep(0.05)
         await producer.close(timeout_s=0.1)
-        await asyncio.wait_for(flushing, 5)
+        await asyncio.wait_for(flushing, LIMIT_S)
         log.gate.set()
 
 

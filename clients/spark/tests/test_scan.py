@@ -17,6 +17,8 @@ from reput_spark.plan import plan
 from reput_spark.scan import conform, frames, read
 from reput_spark.schema import DEFAULT_COLUMNS, arrow_schema
 
+from tests.support.patience import LIMIT_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -193,7 +195,7 @@ def test_silent_stream_times_out() -> None:
             self.cancelled.set()
 
         def __next__(self) -> str:
-            assert self.cancelled.wait(10)
+            assert self.cancelled.wait(LIMIT_S)
             return "cancelled"
 
     assert calls.next_in_time(Silent(), 0.01) == "cancelled"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     # PySpark's own use of sockets and of deprecated calls is not ours to mend.
     pytest.mark.filterwarnings("ignore"),
 ]

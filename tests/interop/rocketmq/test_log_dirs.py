@@ -12,7 +12,7 @@ from tests.interop.rocketmq.rocketmq_store import RocketMqStore
 from tests.interop.rocketmq.stored import Sizes
 from tests.interop.rocketmq.writing import write_reput, write_rocketmq
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 WRITERS = ("rocketmq", "reput", "rocketmq")
 ROUND_MESSAGE_COUNT = 500

@@ -18,7 +18,7 @@ from tests.interop.rocketmq.rocketmq_store import RocketMqStore
 from tests.interop.rocketmq.stored import SCHEDULE_TOPIC, Draft, Queue, Sizes
 from tests.interop.rocketmq.writing import write_reput, write_rocketmq
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 SIZES = Sizes()
 COUNT = 400

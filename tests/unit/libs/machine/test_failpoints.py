@@ -9,6 +9,7 @@ import pytest
 
 from libs.machine import failpoints
 from libs.machine.failpoints import FailpointRaised, arm, arm_text, armed, failpoint
+from tests.support.patience import LIMIT_S
 
 
 @pytest.fixture(autouse=True)
@@ -55,5 +56,5 @@ def test_kill_ends_the_process_at_once() -> None:
         "from libs.machine.failpoints import arm_text, failpoint; arm_text('a=kill'); print(1, flush=True);"
         "failpoint('a'); print(2, flush=True)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=20)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=LIMIT_S)
     assert (done.returncode, done.stdout) == (-9, b"1\n")

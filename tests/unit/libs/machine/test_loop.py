@@ -7,6 +7,7 @@ import random
 import pytest
 
 from libs.machine.loop import SupervisedLoop
+from tests.support.patience import LIMIT_S
 
 
 class Steps:
@@ -24,7 +25,7 @@ class Steps:
             raise ConnectionError(f"failure {self.count}")
 
     async def reach(self, count: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while self.count < count:
                 self._ran.clear()
                 await self._ran.wait()
@@ -141,6 +142,6 @@ async def test_a_step_that_swallows_its_cancellation_is_the_last_one() -> None:
     loop = SupervisedLoop("test", step, backoff_ms_min=1)
     loop.start()
     await asyncio.sleep(0)
-    await asyncio.wait_for(loop.stop(), 5)
+    await asyncio.wait_for(loop.stop(), LIMIT_S)
     assert not loop.is_running
     assert count == 1

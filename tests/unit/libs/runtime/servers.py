@@ -15,6 +15,7 @@ from libs.runtime.grpc_errors import ErrorRow
 from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
+from tests.support.patience import LIMIT_S
 from tests.support.trusted import trusted
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
@@ -105,7 +106,7 @@ class Served:
 
     async def call(self, method: str, request: bytes = b"", **options: Any) -> bytes:
         """One unary call with raw bytes."""
-        return await self.channel.unary_unary(method)(request, timeout=5, **options)
+        return await self.channel.unary_unary(method)(request, timeout=LIMIT_S, **options)
 
 
 @contextlib.asynccontextmanager

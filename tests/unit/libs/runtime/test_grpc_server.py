@@ -18,6 +18,7 @@ from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.grpc_handlers import service_handler
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import (
     APPEND,
     APPEND_STREAM,
@@ -145,7 +146,7 @@ async def test_a_cancelled_stream_is_closed() -> None:
         call = served.channel.unary_stream(DISPATCH)(b"")
         await call.read()
         call.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await served.log.ended.wait()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from libs.runtime.loop_watch import LONG_PAUSE_S, TICK_S, WINDOW_S, LoopWatch
+from tests.support.patience import LIMIT_S
 
 
 class Hand:
@@ -21,7 +22,7 @@ class Hand:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the watch's timer run until something is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110 - a timer has no bell
             await asyncio.sleep(TICK_S)
 

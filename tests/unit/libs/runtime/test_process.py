@@ -29,6 +29,7 @@ from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.process import ExitCode, Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.store.errors import SegmentSizeWrong, StoreLocked, SyncFailed
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, details_of
 
 SERVER = ServerConfig(port=0, drain_timeout_ms=200)
@@ -295,7 +296,7 @@ def test_python_without_assertions_is_refused() -> None:
         "import sys; from libs.runtime import process; from tests.unit.libs.runtime.test_process import Settings, Toy;"
         "sys.exit(process.main([], section='commitlog', settings_class=Settings, build=Toy))"
     )
-    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, check=False, timeout=50)
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, check=False, timeout=LIMIT_S)
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.startswith(b"reput commitlog: assertions guard the store")
     assert done.stderr.count(b"\n") == 1
@@ -374,4 +375,4 @@ async def test_calls_wait_for_the_opening(toy: type[Toy]) -> None:
 
 
 async def _append(channel: grpc.aio.Channel) -> bytes:
-    return await channel.unary_unary(APPEND)(b"x", timeout=5)
+    return await channel.unary_unary(APPEND)(b"x", timeout=LIMIT_S)

@@ -22,6 +22,7 @@ from opentelemetry.trace import SpanKind
 
 from libs.runtime.errors import ListenFailed, PortInUse
 from libs.runtime.telemetry import Telemetry, set_up_logging
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, TooLate, serving
 
 
@@ -38,7 +39,7 @@ async def scrape(telemetry: Telemetry) -> dict[str, float]:
     port = telemetry.serve_metrics("127.0.0.1", 0)
 
     def fetch() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_S) as answer:
             return answer.read().decode()
 
     lines = (await asyncio.to_thread(fetch)).splitlines()

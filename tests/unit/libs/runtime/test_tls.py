@@ -14,6 +14,7 @@ from libs.runtime.errors import ConfigError
 from libs.runtime.peer import Peer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.tokens import TokenFile
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, Served, serving
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
@@ -62,7 +63,7 @@ async def test_tls_serves_beyond_loopback(pairs: dict[str, Pair]) -> None:
         assert await served.call(APPEND, b"x") == b"x"
         async with grpc.aio.insecure_channel(f"localhost:{served.server.port}") as plain:
             with pytest.raises(grpc.aio.AioRpcError):
-                await plain.unary_unary(APPEND)(b"x", timeout=5)
+                await plain.unary_unary(APPEND)(b"x", timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize(("client", "is_let_in"), [("client", True), ("stranger", False), (None, False)])
@@ -112,7 +113,7 @@ async def test_services_reach_each_other_by_tls_and_token(
         )
         channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=1000)
         async with channel:
-            call = channel.unary_unary(APPEND)(b"x", timeout=5, metadata=metadata())
+            call = channel.unary_unary(APPEND)(b"x", timeout=LIMIT_S, metadata=metadata())
             if is_let_in:
                 assert await call == b"x"
             else:

@@ -16,6 +16,7 @@ from libs.store.errors import SegmentUnreadable
 from libs.store.map_budget import MapBudget
 from libs.store.segment import CLEAR_CHUNK_BYTES, Segment, SharedState
 from libs.store.segment_chain import SegmentChain
+from tests.support.patience import LIMIT_S
 from tests.support.watched_buffer import WatchedBuffer
 
 SIZE = 8192
@@ -82,18 +83,18 @@ def test_syncs_of_one_chain_take_turns(fs: MemoryFs) -> None:
 
     def pause() -> None:
         is_running.set()
-        assert may_end.wait(5)
+        assert may_end.wait(LIMIT_S)
 
     with armed("segment.before_sync", pause):
         first = threading.Thread(target=lambda: results.append(segment.sync()))
         first.start()
-        assert is_running.wait(5)
+        assert is_running.wait(LIMIT_S)
         second = threading.Thread(target=lambda: results.append(segment.sync()))
         second.start()
         assert results == []
         may_end.set()
-        first.join(5)
-        second.join(5)
+        first.join(LIMIT_S)
+        second.join(LIMIT_S)
     assert results == [10, 10]
 
 

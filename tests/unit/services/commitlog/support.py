@@ -17,6 +17,7 @@ from libs.machine.memory_fs import MemoryFs, everything_survives
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.append import AppendedBatch
 from services.commitlog.engine.commit_log import CommitLog
+from tests.support.patience import LIMIT_S
 
 DATA_DIR = Path("/store")
 SEGMENT_SIZE = 65_536
@@ -124,7 +125,7 @@ class SlowDisk:
 
     def __call__(self) -> None:
         self.entered.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(LIMIT_S)
 
 
 async def append(log: CommitLog, *messages: pb.AppendMessage, durability: int = 0) -> AppendedBatch:

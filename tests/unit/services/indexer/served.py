@@ -23,6 +23,7 @@ from libs.runtime.process import running
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.bootstrap import Service, Settings
 from services.indexer.config import IndexerConfig
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import ServiceProcess
 from tests.support.trusted import trusted
 
@@ -53,7 +54,7 @@ class Client:
 
     async def wait_indexed(self, physical_offset: int) -> None:
         """Wait until everything below this offset is indexed, and calls are answered."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             while True:
                 status = await self.status()
                 if status.is_complete and status.indexed_physical_offset >= physical_offset:

@@ -13,6 +13,7 @@ from libs.machine.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
+from tests.support.patience import LIMIT_S
 
 DATA_DIR = Path("/data")
 COMMIT_LOG = DATA_DIR / "commitlog"
@@ -57,7 +58,7 @@ def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: 
     indexer.completeness.reach(indexer.reput.indexed_physical_offset, is_end=end is None)
 
 
-async def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], *, timeout_s: float = LIMIT_S) -> None:
     """Wait until something that other tasks bring about holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event

@@ -36,8 +36,6 @@ LOOK_MINUTES = (1, 21, 41)
 Load = Callable[[int], bool]
 """Whether a segment becomes full at an hour, from 1 on."""
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class World:
     """Both owners over a simulated disk of 100 segments, and what became of it."""

@@ -15,6 +15,7 @@ from libs.store.errors import CommitFailed
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.segments import Refusal
 from services.commitlog.errors import BeyondMaxOffset, StoreSealed
+from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import BORN_HOST as BORN
 from tests.unit.services.commitlog.support import (
     LISTEN_HOST,
@@ -119,7 +120,7 @@ async def test_when_the_background_commits() -> None:
 async def reach(log: CommitLog, physical_offset: int) -> None:
     """Wait until so much is committed."""
     while log.confirmed_physical_offset < physical_offset:
-        await log._notice.wait(10)
+        await log._notice.wait(LIMIT_S)
 
 
 @pytest.mark.parametrize("buffer_count", [1, 2, 5])
@@ -206,7 +207,7 @@ async def test_a_disk_waiter_does_not_wait_for_the_interval() -> None:
 
         def pause() -> None:
             entered.set()
-            assert go_on.wait(10)
+            assert go_on.wait(LIMIT_S)
 
         await append(log, message(b"a"), durability=MEMORY)
         with armed("segment.before_commit", pause):
@@ -246,7 +247,7 @@ async def test_a_segment_that_is_not_in_its_file_stays() -> None:
 
         def pause() -> None:
             entered.set()
-            assert go_on.wait(10)
+            assert go_on.wait(LIMIT_S)
 
         with armed("segment.before_commit", pause):
             await append(log, message(bytes(60_000)), durability=MEMORY)

@@ -76,7 +76,7 @@ async def test_a_tail_wakes_on_append() -> None:
 
 async def test_small_appends_are_collected() -> None:
     """The first record comes at once, what arrives within the interval after it as one step."""
-    machine = Machine(dispatch_interval_ms=50, dispatch_heartbeat_ms=3_600_000)
+    machine = Machine(dispatch_interval_ms=1_000, dispatch_heartbeat_ms=3_600_000)
     async with machine.running() as log:
         steps, counts = follow(log), []
         for append_count in (1, 5):

@@ -9,6 +9,7 @@ from libs.machine.failpoints import armed
 from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
+from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import BORN_HOST as BORN
 from tests.unit.services.commitlog.support import (
     SEGMENT_SIZE,
@@ -167,7 +168,7 @@ async def test_with_synchronous_flushing_a_message_that_waits_for_no_disk_is_syn
         flushed = asyncio.Event()
         log.flusher._on_flushed = lambda _: flushed.set()
         batch = await append(log, durability=MEMORY)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             await flushed.wait()
         assert log.confirmed_physical_offset == batch.end_physical_offset
 

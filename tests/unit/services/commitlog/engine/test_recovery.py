@@ -15,6 +15,7 @@ from libs.machine.memory_fs import nothing_survives
 from libs.store.errors import SyncFailed
 from libs.store.log_end import ScanEndKind
 from services.commitlog.errors import Stopping
+from tests.support.patience import LIMIT_S
 from tests.support.records import BODY_AT_IPV4, encoded
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
@@ -41,7 +42,7 @@ async def test_nothing_is_appended_to_a_log_that_is_closed() -> None:
     await asyncio.sleep(0)
     with pytest.raises(Stopping):
         await append(log, message())
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, LIMIT_S)
     async with machine.running() as log:
         assert log.recovery.was_clean_stop
         assert len(bodies(log)) == 1

@@ -25,6 +25,7 @@ from services.commitlog.errors import (
     TopicNotFound,
     TopicSetApart,
 )
+from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
 PATH = DATA_DIR / topics_file.PATH
@@ -190,7 +191,7 @@ async def test_a_caller_who_goes_away_leaves_nothing_half_done() -> None:
 
         def slow() -> None:
             entered.set()
-            assert go_on.wait(10)
+            assert go_on.wait(LIMIT_S)
 
         with armed("write_atomic.before_sync", slow):
             creating = asyncio.create_task(log.topics.create("orders", **PLAIN))

@@ -15,6 +15,7 @@ from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.stepped_over import StepReason
 from services.indexer.errors import SyncNeeded
 from tests.support.fake_log import FakeLog
+from tests.support.patience import LIMIT_S
 
 DIRECTORY = Path("/data/consumequeue")
 
@@ -198,7 +199,7 @@ class StuckFs(MemoryFs):
         self.may_create = threading.Event()
 
     def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MemoryMappedFile:
-        assert self.may_create.wait(30)
+        assert self.may_create.wait(LIMIT_S)
         return super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes)
 
 

@@ -16,6 +16,7 @@ from libs.machine.memory_fs import MemoryFs, nothing_survives
 from services.indexer.engine import consumer_offsets
 from services.indexer.engine.consumer_offsets import ConsumerOffsets, GroupOffset
 from services.indexer.errors import WindowFull
+from tests.support.patience import LIMIT_S
 
 PATH = Path("/data/config/consumerOffset.json")
 BACKUP = Path("/data/config/consumerOffset.json.bak")
@@ -200,7 +201,7 @@ class SlowFs(MemoryFs):
         """As MemoryFs does, in its time."""
         self.write_count += 1
         self.entered.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(LIMIT_S)
         super().write_atomic(path, data)
 
 
@@ -210,7 +211,7 @@ async def test_a_caller_who_goes_away_leaves_no_two_writers() -> None:
     offsets = load(fs)
     offsets.commit("g", {("T", 0): 1})
     first = asyncio.create_task(offsets.save())
-    assert await asyncio.to_thread(fs.entered.wait, 10)
+    assert await asyncio.to_thread(fs.entered.wait, LIMIT_S)
     first.cancel()
     await asyncio.wait([first])
     offsets.commit("g", {("T", 0): 2})

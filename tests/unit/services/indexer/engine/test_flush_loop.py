@@ -13,6 +13,7 @@ from libs.machine.memory_fs import MemoryFs, nothing_survives
 from libs.store.errors import SyncFailed
 from services.indexer.engine.reput_loop import ReputState
 from tests.support.fake_log import FakeLog
+from tests.support.patience import LIMIT_S
 from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running
 
 
@@ -138,11 +139,11 @@ async def test_a_stop_waits_for_the_sync_under_way() -> None:
 
     def hold() -> None:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(LIMIT_S)
 
     with armed("segment.before_sync", hold):
         indexer.flush.start()
-        assert await asyncio.to_thread(entered.wait, 10)
+        assert await asyncio.to_thread(entered.wait, LIMIT_S)
         stopping = asyncio.create_task(indexer.close())
         await asyncio.sleep(0.05)
         assert not stopping.done()

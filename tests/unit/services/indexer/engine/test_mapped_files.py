@@ -76,7 +76,7 @@ def clean_build(log: FakeLog) -> dict[str, bytes]:
 def live(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
     async def follow(fs: MemoryFs) -> None:
         async with running(log, fs, FEW) as indexer:
-            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset, timeout_s=30)
+            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
 
     return lambda fs: asyncio.ensure_future(follow(fs))
 

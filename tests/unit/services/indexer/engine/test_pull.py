@@ -13,6 +13,7 @@ from services.indexer.engine.pull import PullQuery, PullResult, PullStatus
 from services.indexer.engine.tag_filter import parse_tag_expression
 from services.indexer.errors import BadArgument, DependencyUnavailable, Stopping, WindowFull
 from tests.support.fake_log import FakeLog
+from tests.support.patience import LIMIT_S
 from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running
 
 # Two texts with one hash: Java's String.hashCode of "Aa" and "BB" is 2112.
@@ -232,8 +233,8 @@ async def test_what_waiting_cannot_change_is_answered_at_once(offset: int) -> No
     indexer = fed(log)
     if offset == 0:
         indexer.trim(log.records[1].physical_offset)
-    async with asyncio.timeout(2):
-        result = await indexer.puller.pull(query(offset), wait_s=30)
+    async with asyncio.timeout(LIMIT_S):
+        result = await indexer.puller.pull(query(offset), wait_s=2 * LIMIT_S)
     assert result.status is not PullStatus.OFFSET_OVERFLOW_ONE
 
 

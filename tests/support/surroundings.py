@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the machine and the starter of the tests might bring along: variables, signals, ports.
+
+`make test` means the same in a terminal, in a script's background (where shells leave SIGINT ignored), behind a proxy,
+and with settings of a store in the environment.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+from collections.abc import Iterator
+
+STORE_SETTINGS = tuple(
+    f"REPUT_{part}" for part in ("COMMITLOG_", "INDEXER_", "JANITOR_", "CLIENT_", "FAILPOINTS", "DATA_")
+)
+OTHERS = ("OTEL_", "NOTIFY_SOCKET", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "KEEP", "SPARK_HOME", "PYSPARK_")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "GRPC_PROXY")
+PORTS = (20_000, 32_000)
+"""Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""
+
+
+def forget_surroundings() -> None:
+    """Drop the variables that would change what a test or a child of it does."""
+    for name in list(os.environ):
+        if name.startswith((*STORE_SETTINGS, *OTHERS)) or name.upper() in PROXIES:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def interrupt_by_default() -> Iterator[None]:
+    """Children that are started within the block take SIGINT as in a terminal. In the main thread."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = random.randrange(*PORTS)
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -20,6 +20,7 @@ from libs.formats import (
     topics_json,
 )
 from libs.formats.errors import FormatError
+from services.commitlog.engine.store_files import OWED
 
 LOCK_CONTENT = b"lock"
 _TIME_MS_MAX = 4_102_444_800_000
@@ -114,8 +115,11 @@ def _lock(data: bytes) -> Steps:
 
 
 def _abort(data: bytes) -> Steps:
-    yield Item("abort", 0, 0, {"process_id": int(data) if data.strip().isdigit() and len(data) < 20 else None})
-    if data.strip() and not (data.strip().isdigit() and len(data) < 20):
+    process = data.removesuffix(OWED).strip()
+    is_number = process.isdigit() and len(process) < 20
+    is_owed = data.endswith(OWED)
+    yield Item("abort", 0, 0, {"process_id": int(process) if is_number else None, "is_owed_to_rocketmq": is_owed})
+    if process and not is_number:
         yield Finding(0, "file", "content", f"{data[:16]!r} is no process id")
 
 

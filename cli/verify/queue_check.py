@@ -4,7 +4,7 @@
 Fed with the batches of the log in order. The units that a batch demands are encoded as they should be, those on disk
 are read, and one comparison of bytes tells whether all agree; only where they do not, one is looked at after another.
 Kept are a few numbers per queue. Afterwards `finish` looks at the units that no record has demanded.
-Rules: docs/formats/consume_queue.md. Not handled: queues of batches (5.x) and of RocketMQ's light queues.
+Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketMQ; it is named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from cli.verify.queue_units import UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import record
 from libs.formats.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES
-from libs.formats.system_topics import LIGHT_QUEUE_PREFIX
 from libs.kernel.index_cy import encode_queue_units
 from services.indexer.engine.consume_queue import UNIT
 from services.indexer.engine.names import is_topic
@@ -83,9 +82,7 @@ class QueueCheck:
         self._are_ends_as_said = _end_where_said(queues or {}, store)
         self._behind_count = 0
         for (topic, queue_id), files in (queues or {}).items():
-            state = self.states[topic, queue_id] = QueueState(topic, queue_id, files)
-            if topic.startswith(LIGHT_QUEUE_PREFIX):
-                self._skip(state, "a light queue of RocketMQ 5, whose units are of records of other topics")
+            self.states[topic, queue_id] = QueueState(topic, queue_id, files)
 
     @property
     def unit_count(self) -> int:
@@ -100,7 +97,7 @@ class QueueCheck:
         indexes = batch.queue_indexes.astype(np.int64)
         is_inner = ((batch.sys_flags & record.INNER_BATCH_FLAG) != 0) & (indexes >= 0)
         for index in np.unique(indexes[is_inner]).tolist():
-            self._skip(states[index], "a queue of batches of RocketMQ 5")
+            self._skip(states[index], "set apart for RocketMQ: records hold batches")
         if not all(state.is_checked for state in states):
             is_checked = np.array([*(state.is_checked for state in states), False])
             indexes = np.where(is_checked[indexes], indexes, -1)
@@ -179,7 +176,9 @@ class QueueCheck:
         if state is None:
             directory = Path(QUEUE_DIRECTORY) / name / str(queue_id)
             state = self.states[name, queue_id] = QueueState(name, queue_id, QueueFiles.empty(directory))
-            if not is_topic(name) or queue_id < 0:
+            if why := self._store.set_apart.why(name):
+                self._skip(state, f"set apart for RocketMQ: {why}")
+            elif not is_topic(name) or queue_id < 0:
                 state.is_checked = False
                 message = f"records name topic {name[:80]!r} and queue {queue_id}, which can't be"
                 self._report.add("LOG_QUEUE_NAME", LOG_DIRECTORY, message)

@@ -20,6 +20,7 @@ from libs.formats.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.errors import FormatError
 from libs.formats.limits import INT64_MAX
 from libs.machine.fs import TEMPORARY_SUFFIX
+from libs.store.set_apart import SetApart
 from services.indexer.engine.names import is_topic, queue_id_of
 
 QUEUE_DIRECTORY = "consumequeue"
@@ -139,12 +140,15 @@ class QueueFiles:
         return self._directory / offsets.file_name(base)
 
 
-def list_queues(files: Files, data_dir: Path, report: Report) -> dict[tuple[str, int], QueueFiles]:
-    """All queues of a data directory by topic and queue id, with their files settled."""
+def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Report) -> dict[tuple[str, int], QueueFiles]:
+    """All queues of a data directory that are Reput's, by topic and queue id, with their files settled."""
     root = data_dir / QUEUE_DIRECTORY
     queues: dict[tuple[str, int], QueueFiles] = {}
     for topic in sorted(root.iterdir()) if root.is_dir() else []:
         name = str(topic.relative_to(data_dir))
+        if why := set_apart.why(topic.name):
+            report.add("QUEUE_NOT_CHECKED", name, f"set apart for RocketMQ: {why}")
+            continue
         if not is_topic(topic.name) or not topic.is_dir():
             report.add("QUEUE_DIRECTORY_NAME", name, "it is no directory whose name could be a topic")
             continue

@@ -81,16 +81,18 @@ def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report
         return
     for (topic, group), queues in (state.consumer_offsets.offsets if state.consumer_offsets else {}).items():
         for queue_id, queue_offset in queues.items():
-            if (outside := _outside(states, topic, queue_id, queue_offset)) is not None:
+            if (outside := _outside(state, states, topic, queue_id, queue_offset)) is not None:
                 message = f"group {group} is {outside}"
                 report.add("CONSUMER_OFFSET_OUTSIDE", str(CONSUMER_OFFSETS_FILE), message)
     for level, queue_offset in (state.delay_offsets.offsets if state.delay_offsets else {}).items():
-        if (outside := _outside(states, SCHEDULE_TOPIC, level - 1, queue_offset)) is not None:
+        if (outside := _outside(state, states, SCHEDULE_TOPIC, level - 1, queue_offset)) is not None:
             report.add("DELAY_OFFSET_OUTSIDE", str(DELAY_OFFSETS_FILE), f"delay level {level} is {outside}")
 
 
-def _outside(states: States, topic: str, queue_id: int, queue_offset: int) -> str | None:
+def _outside(state: StoreState, states: States, topic: str, queue_id: int, queue_offset: int) -> str | None:
     """Where a queue offset is, if that is not in its queue."""
+    if state.set_apart.why(topic):
+        return None
     queue = states.get((topic, queue_id))
     end = 0 if queue is None else max(queue.next, queue.files.end_unit)
     if 0 <= queue_offset <= end or (queue is not None and not queue.is_checked):

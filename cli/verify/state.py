@@ -36,9 +36,12 @@ from libs.formats.errors import BadField, FormatError
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.formats.topics_json import TopicsFile
 from libs.machine.fs import TEMPORARY_SUFFIX
+from libs.machine.posix_fs import PosixFs
 from libs.store import history_file
+from libs.store.set_apart import SetApart
 from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
 from services.commitlog.engine.recovery import CUT_DIRECTORY
+from services.commitlog.engine.store_files import OWED
 from services.indexer.engine import log_history
 from services.indexer.engine.progress import KIND as PROGRESS_KIND
 from services.indexer.engine.progress import IndexProgress
@@ -71,6 +74,8 @@ class StoreState:
     delay_offsets: DelayOffsetsFile | None
     dropped_ends: dict[tuple[str, int], int]
     """Ends of queues whose files the Indexer has dropped, by topic and queue id."""
+    set_apart: SetApart
+    """Topics that RocketMQ keeps in ways that Reput leaves alone."""
 
     @property
     def known_end_physical_offset(self) -> int:
@@ -127,13 +132,14 @@ def users_of(data_dir: Path) -> list[str]:
 def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
     _load(log_dir, history_file.PATH, "HISTORY_DAMAGED", _history, report)
+    topics = _load(log_dir, TOPICS_FILE, "TOPICS_DAMAGED", _text(topics_json.loads), report)
     return StoreState(
         is_log_clean=_check_abort(log_dir, report),
         checkpoint=_load(log_dir, CHECKPOINT_FILE, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
         epochs=_load(log_dir, EPOCH_FILE, "EPOCHS_DAMAGED", epoch_file.decode, report),
         snapshot=_load(log_dir, SNAPSHOT_FILE, "SNAPSHOT_DAMAGED", _snapshot, report),
         progress=_load(index_dir, PROGRESS_FILE, "PROGRESS_DAMAGED", _progress, report),
-        topics=_load(log_dir, TOPICS_FILE, "TOPICS_DAMAGED", _text(topics_json.loads), report),
+        topics=topics,
         consumer_offsets=_load(
             index_dir, CONSUMER_OFFSETS_FILE, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads), report
         ),
@@ -141,7 +147,15 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
             index_dir, DELAY_OFFSETS_FILE, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
         ),
         dropped_ends=_load(index_dir, log_history.PATH, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report) or {},
+        set_apart=_set_apart(log_dir, index_dir, topics),
     )
+
+
+def _set_apart(log_dir: Path, index_dir: Path, topics: TopicsFile | None) -> SetApart:
+    listed = topics.topics.values() if topics is not None else ()
+    found = SetApart.load(PosixFs(), log_dir, listed)
+    found.learn(SetApart.load(PosixFs(), index_dir, listed).reasons)
+    return found
 
 
 def check_left_files(data_dir: Path, report: Report) -> None:
@@ -165,9 +179,12 @@ def _check_abort(data_dir: Path, report: Report) -> bool:
     """Whether there is no `abort`; its content must be a process id or nothing."""
     if not (data_dir / ABORT_FILE).exists():
         return True
+    content = _read(data_dir, ABORT_FILE, report) or b""
+    if content == OWED:
+        return True
     message = "the store was not stopped in order; what the next start puts right by itself is a note here"
     report.add("STORE_NOT_CLEAN", str(ABORT_FILE), message)
-    content = (_read(data_dir, ABORT_FILE, report) or b"").strip()
+    content = content.removesuffix(OWED).strip()
     if content and not (content.isdigit() and len(content) < 20):
         report.add("ABORT_CONTENT", str(ABORT_FILE), f"{content[:16]!r} is no process id", position=0)
     return False

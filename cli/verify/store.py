@@ -24,7 +24,7 @@ from cli.verify.state import StoreState, check_left_files, load_state
 from libs.formats.delay_level import DELAY_LEVELS_MS
 from libs.store import log_directories
 
-UNKNOWN_DIRECTORIES = ("consumequeue_ext", "batchconsumequeue", "timerlog", "compaction")
+FOREIGN_DIRECTORIES = ("consumequeue_ext", "batchconsumequeue", "timerlog", "compaction")
 """What RocketMQ keeps there is only named."""
 
 
@@ -66,9 +66,9 @@ def verify_store(
     state = load_state(data_dir, indexes, report)
     for directory in {data_dir: None, indexes: None}:
         check_left_files(directory, report)
-        for name in UNKNOWN_DIRECTORIES:
+        for name in FOREIGN_DIRECTORIES:
             if (directory / name).is_dir() and any((directory / name).iterdir()):
-                report.add("NOT_CHECKED", name, "a directory of RocketMQ that this program does not know")
+                report.add("NOT_CHECKED", name, "a directory that is RocketMQ's alone")
     with Files() as files:
         log = LogFiles(files, data_dir, report)
         return _Run(files, log, state, report, indexes, index_slot_count, delay_levels_ms, progress).run()
@@ -147,7 +147,7 @@ class _Run:
         if not (self._index_dir / QUEUE_DIRECTORY).is_dir():
             self._report.add("NO_QUEUES", QUEUE_DIRECTORY, "there are no queues")
             return None
-        return list_queues(files, self._index_dir, self._report)
+        return list_queues(files, self._index_dir, self._state.set_apart, self._report)
 
     def _open_index(self, files: Files, slot_count: int | None) -> IndexCheck | None:
         if Area.INDEX not in self._report.areas:

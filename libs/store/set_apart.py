@@ -19,9 +19,10 @@ from libs.store import topics_file
 class SetApart:
     """Reasons by topic. Only `learn` changes it."""
 
-    def __init__(self, reasons: Mapping[str, str] | None = None) -> None:
+    def __init__(self, reasons: Mapping[str, str] | None = None, *, has_light_queues: bool = False) -> None:
         self.reasons = dict(reasons or {})
         """Why, by topic; without light queues."""
+        self._has_light_queues = has_light_queues
         self._own = self.reasons
 
     @classmethod
@@ -31,7 +32,17 @@ class SetApart:
             topics = topics_file.load(fs, data_dir).topics.values()
         by_attributes = {topic.name: set_apart.why_by_attributes(topic.attributes) for topic in topics}
         found = {**_by_directories(fs, data_dir), **by_attributes}
-        return cls({topic: reason for topic, reason in found.items() if reason})
+        queues = data_dir / "consumequeue"
+        names = fs.list(queues) if fs.is_directory(queues) else []
+        return cls(
+            {topic: reason for topic, reason in found.items() if reason},
+            has_light_queues=any(map(set_apart.why_by_name, names)),
+        )
+
+    @property
+    def has_files(self) -> bool:
+        """Whether RocketMQ has, or may have, files here that only it understands."""
+        return bool(self.reasons) or self._has_light_queues
 
     def why(self, topic: str) -> str:
         """Why a topic is set apart; empty if it is not."""

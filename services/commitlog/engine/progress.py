@@ -9,6 +9,7 @@ Layout: docs/formats/store_checkpoint.md.
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from libs.formats.limits import INT64_MAX
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
@@ -31,7 +32,10 @@ class IndexerReport:
 class Progress:
     """The Indexer's last report and the checkpoint."""
 
-    def __init__(self, fs: Fs, data_dir: Path, clock: Clock, checkpoint: StoreCheckpoint) -> None:
+    def __init__(
+        self, fs: Fs, data_dir: Path, clock: Clock, checkpoint: StoreCheckpoint, *, is_queue_time_kept: bool = False
+    ) -> None:
+        """With `is_queue_time_kept` the queues' time does not pass the checkpoint's: RocketMQ goes on there."""
         self.indexed_physical_offset = 0
         self.indexed_flushed_physical_offset = 0
         self.reported_at_ms: int | None = None
@@ -40,6 +44,7 @@ class Progress:
         self._path = data_dir / checkpoint_file.FILE_NAME
         self._clock = clock
         self._saved = checkpoint
+        self._queue_time_ms_max = checkpoint.consume_queue_time_ms if is_queue_time_kept else INT64_MAX
 
     def report(self, report: IndexerReport, *, max_physical_offset: int) -> None:
         """Take note of a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
@@ -51,7 +56,7 @@ class Progress:
         noted = replace(
             self.checkpoint,
             # These do go back: whoever recovers by the checkpoint must begin where an Indexer that rebuilds is.
-            consume_queue_time_ms=report.queue_flushed_time_ms,
+            consume_queue_time_ms=min(report.queue_flushed_time_ms, self._queue_time_ms_max),
             index_time_ms=report.index_flushed_time_ms,
         )
         self.checkpoint = noted.of_reput() if was_own else noted

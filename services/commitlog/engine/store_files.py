@@ -3,10 +3,12 @@
 
 Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop; its
 presence is the only sign of an unclean stop. It holds the process id as text and a line feed, which RocketMQ does not
-write: so it tells whose stop was unclean.
+write: so it tells whose stop was unclean. Where RocketMQ stopped so, and has queues that only it recovers (SetApart),
+the file stays over our own clean stops, with a word in it that says so.
 Layout: docs/formats/config_files.md; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
 
+import logging
 import os
 from pathlib import Path
 
@@ -17,6 +19,10 @@ ABORT_FILE_NAME = "abort"
 LOCK_FILE_NAME = "lock"
 OWN_END = b"\n"
 """Last byte of the `abort` file that Reput writes."""
+OWED = b"owed\n"
+"""What stands behind the process id where RocketMQ has yet to recover, and alone after a clean stop of ours."""
+
+_log = logging.getLogger(__name__)
 
 
 class StoreFiles:
@@ -30,6 +36,8 @@ class StoreFiles:
         self._directory_locks: list[Lock] = []
         self.is_of_rocketmq = False
         """Whether it was RocketMQ that did not stop cleanly; `claim` finds out."""
+        self.is_owed = False
+        """Whether RocketMQ has yet to recover from that; `claim` finds out, and who knows better may deny it."""
 
     def claim(self) -> bool:
         """Lock the directory, which is made when missing; whether the stop before was clean. Raises StoreLocked."""
@@ -37,8 +45,10 @@ class StoreFiles:
         self._lock = self._fs.lock(self._data_dir / LOCK_FILE_NAME)
         if not self._fs.exists(self._abort):
             return True
-        self.is_of_rocketmq = not self._fs.read(self._abort).endswith(OWN_END)
-        return False
+        content = self._fs.read(self._abort)
+        self.is_of_rocketmq = not content.endswith(OWN_END)
+        self.is_owed = self.is_of_rocketmq or content.endswith(OWED)
+        return content == OWED
 
     def claim_directory(self, directory: Path) -> None:
         """Lock a directory of the log elsewhere, which the data directory's lock does not cover. Raises StoreLocked."""
@@ -46,11 +56,15 @@ class StoreFiles:
 
     def mark_in_use(self) -> None:
         """From here on a stop is unclean, durably."""
-        self._fs.write_atomic(self._abort, str(os.getpid()).encode() + OWN_END)
+        self._fs.write_atomic(self._abort, b"%d" % os.getpid() + (b" " + OWED if self.is_owed else OWN_END))
 
     def mark_clean(self) -> None:
         """The store is complete on disk; call it last, durably."""
         failpoint("mark_clean.before_remove")
+        if self.is_owed:
+            _log.warning("`abort` stays, for RocketMQ to recover its own queues: start it with messageIndexSafe=true")
+            self._fs.write_atomic(self._abort, OWED)
+            return
         self._fs.remove(self._abort)
         self._fs.sync_directory(self._data_dir)
         failpoint("mark_clean.after_remove")

@@ -111,7 +111,7 @@ def test_queues_of_rocketmq_5_that_are_unknown_are_named(store: Path) -> None:
     """Queues of batches, light queues and other directories are left alone, with a note."""
     target = Target(store)
     target.reseal(172, 39, b"\x80")
-    for name in ("batchconsumequeue/T/0", "consumequeue/%LMQ%T/0"):
+    for name in ("batchconsumequeue/T/0", "consumequeue/%LMQ%T.a/0"):
         path = store / name / f"{0:020d}"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"\x01" * QUEUE_FILE_SIZE)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts on stores that Reput wrote and RocketMQ went on with: what tells, and why it must be known."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,10 +9,14 @@ import pytest
 
 from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.store import checkpoint_file
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.progress import IndexerReport
+from services.commitlog.engine.store_files import ABORT_FILE_NAME, OWED
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, bodies, message
 
 CHECKPOINT = DATA_DIR / checkpoint_file.FILE_NAME
+ABORT = DATA_DIR / ABORT_FILE_NAME
 COUNT = 5
 
 
@@ -60,3 +65,57 @@ async def test_reput_goes_by_its_own_word_again() -> None:
     async with machine.running() as log:
         await append(log)
     assert not checkpoint_file.load(machine.fs, CHECKPOINT).is_of_rocketmq
+
+
+def report(log: CommitLog, time_ms: int) -> None:
+    """Say that all is indexed up to this time."""
+    end = log.chain.max_physical_offset
+    log.progress.report(
+        IndexerReport(end, end, queue_flushed_time_ms=time_ms, index_flushed_time_ms=time_ms, epoch=1),
+        max_physical_offset=end,
+    )
+
+
+def rocketmq_killed(machine: Machine, *directories: str) -> None:
+    """What a killed RocketMQ leaves: its mark, and a checkpoint of a while ago."""
+    for directory in directories:
+        machine.fs.make_directory(DATA_DIR / directory)
+    checkpoint_file.save(machine.fs, CHECKPOINT, StoreCheckpoint(commit_log_time_ms=7, consume_queue_time_ms=5))
+    machine.fs.write_atomic(ABORT, b"4711")
+
+
+async def test_queues_that_only_rocketmq_recovers() -> None:
+    """After its kill they may lack their last units: `abort` and the queue time stay for it, however we stop."""
+    machine = Machine()
+    machine.fs.make_directory(DATA_DIR)
+    rocketmq_killed(machine, "consumequeue/%LMQ%a/0")
+    async with machine.running() as log:
+        await append(log, message())
+        report(log, time_ms=9)
+        assert machine.fs.read(ABORT) == f"{os.getpid()} owed\n".encode()
+    assert machine.fs.read(ABORT) == OWED
+    assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
+    log = await machine.start()
+    assert log.recovery.was_clean_stop
+    report(log, time_ms=9)
+    await machine.kill(log)
+    log = await machine.start()
+    assert not log.recovery.was_clean_stop
+    await log.close()
+    assert machine.fs.read(ABORT) == OWED
+    assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
+    machine.fs.remove(ABORT)  # RocketMQ has recovered and was stopped in order
+    async with machine.running() as log:
+        report(log, time_ms=9)
+    assert not machine.fs.exists(ABORT)
+    assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 9
+
+
+async def test_nothing_is_owed_without_such_queues() -> None:
+    """What is ours is put right by us."""
+    machine = Machine()
+    machine.fs.make_directory(DATA_DIR)
+    rocketmq_killed(machine, "consumequeue/plain/0")
+    async with machine.running() as log:
+        report(log, time_ms=9)
+    assert not machine.fs.exists(ABORT)

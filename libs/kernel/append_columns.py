@@ -11,7 +11,7 @@ from libs.formats.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
 
 # Columns of the scratch that pass 1 leaves for pass 2, per message; append_cy.py names them.
 PLAN_STRIDE = 24
-PLAN_ROW, PLAN_QUEUE_ID = 0, 1
+PLAN_ROW, PLAN_QUEUE_ID, PLAN_TOPIC_START, PLAN_TOPIC_SIZE = range(4)
 
 
 class AppendLimits:
@@ -58,12 +58,17 @@ class AppendColumns:
         "error_field",
         "error_index",
         "error_value",
+        "name_size",
+        "name_start",
         "physical_offsets",
         "plan",
+        "planned_count",
         "queue_ids",
         "queue_offsets",
         "topic_size",
         "topic_start",
+        "value_size",
+        "value_start",
         "writer_size",
         "writer_start",
     )
@@ -72,6 +77,8 @@ class AppendColumns:
         assert message_count_max > 0
         self.count = 0
         """Messages that were placed; the columns' first values belong to them."""
+        self.planned_count = 0
+        """Messages with a row in the plan; all of the request when its only fault is an unknown topic."""
         self.error_index = -1
         """Message that was refused, from 0; -1 if it is the request as a whole."""
         self.error_field = 0
@@ -81,6 +88,8 @@ class AppendColumns:
         self.topic_start = 0
         self.topic_size = 0
         """Bytes of the request that hold the topic of the refused message."""
+        self.name_start = self.name_size = self.value_start = self.value_size = 0
+        """Bytes of the request that hold the property that was looked at last: the one at fault, if one is."""
         self.writer_start = -1
         self.writer_size = 0
         """Bytes of the request that hold the writer; -1 if it names none."""
@@ -95,3 +104,15 @@ class AppendColumns:
         """Row of the topic and queue id of each message that pass 1 has planned; -1 where the server chooses."""
         columns = (self.plan[column : PLAN_STRIDE * self.count : PLAN_STRIDE] for column in (PLAN_ROW, PLAN_QUEUE_ID))
         return zip(*columns, strict=True)
+
+    def topics(self, request: bytes) -> list[bytes]:
+        """The topics of the planned messages, each once, in the order of their first message."""
+        end = PLAN_STRIDE * self.planned_count
+        starts = self.plan[PLAN_TOPIC_START:end:PLAN_STRIDE]
+        sizes = self.plan[PLAN_TOPIC_SIZE:end:PLAN_STRIDE]
+        return list(dict.fromkeys([request[start : start + size] for start, size in zip(starts, sizes, strict=True)]))
+
+    def property_at_fault(self, request: bytes) -> tuple[bytes, bytes]:
+        """Name and value of the property that was looked at last."""
+        name = request[self.name_start : self.name_start + self.name_size]
+        return name, request[self.value_start : self.value_start + self.value_size]

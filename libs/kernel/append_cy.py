@@ -124,6 +124,8 @@ PLAN_STRIDE = cython.declare(cython.int, 24)
 FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
 FORM_PIECES = cython.declare(cython.int, 1)  # copied piece by piece: some are left out or changed
 FORM_ENTRIES = cython.declare(cython.int, 2)  # written from the map
+REQUEST_FIELDS = cython.declare(cython.int, 67)  # fields besides the messages, with room for unknown ones
+STRING_SIZE_MAX = cython.declare(cython.Py_ssize_t, 65535)  # of properties, with room for those that are left out
 SERVER_CHOOSES = cython.declare(cython.int, -1)
 DEFAULT_HOST = cython.declare(cython.int, -1)
 NO_TOPIC = cython.declare(cython.int, -1)
@@ -222,6 +224,11 @@ def append(
     with cython.nogil:
         outcome = run(job, message, field, piece)
     columns.count = job.count if outcome >= 0 or outcome == QUEUES else 0
+    columns.planned_count = job.count
+    columns.name_start = piece.name_start
+    columns.name_size = piece.name_size
+    columns.value_start = piece.value_start
+    columns.value_size = piece.value_size
     columns.durability = job.durability
     columns.error_index = job.error_index
     columns.error_field = job.error_field
@@ -264,9 +271,12 @@ def plan_request(job, message, field, piece):
     at: cython.Py_ssize_t = 0
     next_at: cython.Py_ssize_t
     code: cython.int
+    field_count: cython.int = 0
     while at < job.request_size:
         next_at = next_field(job.request, at, job.request_size, field)
-        if next_at < 0:
+        if field.number != 1:
+            field_count += 1
+        if next_at < 0 or field_count > REQUEST_FIELDS:
             return refuse(job, -1, WIRE, 0, at)
         if field.number == 1:
             if field.wire_type != 2:
@@ -318,6 +328,8 @@ def plan_message(job, message, field, piece):
     code = check_fields(job, message)
     if code < 0:
         return code
+    if message.string_size > STRING_SIZE_MAX:
+        return refuse_message(job, message, PROPERTIES_SIZE, 5, message.string_size)
     code = check_properties(job.request, message, field, piece)
     if code != 0:
         code = PROPERTIES if code == 1 else DELAY if code == 2 else LIGHT

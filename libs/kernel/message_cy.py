@@ -23,6 +23,13 @@ PROPERTIES_TIMED = cython.declare(cython.int, 2)
 PROPERTIES_LIGHT = cython.declare(cython.int, 3)
 TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, 127)
 TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+PLAIN_FIELDS = cython.declare(cython.int, 75)
+ENTRY_FIELDS = cython.declare(cython.int, 8)
+ENTRIES = cython.declare(cython.int, 16384)
+FIELD_COUNT_MAX, ENTRY_FIELD_COUNT_MAX, ENTRY_COUNT_MAX = PLAIN_FIELDS, ENTRY_FIELDS, ENTRIES
+"""Most fields of a message besides its properties, of an entry of those and of a host, and most properties. There is
+room for unknown fields of newer clients; beyond that a message is malformed, because fields that mean nothing, or come
+again and again, would take the time of all others."""
 SIGN = cython.declare(cython.ulonglong, 0x8000000000000000)
 
 
@@ -94,12 +101,17 @@ def read_message(source, start, end, message, field, piece):
     """Read the AppendMessage in [start, end); False if it is malformed."""
     at: cython.Py_ssize_t = start
     number: cython.longlong
+    field_count: cython.int = 0
     reset(message, start, end)
     while at < end:
         at = next_field(source, at, end, field)
         if at < 0:
             return False
         number = field.number
+        if number != 4:
+            field_count += 1
+            if field_count > PLAIN_FIELDS:
+                return False
         if number > 11:
             continue
         if number in (1, 3, 4, 5, 9):
@@ -113,6 +125,8 @@ def read_message(source, start, end, message, field, piece):
                 message.body_size = field.size
             elif number == 4:
                 message.entry_count += 1
+                if message.entry_count > ENTRIES:
+                    return False
                 if not read_entry(source, field.start, field.start + field.size, field, piece):
                     return False
             elif number == 5:
@@ -168,9 +182,11 @@ def reset(message, start, end):
 def read_host(source, start, end, message, field):
     """Merge an embedded Host; False if it is malformed."""
     at: cython.Py_ssize_t = start
+    field_count: cython.int = 0
     while at < end:
         at = next_field(source, at, end, field)
-        if at < 0:
+        field_count += 1
+        if at < 0 or field_count > ENTRY_FIELDS:
             return False
         if field.number == 1:
             if field.wire_type != 2:
@@ -187,13 +203,15 @@ def read_host(source, start, end, message, field):
 def read_entry(source, start, end, field, piece):
     """Read an entry of the property map into `piece`, empty where it has no key or value; False if it is malformed."""
     at: cython.Py_ssize_t = start
+    field_count: cython.int = 0
     piece.name_start = start
     piece.name_size = 0
     piece.value_start = start
     piece.value_size = 0
     while at < end:
         at = next_field(source, at, end, field)
-        if at < 0:
+        field_count += 1
+        if at < 0 or field_count > ENTRY_FIELDS:
             return False
         if field.number > 2:
             continue

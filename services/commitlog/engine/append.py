@@ -16,7 +16,7 @@ import copy
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from libs.formats import protobuf_wire, writer_stamp
+from libs.formats import writer_stamp
 from libs.formats.host import Host
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.record import encode_blank
@@ -35,7 +35,8 @@ from services.commitlog.engine.write_gate import WriteGate
 from services.commitlog.engine.writers import WriterBatch, WriterTable, claim_of
 from services.commitlog.errors import BatchTooLarge, StoreSealed
 
-TOPIC_FIELD, MESSAGES_FIELD = 1, 1
+NEW_BATCH_TOPIC_COUNT_MAX = 1_000
+"""Topics of a batch of which one is new: each is looked at while no other append gets on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,15 @@ class AppendPipeline:
     async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> None:
         """Make the topics that the batch names, if nothing else is wrong with it; otherwise raise what is wrong."""
         field = f"messages[{self._columns.error_index}].topic"
-        missing, table = self._topics.trial(_topic_names(request), field=field)
+        names = [topic.decode("ascii") for topic in self._columns.topics(request)]
+        if len(names) > NEW_BATCH_TOPIC_COUNT_MAX:
+            raise BatchTooLarge(
+                f"a batch that makes a topic names at most {NEW_BATCH_TOPIC_COUNT_MAX}",
+                field="messages",
+                value=len(names),
+                limit=NEW_BATCH_TOPIC_COUNT_MAX,
+            )
+        missing, table = self._topics.trial(names, field=field)
         # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
         code = self._place(segment, segment.room[:0], request, born_host, table)
         if code != append_cy.E_FULL:
@@ -313,19 +322,3 @@ class AppendPipeline:
     def _write_queue_count(self, topic: str) -> int:
         found = self._topics.find(topic)
         return self._config.default_queue_count if found is None else found.write_queue_count
-
-
-def _topic_names(request: bytes) -> list[str]:
-    """Topics of a request that the kernel has found well formed, each once, in order of their first message."""
-    names: dict[str, None] = {}
-    for number, _, message in protobuf_wire.fields(request):
-        if number != MESSAGES_FIELD:
-            continue
-        assert isinstance(message, memoryview)
-        name = b""
-        for field, _, value in protobuf_wire.fields(message):
-            if field == TOPIC_FIELD:
-                assert isinstance(value, memoryview)
-                name = bytes(value)
-        names[name.decode("ascii")] = None
-    return list(names)

@@ -4,10 +4,9 @@
 Pure. The kernel says which message and which proto field number; the names stand in reput.commitlog.v1.AppendMessage.
 """
 
-import itertools
 from collections.abc import Callable
 
-from libs.formats import properties, protobuf_wire, set_apart
+from libs.formats import set_apart
 from libs.formats.limits import (
     BATCH_MESSAGE_COUNT_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
@@ -48,9 +47,6 @@ MESSAGE_FIELDS = (
     "prepared_transaction_offset",
 )
 REQUEST_FIELDS = ("", "messages", "durability", "writer")
-MESSAGES_FIELD = REQUEST_FIELDS.index("messages")
-PROPERTIES_FIELD = MESSAGE_FIELDS.index("properties")
-PROPERTY_STRING_FIELD = MESSAGE_FIELDS.index("property_string")
 SHOWN_SIZE_MAX = 200
 
 
@@ -62,29 +58,12 @@ def field_path(columns: AppendColumns) -> str:
     return f"{message}.{MESSAGE_FIELDS[columns.error_field]}" if columns.error_field else message
 
 
-def _property(request: bytes, message_index: int, prefix: str) -> str:
-    """A property whose name begins so, as `name=value`; the kernel has found the request well formed up to here."""
-    messages = (value for number, _, value in protobuf_wire.fields(request) if number == MESSAGES_FIELD)
-    message = next(itertools.islice(messages, message_index, None))
-    assert isinstance(message, memoryview)
-    for number, _, value in protobuf_wire.fields(message):
-        if number not in (PROPERTIES_FIELD, PROPERTY_STRING_FIELD):
-            continue
-        assert isinstance(value, memoryview)
-        pairs = properties.decode(bytes(value)) if number == PROPERTY_STRING_FIELD else _entry(value)
-        for name, text in pairs.items():
-            if name.startswith(prefix):
-                return f"{name}={text}"[:SHOWN_SIZE_MAX]
-    return ""
-
-
-def _entry(raw: memoryview) -> dict[str, str]:
-    """The name and value of one entry of a properties map."""
-    texts = {1: "", 2: ""}
-    for number, _, value in protobuf_wire.fields(raw):
-        if number in texts and isinstance(value, memoryview):
-            texts[number] = str(value, "utf-8", "replace")
-    return {texts[1]: texts[2]}
+def _property(request: bytes, columns: AppendColumns, prefix: str) -> str:
+    """The property at fault as `name=value`, if its name begins so."""
+    name, value = columns.property_at_fault(request)
+    if not name.startswith(prefix.encode()):
+        return ""
+    return (name + b"=" + value[:SHOWN_SIZE_MAX]).decode("utf-8", "replace")[:SHOWN_SIZE_MAX]
 
 
 class AppendRefusal:
@@ -124,7 +103,7 @@ class AppendRefusal:
             case append_cy.E_TOPIC_FORBIDDEN if why := self._why_set_apart(topic):
                 return TopicSetApart(topic, why=why, field=field)
             case append_cy.E_LIGHT:
-                names = _property(request, columns.error_index, set_apart.MULTI_DISPATCH)
+                names = _property(request, columns, set_apart.MULTI_DISPATCH)
                 return TopicSetApart(names, why=set_apart.LIGHT_QUEUE, field=field)
             case append_cy.E_TOPIC_FORBIDDEN:
                 return TopicForbidden(topic, permission="write", field=field)
@@ -158,7 +137,7 @@ class AppendRefusal:
                 return DelayNotSupported(
                     "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY",
                     field=field,
-                    value=_property(request, columns.error_index, "TIMER_"),
+                    value=_property(request, columns, "TIMER_"),
                 )
             case append_cy.E_HOST:
                 return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)

@@ -30,6 +30,8 @@ from services.commitlog.errors import (
 )
 
 ID_FIELD, SEQUENCE_FIELD = 1, 2
+WRITER_SIZE_BYTES_MAX = 1_024
+"""Of the field, with room for fields of newer clients."""
 SHOWN_SIZE_MAX = 80
 
 
@@ -155,6 +157,8 @@ class WriterTable:
 
 def claim_of(request: bytes, writer: bytes) -> WriterClaim:
     """Read the writer of a request. Raises MalformedRequest or BadArgument."""
+    if len(writer) > WRITER_SIZE_BYTES_MAX:
+        raise BadArgument("is too large", field="writer", value=len(writer), limit=WRITER_SIZE_BYTES_MAX)
     writer_id, sequence = _read_writer(writer)
     if not writer_stamp.is_writer_id(writer_id):
         raise BadArgument(

@@ -181,6 +181,21 @@ def test_empty_table_knows_no_topic(build: Build) -> None:
     assert appender.append(request(message())) == build.append_cy.E_TOPIC_UNKNOWN
 
 
+def test_topics_of_a_request(build: Build) -> None:
+    """When a topic is unknown all of them are told, each once, whatever stands between the messages."""
+    appender = Appender(build)
+    data = request(message(b"new", b"\xa0\x06\x01"), message(), message(b"Other"), message(b"new"), message(b"newer"))
+    assert appender.append(b"\xa0\x06\x01" * 60 + data) == build.append_cy.E_TOPIC_UNKNOWN
+    assert appender.columns.topics(b"\xa0\x06\x01" * 60 + data) == [b"new", b"TopicTest", b"Other", b"newer"]
+
+
+def test_fields_of_newer_clients_are_passed_over(build: Build) -> None:
+    """Some everywhere, in every message."""
+    newer = int_field(500, 5) + length_delimited(501, b"text")
+    one = message(b"TopicTest", newer * 30, length_delimited(4, length_delimited(1, b"A") + newer + b"\x12\x01b"))
+    assert Appender(build).append(request(*[one] * 100) + newer * 30) > 0
+
+
 def test_unknown_topic_is_told_last(build: Build) -> None:
     """A request that is bad anyway never makes its caller create a topic."""
     appender = Appender(build)

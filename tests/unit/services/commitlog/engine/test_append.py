@@ -13,6 +13,7 @@ from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.topics_json import loads
 from libs.machine.failpoints import armed
 from libs.store.errors import StoreFull
+from services.commitlog.engine.append import NEW_BATCH_TOPIC_COUNT_MAX
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.errors import (
     AppendsRefused,
@@ -402,6 +403,19 @@ async def test_too_many_topics() -> None:
         assert log.topics.table.topic_count == log.topics.topic_count
         await append(log, message(topic="b"))
         assert log.topics.topic_count == 5
+
+
+async def test_too_many_topics_of_a_batch_that_makes_one() -> None:
+    """Each is looked at while no other append gets on; topics that exist are no matter."""
+    async with Machine(segment_size_bytes=1 << 20).running() as log:
+        messages = [message(topic=f"t{index}") for index in range(NEW_BATCH_TOPIC_COUNT_MAX + 1)]
+        with pytest.raises(BatchTooLarge) as caught:
+            await append(log, *messages)
+        assert (caught.value.value, caught.value.limit) == (NEW_BATCH_TOPIC_COUNT_MAX + 1, NEW_BATCH_TOPIC_COUNT_MAX)
+        assert log.topics.find("t0") is None
+        await append(log, *messages[:-1])
+        await append(log, messages[-1])
+        await append(log, *messages)
 
 
 async def test_deleted_topic_made_again_goes_on_counting() -> None:

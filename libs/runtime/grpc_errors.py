@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 DOMAIN = "reput"
 """The `domain` of every ErrorInfo."""
 
+SERVICE_SHOWN = 100
+
 STATUS_METADATA_KEY = "grpc-status-details-bin"
 """Trailing metadata in which gRPC carries the serialized google.rpc.Status."""
 
@@ -94,6 +96,38 @@ class NotPermitted(Exception):
         super().__init__(f"{text}; docs/security.md tells where it is")
 
 
+class TooManyCalls(Exception):
+    """As many calls run as may run at once."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(f"too many calls are under way, the limit is {limit}")
+        self.limit = limit
+
+
+class TooManyAnswers(Exception):
+    """Readers have not taken so many bytes of answers that no more are handed out."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(f"readers leave too many bytes of answers untaken, the limit is {limit}")
+        self.limit = limit
+
+
+class StreamNotRead(Exception):
+    """A reader has not taken an answer of its stream in time."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_ms = round(limit_s * 1000)
+        super().__init__(f"nothing of the stream was read for {self.limit_ms} ms")
+
+
+class ServiceNotFound(Exception):
+    """Nobody here serves what the health of was asked for."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service[:SERVICE_SHOWN]
+        super().__init__(f"no service {self.service!r} is served here")
+
+
 BASE_TABLE: ErrorTable = {
     MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
     RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
@@ -101,6 +135,10 @@ BASE_TABLE: ErrorTable = {
     Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
     Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
+    TooManyCalls: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    TooManyAnswers: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
+    ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),
 }
 """Errors that the shell itself raises, the same for every service. A service's own table comes first."""
 

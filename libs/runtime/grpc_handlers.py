@@ -3,7 +3,7 @@
 
 Every method is registered without (de)serializers, so that a malformed request is our INVALID_ARGUMENT and not gRPC's
 INTERNAL, and hot methods can take the bytes as they came. The wrapper around each method does, once for all services:
-refuse while not ready, parse, trace, count, turn raised errors into rich statuses, let cancellation pass.
+refuse while not ready or too many, parse, trace, count, turn raised errors into rich statuses, let cancellation pass.
 Servicer methods have the names of the RPCs. Unary answers are returned; streamed answers come from async generators.
 """
 
@@ -14,17 +14,19 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
+from libs.runtime.call_bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.grpc_errors import (
     STATUS_METADATA_KEY,
     ErrorTable,
     NotReady,
     Stopping,
+    StreamNotRead,
     code_of,
     status_of,
 )
@@ -34,6 +36,10 @@ from libs.runtime.telemetry import Telemetry
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]
+
+
+OWN_PACKAGE = "reput."
+"""Services elsewhere (health, reflection) have no rule: who may call them is the Guard's to know."""
 
 
 class Gate(Protocol):
@@ -52,6 +58,7 @@ def service_handler(
     limits: Limits = MappingProxyType({}),
     errors: ErrorTable,
     gate: Gate,
+    bounds: CallBounds,
     telemetry: Telemetry,
 ) -> grpc.GenericRpcHandler:
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
@@ -64,7 +71,8 @@ def service_handler(
     offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early}
     unknown = offered - {method.name for method in service.methods}
     assert not unknown, f"{service.full_name} has no method {unknown}"
-    without_rule = {name for name in offered if f"/{service.full_name}/{name}" not in ROLES}
+    is_foreign = not service.full_name.startswith(OWN_PACKAGE)
+    without_rule = {name for name in offered if not is_foreign and f"/{service.full_name}/{name}" not in ROLES}
     assert not without_rule, f"{service.full_name}: libs/runtime/roles.py has no rule for {without_rule}"
     handlers = {}
     for method in service.methods:
@@ -78,6 +86,7 @@ def service_handler(
             is_early=method.name in early,
             errors=errors,
             gate=gate,
+            bounds=bounds,
             telemetry=telemetry,
         )
         handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
@@ -104,6 +113,7 @@ class _Call:
         is_early: bool,
         errors: ErrorTable,
         gate: Gate,
+        bounds: CallBounds,
         telemetry: Telemetry,
     ) -> None:
         self._method = method
@@ -112,6 +122,7 @@ class _Call:
         self._is_early = is_early
         self._errors = errors
         self._gate = gate
+        self._bounds = bounds
         self._telemetry = telemetry
         self._name = f"{method.containing_service.full_name}/{method.name}"
 
@@ -122,26 +133,26 @@ class _Call:
 
         async def handle(request: Any, context: Context) -> bytes | None:
             started_s = time.monotonic()
-            code = grpc.StatusCode.CANCELLED
+            code, argument = grpc.StatusCode.CANCELLED, None
             with self._telemetry.server_span(self._name, context) as span:
                 try:
-                    self._check_gate()
-                    argument = self._parse_all(request) if is_client_streaming else self._parse(request)
-                    reply = await answer(argument, context)
-                except grpc.aio.AbortError:
-                    code = grpc.StatusCode.ABORTED
-                    raise
+                    with self._bounds.calls.held():
+                        self._check_gate()
+                        argument = self._parse_all(request) if is_client_streaming else self._parse(request)
+                        reply = await answer(argument, context)
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, self._errors)
                     code = code_of(status)
-                    metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
-                    await context.abort(code, status.message, metadata)
                 else:
                     code = grpc.StatusCode.OK
                     return reply
                 finally:
                     span.end_with(code)
                     self._telemetry.count_rpc(self._name, code.name, time.monotonic() - started_s)
+            # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector comes by.
+            request = argument = None
+            metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
+            return await context.abort(code, status.message, metadata)
 
         return handle
 
@@ -156,16 +167,40 @@ class _Call:
             yield self._parse(request)
 
     async def _answer_unary(self, argument: Any, context: Context) -> bytes:
-        return _serialized(await self._behaviour(argument, context))
+        reply = _serialized(await self._behaviour(argument, context))
+        if len(reply) > SMALL_ANSWER_BYTES:
+            self._bounds.answers.take(len(reply))
+            self._give_back_at_end(context, len(reply))
+        return reply
 
     async def _answer_stream(self, argument: Any, context: Context) -> None:
         async with contextlib.aclosing(self._behaviour(argument, context)) as replies:
             async for reply in replies:
-                try:
-                    await context.write(_serialized(reply))
-                except grpc.aio.InternalError as error:
-                    # The caller went away while this was being sent; gRPC's own cancellation comes a moment later.
-                    raise asyncio.CancelledError from error
+                await self._write(_serialized(reply), context)
+
+    async def _write(self, reply: bytes, context: Context) -> None:
+        """Send an answer of a stream, and wait until gRPC has got rid of it."""
+        size_bytes = len(reply) if len(reply) > SMALL_ANSWER_BYTES else 0
+        if size_bytes:
+            self._bounds.answers.take(size_bytes)
+        try:
+            async with asyncio.timeout(self._bounds.unread_timeout_s):
+                await context.write(reply)
+        except BaseException as error:
+            if size_bytes:  # gRPC holds it until the call is over
+                self._give_back_at_end(context, size_bytes)
+            if isinstance(error, TimeoutError):
+                raise StreamNotRead(self._bounds.unread_timeout_s) from error
+            if isinstance(error, grpc.aio.InternalError):
+                # The caller went away while this was being sent; gRPC's own cancellation comes a moment later.
+                raise asyncio.CancelledError from error
+            raise
+        if size_bytes:
+            self._bounds.answers.give_back(size_bytes)
+
+    def _give_back_at_end(self, context: Context, size_bytes: int) -> None:
+        callback = cast("Any", lambda _: self._bounds.answers.give_back(size_bytes))
+        context.add_done_callback(callback)
 
 
 def _identity(data: bytes) -> bytes:

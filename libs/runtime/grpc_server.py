@@ -15,21 +15,22 @@ import socket
 from collections.abc import Collection
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
-from grpc_health.v1.health import aio as aio_health
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from grpc_reflection.v1alpha.reflection import aio as aio_reflection
 
+from libs.runtime.call_bounds import CallBounds
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
-from libs.runtime.foreign_services import foreign_handler
 from libs.runtime.grpc_errors import ErrorTable
 from libs.runtime.grpc_handlers import service_handler
 from libs.runtime.guard import Guard
+from libs.runtime.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
+from libs.runtime.health import HealthServicer
 from libs.runtime.request_check import Limits
 from libs.runtime.server_credentials import server_credentials
 from libs.runtime.settings import ServerConfig
@@ -51,6 +52,13 @@ KEEPALIVE_INTERVAL_MS = 60_000
 KEEPALIVE_TIMEOUT_MS = 20_000
 
 
+class _AlwaysOpen:
+    """The gate of what answers in every state."""
+
+    is_ready = True
+    is_stopping = False
+
+
 class GrpcServer:
     """See the module. `errors` is the service's table; `telemetry` counts and traces the calls."""
 
@@ -70,11 +78,16 @@ class GrpcServer:
         self._errors = errors
         self._telemetry = telemetry
         self._limits = limits
-        self._health = aio_health.HealthServicer()
+        self._bounds = CallBounds(
+            call_count_max=config.concurrent_rpc_max,
+            answer_bytes_max=config.answer_inflight_bytes_max,
+            unread_timeout_s=config.stream_unread_timeout_ms / 1000,
+        )
+        self._health = HealthServicer()
         self._service_names: list[str] = []
         self._server = grpc.aio.server(
             options=server_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
-            maximum_concurrent_rpcs=config.concurrent_rpc_max,
+            maximum_concurrent_rpcs=config.concurrent_rpc_max + HEALTH_CALL_COUNT_MAX,
         )
         self._server.add_generic_rpc_handlers((Guard(config, telemetry),))
 
@@ -95,19 +108,38 @@ class GrpcServer:
             limits=self._limits,
             errors=self._errors,
             gate=self,
+            bounds=self._bounds,
             telemetry=self._telemetry,
         )
         self._server.add_generic_rpc_handlers((handler,))
         self._service_names.append(service.full_name)
 
+    def _add_own_services(self) -> None:
+        """Health, which answers in every state and has room of its own, and reflection."""
+        own_room = CallBounds(
+            call_count_max=HEALTH_CALL_COUNT_MAX,
+            answer_bytes_max=self._config.answer_inflight_bytes_max,
+            unread_timeout_s=self._bounds.unread_timeout_s,
+        )
+        self._health.add(self._service_names)
+        self._add("Health", health_pb2, self._health, own_room)
+        names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
+        self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), self._bounds)
+
+    def _add(self, name: str, module: Any, servicer: object, bounds: CallBounds) -> None:
+        handler = service_handler(
+            module.DESCRIPTOR.services_by_name[name],
+            servicer,
+            errors=self._errors,
+            gate=_AlwaysOpen(),
+            bounds=bounds,
+            telemetry=self._telemetry,
+        )
+        self._server.add_generic_rpc_handlers((handler,))
+
     async def start(self) -> None:
         """Listen and answer; calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
-        names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
-        foreign = {health_pb2: self._health, reflection_pb2: aio_reflection.ReflectionServicer(names)}
-        for module, servicer in foreign.items():
-            (service,) = module.DESCRIPTOR.services_by_name.values()
-            self._server.add_generic_rpc_handlers((foreign_handler(service, servicer),))
-        await self._set_health(is_serving=False)
+        self._add_own_services()
         self._listen()
         await self._server.start()
 
@@ -118,23 +150,17 @@ class GrpcServer:
     async def set_healthy(self) -> None:
         """Health says SERVING."""
         assert self.is_ready
-        await self._set_health(is_serving=True)
+        self._health.set_serving(True)
 
     async def drain(self) -> None:
         """Refuse new calls with STOPPING, so that load balancers and clients turn away; running calls go on."""
         self.is_stopping = True
-        await self._set_health(is_serving=False)
+        self._health.end()
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening; calls that still run after the grace are cancelled."""
         self.is_stopping = True
         await self._server.stop(grace_s)
-
-    async def _set_health(self, *, is_serving: bool) -> None:
-        statuses = health_pb2.HealthCheckResponse
-        status = statuses.SERVING if is_serving else statuses.NOT_SERVING
-        for name in ("", *self._service_names):
-            await self._health.set(name, status)
 
     def _listen(self) -> None:
         config = self._config

@@ -51,7 +51,16 @@ class ServerConfig:
     """Listen beyond loopback without TLS all the same. Everybody who reaches the port can then read and write."""
 
     concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
-    """Most calls at once, long polls and streams counted; further ones are refused with RESOURCE_EXHAUSTED."""
+    """Most calls at once, long polls and streams counted; further ones are refused with WINDOW_FULL. Health checks have
+    room of their own."""
+
+    answer_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    """Bytes of answers that readers have not taken yet, over all callers; further ones are refused with WINDOW_FULL.
+    Answers of up to 32 KiB are not counted."""
+
+    stream_unread_timeout_ms: Annotated[int, Meta(ge=1)] = 120_000
+    """How long, in milliseconds, an answer of a stream waits for its reader; then the stream ends with
+    STREAM_NOT_READ."""
 
     drain_timeout_ms: Annotated[int, Meta(ge=0)] = 10_000
     """How long, in milliseconds, a stop waits for the calls that are under way."""

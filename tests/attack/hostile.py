@@ -23,6 +23,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from libs.formats.protobuf_wire import length_delimited, varint
+from libs.runtime.roles import ROLES, Role
 
 KEPT = "kept"
 """Topic and group of what has to stay as it is: requests that change things never name it."""
@@ -30,10 +31,8 @@ KEPT = "kept"
 READING = ("Get", "List", "Pull", "Subscribe", "Query", "Plan", "Scan", "Read", "Stream", "Dispatch", "Check", "Watch")
 """How methods begin that change nothing whatever they are asked for."""
 
-OPERATORS = (
-    "DeleteSegments", "ReportDisk", "ReportProgress", "CheckQueueOffsets", "TrimTo", "RemoveQueues", "RebuildIndexes",
-    "RunOnce", "Promote", "Demote", "Replicate",
-)  # fmt: skip
+HARMLESS = ("UpdateTopic", "DeleteTopic")
+"""Methods of operators that do nothing to what a request does not name."""
 
 NUMBERS = (
     0, 1, 2, 3, 7, 100, 4_096, 65_535, 65_536, 100_000, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**53, 2**63 - 1,
@@ -66,7 +65,7 @@ class Target:
     @property
     def is_operators(self) -> bool:
         """Whether a request that is well-formed may change whatever it wants."""
-        return self.method.name in OPERATORS
+        return ROLES.get(self.path, Role.CLIENT) is not Role.CLIENT and self.method.name not in HARMLESS
 
     @property
     def is_reading(self) -> bool:

@@ -29,16 +29,16 @@ def literal(name: str, value: str) -> bytes:
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
-def call_headers(method: str) -> bytes:
+def call_headers(method: str, **more: str) -> bytes:
     """The header block of a gRPC call."""
-    fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "x"}
-    return b"".join(literal(*field) for field in {**fields, "content-type": "application/grpc"}.items())
+    fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "x", "te": "trailers"}
+    return b"".join(literal(*field) for field in {**fields, "content-type": "application/grpc", **more}.items())
 
 
 class Connection:
     """A connection whose streams get `window_bytes` of answers and no more, until somebody reads."""
 
-    def __init__(self, target: str, *, window_bytes: int = 65_535) -> None:
+    def __init__(self, target: str, *, window_bytes: int = 65_535, **headers: str) -> None:
         host, port = target.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         self.socket.sendall(
@@ -47,6 +47,7 @@ class Connection:
             + frame(SETTINGS, 1, 0)
         )
         self._next = 1
+        self._headers = headers
         self._arrived = b""
         self._first_window = 65_535
         self._windows = {0: 65_535}
@@ -55,7 +56,7 @@ class Connection:
     def begin(self, method: str) -> int:
         """Send the headers of a call; its stream."""
         stream, self._next = self._next, self._next + 2
-        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, call_headers(method)))
+        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, call_headers(method, **self._headers)))
         return stream
 
     def call(self, method: str, request: bytes) -> int:

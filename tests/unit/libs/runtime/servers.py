@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -46,15 +47,22 @@ TABLE = {
 }
 
 
+class Mark:
+    """Lives as long as the frame that made it."""
+
+
 class AppendServicer:
     """Takes raw requests. `error` is raised by each call."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.requests: list[Any] = []
+        self.marks: list[weakref.ref[Mark]] = []
 
     async def Append(self, request: bytes, context: object) -> bytes:  # noqa: N802
         """Answer with the request's own bytes."""
+        mark = Mark()
+        self.marks.append(weakref.ref(mark))
         self.requests.append(request)
         if self.error is not None:
             raise self.error
@@ -74,6 +82,7 @@ class LogServicer:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.answer = b""
         self.ended = asyncio.Event()
 
     async def GetStatus(self, request: log_service_pb2.GetStatusRequest, context: object) -> object:  # noqa: N802
@@ -87,7 +96,7 @@ class LogServicer:
             if self.error is not None:
                 raise self.error
             while True:
-                yield b""
+                yield self.answer
         finally:
             self.ended.set()
 

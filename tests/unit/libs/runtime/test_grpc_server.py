@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
+from libs.runtime.call_bounds import CallBounds
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.grpc_handlers import service_handler
 from libs.runtime.settings import ServerConfig
@@ -169,6 +170,7 @@ async def test_a_caller_who_goes_during_a_write_is_no_error(caplog: pytest.LogCa
         servicer,
         errors={},
         gate=SimpleNamespace(is_ready=True, is_stopping=False),
+        bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
         telemetry=Telemetry.off(),
     ).service(Details())
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):

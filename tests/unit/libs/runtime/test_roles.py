@@ -5,6 +5,7 @@ import pytest
 from reput.commitlog.v1 import log_service_pb2
 
 from libs.runtime import grpc_handlers, roles
+from libs.runtime.call_bounds import CallBounds
 from libs.runtime.telemetry import Telemetry
 from tests.support.methods import path_of, proto_methods
 
@@ -39,5 +40,6 @@ def test_a_method_without_a_rule_is_not_served(monkeypatch: pytest.MonkeyPatch) 
             Servicer(),
             errors={},
             gate=Gate(),
+            bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
             telemetry=Telemetry.off(),
         )

@@ -111,6 +111,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
     limit.
     """
+    ERROR_REASON_STREAM_NOT_READ: _ErrorReason.ValueType  # 40
+    """A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms."""
+    ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 41
+    """Health was asked for a service that is not served here. Metadata: service."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -206,4 +210,8 @@ ERROR_REASON_REQUEST_TOO_LARGE: ErrorReason.ValueType  # 39
 """The request has more bytes, or more values, than its method takes. It was not looked at further. Metadata: value,
 limit.
 """
+ERROR_REASON_STREAM_NOT_READ: ErrorReason.ValueType  # 40
+"""A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms."""
+ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 41
+"""Health was asked for a service that is not served here. Metadata: service."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -50,11 +50,11 @@ def test_every_file_of_a_store_is_known_and_sound(tmp_path: Path, end: Callable[
             running.json("put", "orders", "--key", "k1", "--tag", "t", standard_input=lines)
             late = f"late{round_count}"
             running.json("put", "orders", "later", "--delay-level", "1", "--key", late)
-            queue = running.json("pull", "orders", "--count", "1")[0]["queue_id"]
-            running.json("groups", "commit", "group", "orders", "--queue", str(queue), "--offset", "1")
-            running.json("janitor", "run", "--dry-run")
             while running.run("query", "key", "orders", late).code:
                 time.sleep(0.1)
+            queue = running.json("query", "key", "orders", late)[0]["queue_id"]
+            running.json("groups", "commit", "group", "orders", "--queue", str(queue), "--offset", "1")
+            running.json("janitor", "run", "--dry-run")
             end(running)
         found = findings_of_all(tmp_path)
         assert {name: findings for name, findings in found.items() if findings} == {}, round_count

@@ -31,6 +31,14 @@ STATUS_METADATA_KEY = "grpc-status-details-bin"
 """Trailing metadata in which gRPC carries the serialized google.rpc.Status."""
 
 
+TEXT_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX = 600, 300
+"""What a status repeats of a request at most, per text and per value of its metadata. All of a call's metadata must
+fit into 8 KiB, where the text is percent-encoded and the details are in base64; else the caller would learn nothing."""
+
+LEFT_OUT = " … ".encode()
+"""In place of what is left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
     """How one class of errors travels.
@@ -156,11 +164,12 @@ def status_of(error: Exception, table: ErrorTable) -> Status:
         delay = Duration()
         delay.FromMilliseconds(row.retry_after_ms)
         details.append(RetryInfo(retry_delay=delay))
+    text = _bounded(str(error), TEXT_SIZE_BYTES_MAX)
     field = getattr(error, "field", "")
     if row.code is grpc.StatusCode.INVALID_ARGUMENT and field:
-        violation = BadRequest.FieldViolation(field=str(field), description=str(error))
+        violation = BadRequest.FieldViolation(field=_bounded(str(field), VALUE_SIZE_BYTES_MAX), description=text)
         details.append(BadRequest(field_violations=[violation]))
-    return _status(row, str(error), details)
+    return _status(row, text, details)
 
 
 def code_of(status: Status) -> grpc.StatusCode:
@@ -178,8 +187,17 @@ def _find(error: Exception, table: ErrorTable) -> ErrorRow | None:
 
 def _error_info(row: ErrorRow, error: Exception) -> ErrorInfo:
     values = {name: getattr(error, name) for name in row.metadata}
-    metadata = {name: str(value) for name, value in values.items() if value is not None}
+    metadata = {name: _bounded(str(value), VALUE_SIZE_BYTES_MAX) for name, value in values.items() if value is not None}
     return ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=metadata)
+
+
+def _bounded(text: str, size_bytes_max: int) -> str:
+    """The text, with a mark in place of its middle if it is longer in UTF-8."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size_bytes_max:
+        return text
+    half = (size_bytes_max - len(LEFT_OUT)) // 2
+    return data[:half].decode(errors="ignore") + LEFT_OUT.decode() + data[-half:].decode(errors="ignore")
 
 
 def _status(row: ErrorRow, message: str, details: list[Message]) -> Status:

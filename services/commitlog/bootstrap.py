@@ -42,7 +42,8 @@ class Service:
         shell.telemetry.observe("log", self.commit_log.statistics)
         streams = InflightBudget("streams", config.stream_count_max)
         self._append = AppendServicer(self.commit_log, streams)
-        self._log = LogServicer(self.commit_log, streams)
+        service_streams = InflightBudget("streams of services", config.service_stream_count_max)
+        self._log = LogServicer(self.commit_log, streams, service_streams)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,

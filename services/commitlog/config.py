@@ -203,7 +203,15 @@ class CommitLogConfig:
     """Time between two heartbeats of an idle follower's stream."""
 
     stream_count_max: Annotated[int, Meta(ge=1)] = 1_024
-    """Streams that may be open at once, of all kinds."""
+    """Streams of clients that may be open at once, AppendStream and StreamRecords."""
+
+    service_stream_count_max: Annotated[int, Meta(ge=1)] = 64
+    """Streams of other services that may be open at once: followers, of which each Indexer has one, and their
+    comparisons. Streams of clients never take their place."""
+
+    append_stream_idle_timeout_ms: Annotated[int, Meta(ge=0)] = 600_000
+    """An AppendStream that brings no batch for so long ends with STREAM_IDLE, once its outcomes are sent: streams that
+    somebody forgot keep nobody out, and a producer opens another one with its next batch. 0 is never."""
 
     def __post_init__(self) -> None:
         if self.segment_size_bytes % PAGE_SIZE_BYTES:

@@ -231,6 +231,14 @@ class WindowFull(CommitLogError):
         self.limit = limit
 
 
+class StreamIdle(CommitLogError):
+    """An AppendStream brought nothing for too long."""
+
+    def __init__(self, *, timeout_ms: int) -> None:
+        super().__init__(f"the stream brought no batch for {timeout_ms} ms; open another one for the next")
+        self.limit = timeout_ms
+
+
 class StaleEpoch(CommitLogError):
     """The caller's epoch is behind the log's, or of another history."""
 

@@ -167,6 +167,19 @@ async def test_subscriptions_are_bounded(tmp_path: Path) -> None:
                     break
 
 
+@pytest.mark.parametrize("length", [100, 9_000, 200_000])
+async def test_a_long_id_is_refused_with_a_reason(tmp_path: Path, length: int) -> None:
+    """However long the id is that nobody has: the answer fits into what gRPC lets metadata have."""
+    async with store(tmp_path) as (log, client):
+        await put(log, client, new(0))
+        for topic in (T, ""):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.queries.QueryById(query_pb.QueryByIdRequest(topic=topic, message_id="ä" * length))
+            refusal = Refusal(caught.value)
+            assert refusal.reason in ("MESSAGE_NOT_FOUND", "BAD_ARGUMENT")
+            assert len(refusal.message.encode()) <= 600
+
+
 async def test_queues_and_offsets_by_time(tmp_path: Path) -> None:
     """Ranges, lists and times agree with what was appended."""
     async with store(tmp_path) as (log, client):

@@ -3,9 +3,10 @@
 
 A reading task takes requests, appends them and queues their outcomes; the responder sends outcomes in request order,
 several in one response. Outcomes that wait for nothing are collected for about a millisecond; those behind a sync are
-collected by the sync itself. Invariants: one outcome for each request that was appended or refused, in order; the bytes
-of requests without a sent outcome are bounded, and while the bound is reached the stream is not read. A caller that
-does not read its outcomes fills its own window only: what no longer waits for durability is out of the common budget.
+collected by the sync itself. A third task ends a stream that brings nothing for long.
+Invariants: one outcome for each request that was appended or refused, in order; the bytes of requests without a sent
+outcome are bounded, and while the bound is reached the stream is not read. A caller that does not read its outcomes
+fills its own window only: what no longer waits for durability is out of the common budget.
 Callers: one servicer call; the loop that owns the log.
 """
 
@@ -19,6 +20,7 @@ from libs.runtime.grpc_errors import Stopping, status_of
 from services.commitlog.engine.append import AppendedBatch
 from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY, CommitLog
 from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.errors import StreamIdle
 from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
 from services.commitlog.rpc.error_table import ERROR_TABLE
 
@@ -58,6 +60,10 @@ class AppendStreamSession:
         self._delay_s = config.acknowledge_delay_ms / 1000
         self._count_max = config.acknowledge_count_max
         self._sync_timeout_s = config.sync_timeout_ms / 1000
+        self._idle_timeout_ms = config.append_stream_idle_timeout_ms
+        self._idle_since_s: float | None = None
+        """When it began to wait for a request, by the loop's clock; None while it works on one."""
+        self._is_too_idle = False
         self._outcomes: deque[PendingOutcome] = deque()
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
@@ -72,20 +78,42 @@ class AppendStreamSession:
         """Serialized AppendStreamResponses until the caller has closed its side and has every outcome."""
         self._reading = asyncio.create_task(self._read(requests), name="append stream")
         self._reading.add_done_callback(lambda _: self._arrived.set())
+        idling = asyncio.create_task(self._end_when_idle(), name="append stream: idle")
         try:
             while await self._wait_for_outcome():
                 await self._collect()
                 outcomes, size_bytes = self._take_ready()
                 yield stream_response(outcomes)
                 self._window.give_back(size_bytes)
+            if self._is_too_idle:
+                raise StreamIdle(timeout_ms=self._idle_timeout_ms)
             if self._reading.cancelled():
                 raise Stopping
             self._reading.result()
         finally:
             self._reading.cancel()
+            idling.cancel()
+
+    async def _end_when_idle(self) -> None:
+        """Stop reading when no request came for long; looks only when that may be so."""
+        if not self._idle_timeout_ms:
+            return
+        assert self._reading is not None
+        clock, timeout_s = asyncio.get_running_loop().time, self._idle_timeout_ms / 1000
+        while True:
+            since_s = self._idle_since_s
+            idle_s = 0.0 if since_s is None or self._outcomes else clock() - since_s
+            if idle_s >= timeout_s:
+                self._is_too_idle = True
+                self._reading.cancel()
+                return
+            await asyncio.sleep(timeout_s - idle_s)
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        clock = asyncio.get_running_loop().time
+        self._idle_since_s = clock()
         async for request in requests:
+            self._idle_since_s = None
             await self._window.take_waiting(len(request) + OUTCOME_SIZE_BYTES)
             await self._inflight.take_waiting(len(request))
             sync = None
@@ -98,6 +126,7 @@ class AppendStreamSession:
             self._arrived.set()
             if len(self._outcomes) >= self._count_max:
                 self._many_wait.set()
+            self._idle_since_s = clock()
 
     async def _append(self, request: bytes) -> PendingOutcome:
         batch = sync = None

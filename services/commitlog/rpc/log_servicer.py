@@ -33,11 +33,11 @@ STREAM_START, STREAM_END, STREAM_COUNT, STREAM_RECORDS, STREAM_MESSAGES = range(
 
 
 class LogServicer:
-    """Serves reput.commitlog.v1.LogService."""
+    """Serves reput.commitlog.v1.LogService. Streams of clients and those of services have a budget each."""
 
-    def __init__(self, commit_log: CommitLog, streams: InflightBudget) -> None:
+    def __init__(self, commit_log: CommitLog, streams: InflightBudget, service_streams: InflightBudget) -> None:
         self._commit_log = commit_log
-        self._streams = streams
+        self._streams, self._service_streams = streams, service_streams
         self._is_draining = False
 
     def drain(self) -> None:
@@ -114,7 +114,7 @@ class LogServicer:
         count_max = size_of_page(
             request.record_count_max, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX
         )
-        with self._streams.held(1):
+        with self._service_streams.held(1):
             handshake = self._commit_log.handshake(follower_epoch=epoch, follower_physical_offset=start)
             yield pb.DispatchResponse(
                 handshake=pb.DispatchHandshake(
@@ -162,7 +162,7 @@ class LogServicer:
         log, check = self._commit_log, self._commit_log.queue_offsets
         raised_count = contradicting_count = 0
         is_complete = False
-        with self._streams.held(1):
+        with self._service_streams.held(1):
             async for request in requests:
                 self._check_draining()
                 log.check_follower(request.epoch, request.history_id)

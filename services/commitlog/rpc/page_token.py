@@ -10,11 +10,14 @@ import binascii
 import struct
 
 from libs.formats.crc import crc32c
+from libs.formats.limits import INT64_MAX
 from services.commitlog.errors import BadPageToken
 
 VERSION = 1
 HEADER = struct.Struct(">BI")
 FIELD = "page_token"
+TOKEN_SIZE_MAX = 512
+POSITION_DIGIT_COUNT_MAX = len(str(INT64_MAX))
 
 
 def encode(position: str, *, scope: str) -> str:
@@ -27,6 +30,8 @@ def decode(token: str, *, scope: str) -> str:
     """The position of a token; empty for an empty one. Raises BadPageToken."""
     if not token:
         return ""
+    if len(token) > TOKEN_SIZE_MAX:
+        raise BadPageToken("the token is longer than any of this list's", field=FIELD)
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         version, digest = HEADER.unpack_from(raw)
@@ -41,7 +46,7 @@ def decode(token: str, *, scope: str) -> str:
 def decode_number(token: str, *, scope: str) -> int:
     """The position of a token of a list that is ordered by a number; 0 for an empty one. Raises BadPageToken."""
     position = decode(token, scope=scope) or "0"
-    if not position.isdecimal():
+    if not (position.isascii() and position.isdecimal() and len(position) <= POSITION_DIGIT_COUNT_MAX):
         raise BadPageToken("this list gave no such token for these arguments", field=FIELD)
     return int(position)
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The error tables of all services, the registry of reasons and docs/errors.md agree."""
 
+import base64
 from collections import defaultdict
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.runtime.grpc_errors import BASE_TABLE, ErrorRow, code_of, status_of
@@ -61,6 +64,38 @@ def test_a_delay_is_promised_only_for_what_passes() -> None:
     assert {row.reason for row in ROWS if row.retry_after_ms is not None} <= {
         reason for reason, action in actions.items() if action == "retry"
     }
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "ä" * 100_000, "\N{GRINNING FACE}" * 100_000, "\ud800" * 100_000])
+def test_what_is_repeated_of_a_request_is_bounded(text: str) -> None:
+    """However long and of whatever characters: reason and text fit into the 8 KiB that gRPC lets metadata have."""
+
+    class Odd(Exception):
+        """Repeats all that it was given."""
+
+        def __init__(self) -> None:
+            super().__init__(f"begins {text} ends")
+            self.field = self.value = self.limit = self.topic = self.group = text
+
+    names = ("field", "value", "limit", "topic", "group")
+    status = status_of(Odd(), {Odd: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMENT", names, 100)})
+    assert status.message.startswith("begins ")
+    assert status.message.endswith(" ends")
+    trailers = quote(status.message) + base64.b64encode(status.SerializeToString()).decode()
+    assert len(trailers) < 8_000
+    info = ErrorInfo.FromString(status.details[0].value)
+    assert (info.reason, set(info.metadata)) == ("BAD_ARGUMENT", set(names))
+
+
+def test_a_short_text_is_repeated_as_it_is() -> None:
+    """Nothing is left out of what fits."""
+    text = "ä" * 300
+
+    class Odd(Exception):
+        """A text of the most bytes."""
+
+    row = ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMENT")
+    assert status_of(Odd(text), {Odd: row}).message == text
 
 
 def test_a_row_needs_a_reason_of_the_registry() -> None:

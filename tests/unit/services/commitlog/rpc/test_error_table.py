@@ -27,6 +27,7 @@ ARGUMENTS = {
     "StoreSealed": (),
     "Stopping": (),
     "WindowFull": {"what": "bytes", "limit": 8},
+    "StreamIdle": {"timeout_ms": 8},
     "StaleEpoch": {"epoch": 4},
     "WriterSequenceGap": {"writer_id": "w", "sequence": 4, "expected": 2},
     "WriterContentDiffers": {"writer_id": "w", "sequence": 4},

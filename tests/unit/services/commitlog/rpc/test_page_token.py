@@ -35,6 +35,21 @@ def test_foreign_tokens(token: str) -> None:
     assert caught.value.field == "page_token"
 
 
+@pytest.mark.parametrize("position", ["9" * 5_000, "9" * 20, "9" * 300, "-1", "1e3", "٣", "orders"])
+def test_forged_numbers(position: str) -> None:
+    """A token with a right checksum and a position that no list gave, as anybody can make it."""
+    with pytest.raises(BadPageToken) as caught:
+        page_token.decode_number(page_token.encode(position, scope="segments"), scope="segments")
+    assert caught.value.field == "page_token"
+
+
+def test_numbers() -> None:
+    """The largest physical offset is one, and no token is the begin."""
+    for number in (0, 7, 2**63 - 1):
+        assert page_token.decode_number(page_token.encode(str(number), scope="segments"), scope="segments") == number
+    assert page_token.decode_number("", scope="segments") == 0
+
+
 def test_every_changed_character_is_found() -> None:
     """No single changed character makes another valid token."""
     token = page_token.encode("some-topic", scope="topics")

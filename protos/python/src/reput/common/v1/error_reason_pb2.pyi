@@ -115,6 +115,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms."""
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 41
     """Health was asked for a service that is not served here. Metadata: service."""
+    ERROR_REASON_STREAM_IDLE: _ErrorReason.ValueType  # 42
+    """An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
+    next batch. Metadata: limit, in milliseconds.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -214,4 +218,8 @@ ERROR_REASON_STREAM_NOT_READ: ErrorReason.ValueType  # 40
 """A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms."""
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 41
 """Health was asked for a service that is not served here. Metadata: service."""
+ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 42
+"""An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
+next batch. Metadata: limit, in milliseconds.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -33,8 +33,8 @@ def terminate(running: Store) -> None:
 
 
 def kill(running: Store) -> None:
-    for service in running.targets:
-        os.kill(running.child(service), signal.SIGKILL)
+    for child in [running.child(service) for service in running.targets]:
+        os.kill(child, signal.SIGKILL)
     running.process.communicate(timeout=LIMIT_S)
 
 

@@ -108,6 +108,16 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
         "an operator had queues removed, and the log still has records of theirs",
         "nothing: the records expire with the others; `reput index rebuild` would bring the queues back",
     ),
+    "QUEUES_BEGUN_AGAIN": (
+        "note",
+        "queue offset 0 comes again in the log: RocketMQ had deleted the topic or the queue, and made it again",
+        NOTHING,
+    ),
+    "RECORDS_STEPPED_OVER": (
+        "note",
+        "records fit no queue, and the Indexer has stepped over them",
+        "nothing: they are found by key and by id; `reput status` names queues, places and reasons",
+    ),
     "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),
     "QUEUE_NOT_CHECKED": ("note", "a kind of queue of RocketMQ that is not checked", NOTHING),
 }

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from cli.verify.files import Files
 from cli.verify.findings import Report
@@ -46,6 +47,13 @@ class LogFile:
     def end_physical_offset(self) -> int:
         """Physical offset behind its last byte."""
         return self.base_physical_offset + self.size_bytes
+
+
+class RecordHead(NamedTuple):
+    """Where a record belongs, as its first bytes say."""
+
+    queue_id: int
+    queue_offset: int
 
 
 def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
@@ -89,17 +97,24 @@ class LogFiles:
 
     def is_record(self, physical_offset: int) -> bool:
         """Whether a record that names this offset as its own starts here; it may be damaged behind that."""
+        return self.head_of(physical_offset) is not None
+
+    def head_of(self, physical_offset: int) -> RecordHead | None:
+        """What the record that starts here says of its queue, None if there is none."""
         index = bisect_right(self._bases, physical_offset) - 1
         if index < 0 or physical_offset >= self.segments[index].end_physical_offset:
-            return False
+            return None
         segment = self.segments[index]
         try:
             head = self._files.read(
                 segment.path, physical_offset - segment.base_physical_offset, record.SYS_FLAG_AT + record.INT.size
             )
         except OSError:
-            return False
-        return _is_head_of(head, physical_offset)
+            return None
+        if not _is_head_of(head, physical_offset):
+            return None
+        (queue_id,) = record.INT.unpack_from(head, record.QUEUE_ID_AT)
+        return RecordHead(queue_id, record.LONG.unpack_from(head, record.QUEUE_OFFSET_AT)[0])
 
     def next_item(self, segment: LogFile, start: int, *, store_time_ms_min: int) -> int | None:
         """Position of the next whole record, or of the blank that closes the segment, from `start` on.

@@ -9,8 +9,8 @@ Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.verify.findings import Report
-from cli.verify.log_files import LOG_DIRECTORY, LogFiles
+from cli.verify.log_files import LOG_DIRECTORY, LogFiles, RecordHead
 from cli.verify.log_walk import LogBatch, LogFacts
 from cli.verify.queue_files import QUEUE_DIRECTORY, QueueFiles
 from cli.verify.queue_units import UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import record
-from libs.formats.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES
+from libs.formats.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES, has_place
 from libs.kernel.index_cy import encode_queue_units
 from services.indexer.engine.consume_queue import UNIT
 from services.indexer.engine.names import is_topic
+from services.indexer.engine.stepped_over import OTHERS
 
 
 @dataclass(slots=True)
@@ -44,6 +45,10 @@ class QueueState:
     last_physical_offset: int = 0
     missing_count: int = 0
     first_missing: int = 0
+    begin_physical_offset: int = 0
+    """Where the generation of the files begins in the log; records before it have no unit any more."""
+    is_behind: bool = False
+    """Whether the files are still of an older generation than the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class QueueCheck:
         self._units.are_starts_certain = _begin_where_said(queues or {}, store)
         self._by_name: dict[tuple[bytes, int], QueueState] = {}
         self._are_ends_as_said = _end_where_said(queues or {}, store)
-        self._behind_count = 0
+        self._behind_count = self._begin_count = self._stepped_count = 0
         for (topic, queue_id), files in (queues or {}).items():
             self.states[topic, queue_id] = QueueState(topic, queue_id, files)
 
@@ -107,12 +112,16 @@ class QueueCheck:
         order = order[int(np.count_nonzero(keys == 0)) :]
         if len(order):
             runs = self._runs(states, indexes[order], batch.queue_offsets[order])
-            good = [run for run in runs if self._check_numbers(run, order, batch)]
+            good = [part for run in runs for part in self._check_numbers(run, order, batch)]
             if self._has_queues:
                 self._compare(good, order, batch)
 
     def finish(self) -> None:
         """Look at the units that no record of the log has demanded, and tell what is missing."""
+        message = "queues begin again in the log; the records before that have no unit any more"
+        self._report.add("QUEUES_BEGUN_AGAIN", LOG_DIRECTORY, message, count=self._begin_count)
+        message = "records fit no queue and are stepped over; `reput status` names queues and places"
+        self._report.add("RECORDS_STEPPED_OVER", LOG_DIRECTORY, message, count=self._stepped_count)
         if not self._has_queues:
             return
         for state in self.states.values():
@@ -132,7 +141,8 @@ class QueueCheck:
             self._units.check_gone(files, files.first_unit, files.end_unit)
         else:
             self._units.check_gone(files, files.first_unit, state.first)
-            self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
+            if not state.is_behind:
+                self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
 
     def _guarded(self, state: QueueState, act: Callable[[QueueFiles], None]) -> None:
         """Do something with a queue's files; a queue that can't be read is looked at no further."""
@@ -197,18 +207,54 @@ class QueueCheck:
             for number, start, end, first in zip(numbers, starts.tolist(), ends, firsts, strict=True)
         ]
 
-    def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: LogBatch) -> bool:
-        """Whether the run's queue offsets can be; that they go on where the queue was is checked here too."""
+    def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: LogBatch) -> Iterator[Run]:
+        """The parts of a run whose units must be there. That they go on where the queue was is checked here too."""
+        while run.start < run.end:
+            physical_offset = int(batch.physical_offsets[order[run.start]])
+            if self._is_stepped_over(run, physical_offset):
+                self._stepped_count += 1
+                run = replace(run, start=run.start + 1, queue_offset=run.queue_offset + 1)
+                continue
+            if self._follows(run, physical_offset):
+                run.state.next = run.queue_offset + run.end - run.start
+                run.state.last_physical_offset = int(batch.physical_offsets[order[run.end - 1]])
+                if run.state.is_behind:
+                    self._behind_count += run.end - run.start
+                elif physical_offset >= run.state.begin_physical_offset:
+                    yield run
+            return
+
+    def _expected(self, run: Run) -> int:
+        is_known = run.state.first is not None or self._log.min_physical_offset == 0
+        return run.state.next if is_known else run.queue_offset
+
+    def _is_stepped_over(self, run: Run, physical_offset: int) -> bool:
+        """Whether the run's first record fits no queue, and the Indexer says so or has yet to come there."""
+        progress, state = self._store.progress, run.state
+        if progress is None or has_place(run.queue_offset, end=self._expected(run), is_empty=False):
+            return False
+        if physical_offset >= progress.queue_physical_offset:
+            return True
+        return any(
+            (note.topic, note.queue_id) in ((state.topic, state.queue_id), OTHERS)
+            and note.first_physical_offset <= physical_offset <= note.last_physical_offset
+            for note in progress.stepped_over
+        )
+
+    def _follows(self, run: Run, physical_offset: int) -> bool:
+        """Whether the run's queue offsets can be; a jump is told, and the queue goes on behind it."""
         state, facts = run.state, self._facts
-        physical_offset = int(batch.physical_offsets[order[run.start]])
         name = f"{state.topic} queue {state.queue_id}"
         if not 0 <= run.queue_offset <= QUEUE_OFFSET_MAX:
             message = f"{name}: queue offset {run.queue_offset} can't be"
             self._report.add("LOG_QUEUE_OFFSET", LOG_DIRECTORY, message, physical_offset=physical_offset)
             return False
-        expected = state.next if state.first is not None or self._log.min_physical_offset == 0 else run.queue_offset
+        expected = self._expected(run)
         is_excused = facts.has_damage_between(state.last_physical_offset, physical_offset)
-        if run.queue_offset > expected and not is_excused:
+        if run.queue_offset == 0 and expected > 0:
+            self._begin_again(state, physical_offset)
+            expected = 0
+        elif run.queue_offset > expected and not is_excused:
             message = f"{name}: queue offset {run.queue_offset} follows where {expected} should"
             self._report.add("LOG_QUEUE_OFFSET_GAP", LOG_DIRECTORY, message, physical_offset=physical_offset)
         elif run.queue_offset < expected:
@@ -218,9 +264,23 @@ class QueueCheck:
             self._guarded(state, lambda files: self._units.check_surplus(files, expected, run.queue_offset))
         if state.first is None:
             state.first = expected
-        state.next = run.queue_offset + run.end - run.start
-        state.last_physical_offset = int(batch.physical_offsets[order[run.end - 1]])
+            self._guarded(state, partial(self._find_begin, state))
         return True
+
+    def _begin_again(self, state: QueueState, physical_offset: int) -> None:
+        """Queue offset 0 comes again: from here on it is another queue, and its older records have no units."""
+        self._begin_count += 1
+        is_unit = physical_offset <= state.begin_physical_offset
+        is_uncertain = physical_offset >= self._store.certain_units_end
+        state.is_behind = state.is_behind or (state.files.is_there and not is_unit and is_uncertain)
+        if not state.is_behind:
+            state.first, state.missing_count = 0, 0
+
+    def _find_begin(self, state: QueueState, files: QueueFiles) -> None:
+        """Note where the files' generation begins, if their first unit is a record with queue offset 0."""
+        physical_offset, size, _ = np.frombuffer(files.read(0, 1), UNIT)[0].item()
+        if size > 0 and self._log.head_of(physical_offset) == RecordHead(state.queue_id, 0):
+            state.begin_physical_offset = physical_offset
 
     def _compare(self, runs: list[Run], order: NDArray[np.int32], batch: LogBatch) -> None:
         """Compare the units of all runs at once; explain the runs that differ."""

@@ -80,7 +80,8 @@ class TelemetryConfig:
     """Least severity that is logged."""
 
     log_format: Literal["auto", "console", "json"] = "auto"
-    """Form of the log lines on standard error; auto is console on a terminal and JSON elsewhere."""
+    """Form of the log lines on standard error; auto is console on a terminal and JSON elsewhere, also below
+    `reput up`, which reads what its services write."""
 
     metrics_host: str = "127.0.0.1"
     """Address of the Prometheus endpoint; it has no access control."""

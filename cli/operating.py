@@ -93,7 +93,11 @@ def health(
     end_s = time.monotonic() + wait
     answers = {}
     for one in targets:
-        channel = grpc.secure_channel(one, credentials) if credentials is not None else grpc.insecure_channel(one)
+        settings = options.channel_options(one)
+        if credentials is not None:
+            channel = grpc.secure_channel(one, credentials, settings)
+        else:
+            channel = grpc.insecure_channel(one, settings)
         with channel:
             answers[one] = _wait_serving(channel, end_s)
     print_rows(

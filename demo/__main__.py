@@ -21,7 +21,7 @@ from reput_client import ReputError, connect
 
 from demo import chart, spark_export
 from demo.checks import Asked, ask_all, ask_other_queues
-from demo.cluster import SERVICES, Cluster, ServiceFailed
+from demo.cluster import SERVICES, Cluster, ServiceFailed, forget_settings
 from demo.comparisons import Comparisons
 from demo.load import LoadFailed, load, wait_indexed
 from demo.report import Report
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out, for a quick look")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stop_on_signal)
+    forget_settings()
     report = Report()
     try:
         with store_directory(chosen.keep) as directory:

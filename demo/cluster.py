@@ -5,6 +5,9 @@ Invariant: when `Cluster` is left, however that happens, none of its processes r
 Each service logs to `<logs>/<service>.log`; the end of that file is part of the error when one does not come up.
 """
 
+import contextlib
+import os
+import random
 import socket
 import subprocess
 import sys
@@ -19,10 +22,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ("commitlog", "indexer", "janitor")
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 300.0
+"""Longer than any machine takes, so that only what hangs reaches it."""
+STOP_TIMEOUT_S = 90.0
+"""What the services themselves allow: they drain up to 20 s and close up to 60 s."""
+CHECK_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.05
 LOG_LINES_SHOWN = 15
+PORTS = (20_000, 32_000)
+"""Below the range that Linux takes ports of outgoing connections from: a port stays free while its service is away."""
+NO_PROXY = (("grpc.enable_http_proxy", 0),)
+SETTINGS = ("REPUT_COMMITLOG_", "REPUT_INDEXER_", "REPUT_JANITOR_", "REPUT_CLIENT_", "REPUT_FAILPOINTS")
+"""How the names of variables begin that are settings of somebody's store: not of this one."""
 
 
 class ServiceFailed(RuntimeError):
@@ -84,14 +95,14 @@ class Cluster:
     def wait_serving(self, service: str) -> float:
         """Waits until a service's health is SERVING; returns the seconds it took. Raises ServiceFailed."""
         started = time.monotonic()
-        with grpc.insecure_channel(self.target(service)) as channel:
+        with grpc.insecure_channel(self.target(service), NO_PROXY) as channel:
             health: Any = health_pb2_grpc.HealthStub(channel)
             while time.monotonic() - started < START_TIMEOUT_S:
                 code = self.processes[service].poll()
                 if code is not None:
                     raise ServiceFailed(f"{service} ended with exit code {code}\n{self.log_end(service)}")
                 try:
-                    status = health.Check(health_pb2.HealthCheckRequest(), timeout=1).status
+                    status = health.Check(health_pb2.HealthCheckRequest(), timeout=CHECK_TIMEOUT_S).status
                 except grpc.RpcError:
                     status = health_pb2.HealthCheckResponse.UNKNOWN
                 if status == health_pb2.HealthCheckResponse.SERVING:
@@ -130,9 +141,17 @@ class Cluster:
 
 def free_ports() -> dict[str, int]:
     """A free port for each service; all are held until all are found, so that they differ."""
-    with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-        ports = {}
-        for service, holder in zip(SERVICES, (first, second, third), strict=True):
-            holder.bind(("127.0.0.1", 0))
-            ports[service] = holder.getsockname()[1]
-        return ports
+    ports: dict[str, int] = {}
+    with contextlib.ExitStack() as holders:
+        while len(ports) < len(SERVICES):
+            holder, port = holders.enter_context(socket.socket()), random.randrange(*PORTS)
+            with contextlib.suppress(OSError):
+                holder.bind(("127.0.0.1", port))
+                ports[SERVICES[len(ports)]] = port
+    return ports
+
+
+def forget_settings() -> None:
+    """Drop what the environment says of another store, for this process and its children."""
+    for name in [name for name in os.environ if name.startswith(SETTINGS)]:
+        del os.environ[name]

@@ -21,7 +21,7 @@ QUEUE_COUNT = 4
 SEND_COUNT = 2_000
 """Messages per call of the producer; it makes its own batches of them."""
 
-INDEX_TIMEOUT_S = 300.0
+INDEX_TIMEOUT_S = 600.0
 POLL_INTERVAL_S = 0.01
 
 

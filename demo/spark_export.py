@@ -28,7 +28,7 @@ from demo.source import DELAYED_MINUTES, TOPIC, CarrierDelay
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SUBMIT_TIMEOUT_S = 180
+SUBMIT_TIMEOUT_S = 600
 LOG_SIZE_SHOWN = 2000
 """Characters at the end of a log that a failure shows."""
 

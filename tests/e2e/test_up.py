@@ -50,6 +50,16 @@ def test_starts_and_stops(tmp_path: Path) -> None:
         assert [row["body"] for row in second.json("query", "key", "orders", "k1")] == ["hello"]
 
 
+def test_behind_a_proxy(tmp_path: Path) -> None:
+    """`http_proxy` without exceptions is for the world outside: services and commands find each other."""
+    proxy = {"http_proxy": "http://127.0.0.1:1"}
+    with store(tmp_path, extra=proxy) as running:
+        extra = {**proxy, **running.client_environment()}
+        for arguments in (("put", "orders", "hello"), ("health",), ("janitor", "run", "--dry-run")):
+            result = run(*arguments, extra=extra)
+            assert result.code == 0, result
+
+
 @pytest.mark.parametrize("service", ["commitlog", "indexer", "janitor"])
 def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> None:
     """A service that dies is named with its reason; the others are stopped and the exit code is not 0."""

@@ -289,3 +289,18 @@ def test_options(tmp_path) -> None:
     assert Options.load({"ca_file": "system"}, {}).credentials() is not None
     with pytest.raises(FileNotFoundError):
         Options.load({"ca_file": str(tmp_path / "missing.pem")}, {}).credentials()
+
+
+def test_a_proxy_is_for_what_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store on this machine is reached although `http_proxy` is set."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    calls: list[Any] = [None]
+    with serving(topic_service(calls)) as target:
+        for local in (target, target.replace("127.0.0.1", "localhost")):
+            with reput_client.connect(commitlog=local, retry=RetryPolicy(retries=0)) as client:
+                assert client.topics.get("a") == TOPIC
+    options = Options()
+    for name in ("unix:/run/x.sock", "[::1]:7101", "127.0.0.2:7101", "localhost:7101"):
+        assert ("grpc.enable_http_proxy", 0) in options.channel_options(name)
+    for name in ("10.0.0.7:7101", "log.example:7101", "dns:///log:7101", "log"):
+        assert ("grpc.enable_http_proxy", 0) not in options.channel_options(name)

@@ -9,7 +9,7 @@ import grpc
 
 from reput_client._call import Call, Pages, Service
 from reput_client._errors import from_rpc_error
-from reput_client._options import CHANNEL_OPTIONS, Options
+from reput_client._options import Options
 from reput_client._retry import RetryPolicy
 
 T = TypeVar("T")
@@ -30,10 +30,11 @@ class Channels:
         channel = self._channels.get(service)
         if channel is None:
             target = self.options.target(service)
+            options = self.options.channel_options(target)
             if self._credentials is None:
-                channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+                channel = grpc.insecure_channel(target, options=options)
             else:
-                channel = grpc.secure_channel(target, self._credentials, options=CHANNEL_OPTIONS)
+                channel = grpc.secure_channel(target, self._credentials, options=options)
             channel = self._channels.setdefault(service, channel)
         return channel
 

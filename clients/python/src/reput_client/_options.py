@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options: where the services are and how to reach them, from arguments, then the environment, then defaults."""
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,15 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+
+
+def is_local(target: str) -> bool:
+    """Whether a target is a socket or a loopback address of this machine."""
+    host = target.rpartition(":")[0].strip("[]")
+    try:
+        return target.startswith("unix:") or host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +75,10 @@ class Options:
     def target(self, service: str) -> str:
         """The target of "commitlog", "indexer" or "janitor"."""
         return {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
+
+    def channel_options(self, target: str) -> tuple[tuple[str, int], ...]:
+        """gRPC's options for a channel. What is on this machine is reached without the proxy of `http_proxy`."""
+        return (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)) if is_local(target) else CHANNEL_OPTIONS
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """TLS credentials, None for a plain connection. Raises OSError for a file that can't be read."""

@@ -153,6 +153,8 @@ def channel_to(options: CallOptions, endpoint: str) -> grpc.Channel:
             ("grpc.min_reconnect_backoff_ms", 1000),
             ("grpc.max_reconnect_backoff_ms", 2000),
         ]
+        if endpoint.startswith(("127.", "localhost:", "[::1]:")):
+            settings.append(("grpc.enable_http_proxy", 0))  # `http_proxy` is for what is not on this machine
         if any(files):
             ca, cert, private_key = (Path(file).read_bytes() if file else None for file in files)
             credentials = grpc.ssl_channel_credentials(ca, private_key, cert)

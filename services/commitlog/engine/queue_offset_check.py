@@ -8,7 +8,8 @@ Any other end that the log can't confirm by its last record is the Indexer's fau
 number stays, because a message behind a gap would have no place in its queue. An end that a record confirms is that of
 an older generation of a queue that began again, which an Indexer that is behind still has: nothing follows from it.
 Appends wait until the first complete comparison if a start could not know all numbers (`WriteGate`).
-Callers: the loop that owns the log. RocketMQ has no such check: it takes the queues' ends for the truth.
+Callers: the loop that owns the log, which runs in between. RocketMQ has no such check: it takes the queues' ends for
+the truth.
 """
 
 import logging
@@ -20,6 +21,7 @@ from libs.formats.errors import FormatError
 from libs.formats.limits import INT32_MAX, INT64_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.kernel import scan_cy
 from libs.kernel.topic_table import QUEUE_ID_MAX
+from libs.machine.loop import in_steps
 from libs.store.segment_chain import SegmentChain
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.write_gate import WriteGate
@@ -27,6 +29,8 @@ from services.commitlog.errors import BadArgument
 
 QUEUE_END_COUNT_MAX = 4_096
 """Most queues in one page."""
+STEP_QUEUE_COUNT = 8
+"""Queues that are compared in one go: each may cost the checksum of a large record."""
 TOLD_COUNT_MAX = 10
 """Most queues of a page that have a line in the log each; the statistics count all of them."""
 QUEUE_OFFSET_MAX = INT64_MAX // 20
@@ -68,44 +72,24 @@ class QueueOffsetCheck:
         self._gate = gate
         self._on_known = on_known
 
-    def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
+    async def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
         """Compare one page. Raises BadArgument, and then nothing of the page was compared."""
-        _check(ends)
+        _check_count(ends)
+        async for step in in_steps(enumerate(ends)):
+            for index, end in step:
+                _check(end, f"queues[{index}]")
         raised_count = contradicting_count = 0
-        for end in ends:
-            topic = end.topic.encode()
-            if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
-                continue
-            known = self._topics.table.next_queue_offset(topic, end.queue_id)
-            if end.end_queue_offset <= known:
-                continue
-            if self._contradicts(end, known):
-                contradicting_count += 1
-                if contradicting_count > TOLD_COUNT_MAX:
+        async for found in in_steps(ends, count=STEP_QUEUE_COUNT):
+            for end in found:
+                known = self._exceeded(end)
+                if known is None:
                     continue
-                _log.error(
-                    "the Indexer's queue %r/%d ends at %d, but the log has no record at physical offset %d that is its "
-                    "last one: the indexes are wrong and must be rebuilt; the log goes on at %d",
-                    end.topic,
-                    end.queue_id,
-                    end.end_queue_offset,
-                    end.last_physical_offset,
-                    known,
-                )
-                continue
-            if known:
-                continue
-            raised_count += 1
-            self._topics.table.set_next_queue_offset(topic, end.queue_id, end.end_queue_offset)
-            if raised_count > TOLD_COUNT_MAX:
-                continue
-            _log.warning(
-                "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at %d",
-                end.topic,
-                end.queue_id,
-                end.end_queue_offset,
-                known,
-            )
+                if self._contradicts(end, known):
+                    contradicting_count += 1
+                    self._tell_contradicting(end, known, contradicting_count)
+                elif not known:
+                    raised_count += 1
+                    self._raise(end, raised_count)
         if max(raised_count, contradicting_count) > TOLD_COUNT_MAX:
             _log.warning(
                 "of this page %d queues were raised and %d contradict the log; the lines above name %d of each at most",
@@ -116,6 +100,37 @@ class QueueOffsetCheck:
         self.raised_count += raised_count
         self.contradicting_count += contradicting_count
         return QueueVerdict(raised_count, contradicting_count)
+
+    def _exceeded(self, end: QueueEnd) -> int | None:
+        """The log's own number of a queue, if the Indexer's is higher."""
+        topic = end.topic.encode()
+        if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
+            return None
+        known = self._topics.table.next_queue_offset(topic, end.queue_id)
+        return known if end.end_queue_offset > known else None
+
+    def _tell_contradicting(self, end: QueueEnd, known: int, count: int) -> None:
+        if count <= TOLD_COUNT_MAX:
+            _log.error(
+                "the Indexer's queue %r/%d ends at %d, but the log has no record at physical offset %d that is its "
+                "last one: the indexes are wrong and must be rebuilt; the log goes on at %d",
+                end.topic,
+                end.queue_id,
+                end.end_queue_offset,
+                end.last_physical_offset,
+                known,
+            )
+
+    def _raise(self, end: QueueEnd, count: int) -> None:
+        """Go on where the Indexer's queue ends, for the log has no number of its own."""
+        self._topics.table.set_next_queue_offset(end.topic.encode(), end.queue_id, end.end_queue_offset)
+        if count <= TOLD_COUNT_MAX:
+            _log.warning(
+                "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at 0",
+                end.topic,
+                end.queue_id,
+                end.end_queue_offset,
+            )
 
     def finish(self, *, is_complete: bool) -> None:
         """All pages of a comparison were compared; a complete one lets appends in."""
@@ -153,18 +168,19 @@ class QueueOffsetCheck:
         return (found.topic, found.queue_id, found.queue_offset) != expected
 
 
-def _check(ends: Sequence[QueueEnd]) -> None:
+def _check_count(ends: Sequence[QueueEnd]) -> None:
     if len(ends) > QUEUE_END_COUNT_MAX:
         raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
-    for index, end in enumerate(ends):
-        field = f"queues[{index}]"
-        size = len(end.topic.encode())
-        if not 0 < size <= STORED_TOPIC_SIZE_BYTES_MAX:
-            raise BadArgument("no topic", field=f"{field}.topic", value=size, limit=STORED_TOPIC_SIZE_BYTES_MAX)
-        for name, value, limit in (
-            ("queue_id", end.queue_id, INT32_MAX),
-            ("end_queue_offset", end.end_queue_offset, QUEUE_OFFSET_MAX),
-            ("last_physical_offset", end.last_physical_offset, INT64_MAX),
-        ):
-            if not 0 <= value <= limit:
-                raise BadArgument("the value is out of range", field=f"{field}.{name}", value=value, limit=limit)
+
+
+def _check(end: QueueEnd, field: str) -> None:
+    size = len(end.topic.encode())
+    if not 0 < size <= STORED_TOPIC_SIZE_BYTES_MAX:
+        raise BadArgument("no topic", field=f"{field}.topic", value=size, limit=STORED_TOPIC_SIZE_BYTES_MAX)
+    for name, value, limit in (
+        ("queue_id", end.queue_id, INT32_MAX),
+        ("end_queue_offset", end.end_queue_offset, QUEUE_OFFSET_MAX),
+        ("last_physical_offset", end.last_physical_offset, INT64_MAX),
+    ):
+        if not 0 <= value <= limit:
+            raise BadArgument("the value is out of range", field=f"{field}.{name}", value=value, limit=limit)

@@ -167,7 +167,7 @@ class LogServicer:
                 self._check_draining()
                 log.check_follower(request.epoch, request.history_id)
                 is_complete = request.is_complete
-                verdict = check.compare(
+                verdict = await check.compare(
                     [
                         QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
                         for end in request.queues

@@ -44,7 +44,10 @@ STEP_COUNT_MAX = 64
 """Steps of one page of a key query: many collisions end a page early instead of holding the server."""
 
 STEP_SIZE_BYTES_MAX = 256 << 10
-"""Bytes of records that are looked at before others have their turn."""
+"""Bytes of records that are looked at before others have their turn: a record may have thousands of keys."""
+
+LOOK_SIZE_BYTES = 2 << 10
+"""What a look at a record counts beside its bytes."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
 PHYSICAL_OFFSET_MAX = 2**63 - 1
@@ -174,8 +177,8 @@ class QueryEngine:
             block = await self._records.read(offsets)
             pairs = zip(block.positions.tolist(), block.sizes.tolist(), strict=True)
             for index, (position, size) in enumerate(pairs):
-                seen_bytes += size
-                if seen_bytes > STEP_SIZE_BYTES_MAX:  # a record may have thousands of keys
+                seen_bytes += size + LOOK_SIZE_BYTES
+                if seen_bytes > STEP_SIZE_BYTES_MAX:
                     seen_bytes = 0
                     await asyncio.sleep(0)
                 if size:

@@ -15,13 +15,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.machine.loop import in_steps
 from services.indexer.engine.consume_queue import Units
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.log_source import RecordSource
-from services.indexer.engine.query import STEP_SIZE_BYTES_MAX, TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
+from services.indexer.engine.query import (
+    LOOK_SIZE_BYTES,
+    STEP_SIZE_BYTES_MAX,
+    TIME_MAX_MS,
+    TIME_MIN_MS,
+    KeyQuery,
+    QueryEngine,
+)
 from services.indexer.engine.record_reader import READ_COUNT_MAX, FoundRecords, copy, join, select
 from services.indexer.engine.record_view import RecordView, view_record
-from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ranges_by_queue
+from services.indexer.engine.scan_plan import ScanPartition, ScanRange
 from services.indexer.engine.tag_filter import TagFilter
 from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
 
@@ -179,16 +187,22 @@ class Scanner:
                 size_bytes += len(part.records)
                 row_count += len(kept)
                 if size_bytes >= chunk_size_bytes or row_count >= CHUNK_ROW_COUNT:
-                    for chunk in _by_queue(join(parts)):
+                    for chunk in await _by_queue(join(parts)):
                         yield chunk
                     parts, size_bytes, row_count = [], 0, 0
-        for chunk in _by_queue(join(parts)):
+        for chunk in await _by_queue(join(parts)):
             yield chunk
 
 
 async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
     """Whether a record lies in one of the ranges of one topic; without ranges there is no such bound."""
-    queues = {queue_id: _Spans(found) for (_, queue_id), found in (await ranges_by_queue(ranges)).items()}
+    bounds: dict[int, tuple[list[int], list[int]]] = {}
+    async for step in in_steps(ranges):
+        for one in step:
+            starts, ends = bounds.setdefault(one.queue_id, ([], []))
+            starts.append(one.start_queue_offset)
+            ends.append(one.end_queue_offset)
+    queues = {queue_id: _Spans(*found) for queue_id, found in bounds.items()}
 
     def is_inside(view: RecordView) -> bool:
         return not ranges or (view.queue_id in queues and view.queue_offset in queues[view.queue_id])
@@ -199,12 +213,12 @@ async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]
 class _Spans:
     """The ranges of one queue, of which there may be very many."""
 
-    def __init__(self, ranges: list[ScanRange]) -> None:
-        starts = np.array([one.start_queue_offset for one in ranges], np.int64)
-        order = np.argsort(starts)
-        self._starts = starts[order]
-        ends = np.array([one.end_queue_offset for one in ranges], np.int64)
-        self._ends = np.maximum.accumulate(ends[order])  # a range may reach beyond those that begin after it
+    def __init__(self, starts: list[int], ends: list[int]) -> None:
+        found = np.array(starts, np.int64)
+        order = np.argsort(found)
+        self._starts = found[order]
+        # a range may reach beyond those that begin after it
+        self._ends = np.maximum.accumulate(np.array(ends, np.int64)[order])
 
     def __contains__(self, queue_offset: int) -> bool:
         before = int(np.searchsorted(self._starts, queue_offset, side="right"))
@@ -214,9 +228,9 @@ class _Spans:
 async def _chosen(found: FoundRecords, is_wanted: Callable[[RecordView], bool]) -> list[int]:
     """Numbers of the records that are wanted. Others have their turn in between: one may have thousands of keys."""
     chosen: list[int] = []
-    seen_bytes = 0
+    seen_bytes = STEP_SIZE_BYTES_MAX  # whoever calls has done its share
     for index, (position, size) in enumerate(zip(found.positions.tolist(), found.sizes.tolist(), strict=True)):
-        seen_bytes += size
+        seen_bytes += size + LOOK_SIZE_BYTES
         if seen_bytes > STEP_SIZE_BYTES_MAX:
             seen_bytes = 0
             await asyncio.sleep(0)
@@ -230,9 +244,15 @@ def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
     return min(order[key] for key in view.keys if key in order)
 
 
-def _by_queue(found: FoundRecords) -> list[ScanChunk]:
+async def _by_queue(found: FoundRecords) -> list[ScanChunk]:
     """One chunk for each queue, its records by queue offset."""
-    places = [(view.queue_id, view.queue_offset, index) for index, view in enumerate(found.views())]
+    places: list[tuple[int, int, int]] = []
+
+    def note(view: RecordView) -> bool:
+        places.append((view.queue_id, view.queue_offset, len(places)))
+        return True
+
+    await _chosen(found, note)
     queues: dict[int, list[int]] = {}
     for queue_id, _, index in sorted(places):
         queues.setdefault(queue_id, []).append(index)

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from libs.formats.consume_queue import tags_code
 from libs.formats.consume_queue_ext import ADDRESS_MAX
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from services.indexer.errors import BadArgument
 
 TAG_COUNT_MAX = 1_000
+EXPRESSION_SIZE_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX
+"""Each character is hashed, for each call."""
 SEPARATOR = "||"
 
 
@@ -44,7 +47,10 @@ class TagFilter:
 
 
 def parse_tag_expression(text: str, *, field: str) -> TagFilter:
-    """Parse an expression; raises BadArgument for one without any tag, or with too many."""
+    """Parse an expression; raises BadArgument for one without any tag, with too many, or too long."""
+    size_bytes = len(text.encode())
+    if size_bytes > EXPRESSION_SIZE_BYTES_MAX:
+        raise BadArgument("is too long", field=field, value=size_bytes, limit=EXPRESSION_SIZE_BYTES_MAX)
     if text.strip() in ("", "*"):
         return TagFilter()
     tags = [tag for piece in text.split(SEPARATOR) if (tag := piece.strip())]

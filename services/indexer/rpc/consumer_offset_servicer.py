@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ConsumerOffsetService over the engine's consumer offsets."""
 
+import asyncio
+
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
 from libs.machine.loop import in_steps
@@ -67,7 +69,9 @@ class ConsumerOffsetServicer:
         table = self._indexer.queues
         offsets: dict[tuple[str, int], int] = {}
         with self._indexer.completeness.answering():
-            for queue_id in table.queue_ids(topic):
+            for index, queue_id in enumerate(table.queue_ids(topic)):
+                if index % LAG_STEP_COUNT == 0:
+                    await asyncio.sleep(0)
                 queue = table.find(topic, queue_id)
                 if queue is None:  # it was removed meanwhile
                     continue
@@ -79,9 +83,10 @@ class ConsumerOffsetServicer:
             raise TopicNotFound(topic)
         self._indexer.offsets.commit(group, offsets)
         await self._indexer.offsets.save()
-        return messages.ResetConsumerOffsetResponse(
-            offsets=[self._offset(topic, queue_id, value) for (_, queue_id), value in sorted(offsets.items())]
-        )
+        response = messages.ResetConsumerOffsetResponse()
+        async for step in in_steps(sorted(offsets.items()), count=LAG_STEP_COUNT):
+            response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
+        return response
 
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object

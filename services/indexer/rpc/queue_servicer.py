@@ -2,13 +2,15 @@
 """QueueService over the engine's queues and pulls. Answers with messages are put together as bytes."""
 
 import struct
-from collections.abc import AsyncGenerator
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 
 from reput.indexer.v1 import queue_service_pb2 as messages
 
 from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
+from libs.machine.loop import in_steps
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.page_token import decode_token, encode_token
@@ -25,6 +27,8 @@ PULL_SIZE_DEFAULT, SUBSCRIBE_SIZE_DEFAULT, SIZE_MAX = MIB // 4, MIB, 8 * MIB
 WAIT_MAX_S = 30.0
 HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+STEP_QUEUE_COUNT = 100
+"""Queues that are looked at in one go: the first look at one after a start opens its files."""
 PULL_MESSAGES, SUBSCRIBE_MESSAGES = 2, 2  # fields of PullResponse and SubscribeResponse
 
 _QUEUE_ID = struct.Struct(">i")
@@ -146,28 +150,33 @@ class QueueServicer:
         arguments = (request.topic,)
         last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
         self._indexer.completeness.begin()
-        table = self._indexer.queues
         entries: list[messages.Queue] = []
-        for topic in [request.topic] if request.topic else table.topics():
-            if last is not None and topic < last[0]:
-                continue
-            for queue_id in table.queue_ids(topic):
-                queue = table.find(topic, queue_id)
-                if queue is None or (last is not None and (topic, queue_id) <= last):
-                    continue
+        async for step in in_steps(self._queues_behind(request.topic, last), count=STEP_QUEUE_COUNT):
+            for queue in step:
                 if len(entries) == page_size:
                     position = _QUEUE_ID.pack(entries[-1].queue_id) + entries[-1].topic.encode()
                     token = encode_token("queues", arguments, position)
                     return messages.ListQueuesResponse(queues=entries, next_page_token=token)
                 entries.append(
                     messages.Queue(
-                        topic=topic,
-                        queue_id=queue_id,
+                        topic=queue.topic,
+                        queue_id=queue.queue_id,
                         min_queue_offset=queue.min_queue_offset,
                         max_queue_offset=queue.max_queue_offset,
                     )
                 )
         return messages.ListQueuesResponse(queues=entries)
+
+    def _queues_behind(self, topic: str, last: tuple[str, int] | None) -> Iterator[ConsumeQueue]:
+        """The queues of a topic, or of all, behind the last one of a page."""
+        table = self._indexer.queues
+        topics = [topic] if topic else table.topics()
+        for name in topics[bisect_left(topics, last[0]) :] if last is not None else topics:
+            for queue_id in table.queue_ids(name):
+                if last is None or (name, queue_id) > last:
+                    queue = table.find(name, queue_id)
+                    if queue is not None:  # else it was removed meanwhile
+                        yield queue
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = self._indexer.queues.find(topic, queue_id)

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from libs.formats.limits import GROUP_SIZE_BYTES_MAX, INT64_MAX
+from libs.formats.limits import GROUP_SIZE_BYTES_MAX, INT64_MAX, PROPERTIES_SIZE_BYTES_MAX
 from services.indexer.engine.names import QUEUE_ID_MAX, TOPIC_SIZE_BYTES_MAX, is_group, is_topic
 from services.indexer.engine.query import TIME_MAX_MS, TIME_MIN_MS
 from services.indexer.errors import BadArgument, BadTopicName
@@ -83,7 +83,16 @@ def wait_s(request: Message, field: str, *, most_s: float) -> float:
 
 
 def key(value: str, field: str = "key") -> str:
-    """One index key: KEYS are separated by spaces, so a key has none."""
+    """One index key: KEYS are separated by spaces, so a key has none, and no record has more than its properties."""
     if not value or " " in value:
         raise BadArgument("must be one key, without spaces", field=field, value=value[:TEXT_SHOWN])
+    return text(value, field)
+
+
+def text(value: str, field: str) -> str:
+    """A text to look for in the properties of records, which have room for so much."""
+    size_bytes = len(value.encode())
+    if size_bytes > PROPERTIES_SIZE_BYTES_MAX:
+        reason = f"must be at most {PROPERTIES_SIZE_BYTES_MAX} bytes"
+        raise BadArgument(reason, field=field, value=size_bytes, limit=PROPERTIES_SIZE_BYTES_MAX)
     return value

@@ -19,6 +19,7 @@ from services.indexer.rpc import requests
 
 PARTITION_STEP_COUNT = 10
 """Partitions of a plan that are put into the answer in one go; each may have a thousand keys."""
+RANGE_STEP_COUNT = 250
 TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 100_000
 PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
 ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
@@ -155,7 +156,7 @@ async def _ranges(
     if len(found) > RANGE_COUNT_MAX:
         raise BadArgument("has too many ranges", field=field, value=len(found), limit=RANGE_COUNT_MAX)
     ranges: list[ScanRange] = []
-    async for step in in_steps(enumerate(found)):
+    async for step in in_steps(enumerate(found), count=RANGE_STEP_COUNT):
         for index, message in step:
             ranges.append(_range(message, f"{field}[{index}]"))
             if topics is not None and message.topic not in topics:
@@ -201,5 +202,5 @@ async def _add_partition(response: messages.PlanScanResponse, partition: ScanPar
     if len(partition.ranges) == 1:
         added.ranges.append(_range_message(partition.ranges[0]))
         return
-    async for step in in_steps(partition.ranges):
+    async for step in in_steps(partition.ranges, count=RANGE_STEP_COUNT):
         added.ranges.extend(_range_message(one) for one in step)

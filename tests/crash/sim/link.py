@@ -133,7 +133,7 @@ class Link:
             check = server.log.queue_offsets
             server.log.check_follower(epoch, history_id)
             are_unknown = server.log.gate.are_queue_offsets_unknown
-            verdicts = [check.compare(page) for page in found]
+            verdicts = [await check.compare(page) for page in found]
             check.finish(is_complete=is_complete)
             contradicting_count = sum(verdict.contradicting_count for verdict in verdicts)
             if contradicting_count or (any(verdict.raised_count for verdict in verdicts) and not are_unknown):

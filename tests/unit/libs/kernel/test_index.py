@@ -189,3 +189,19 @@ def test_bad_select_arguments(build: Build) -> None:
     for data, key, limit, slots in ((file, -1, 1, SLOTS), (file, 1, 2, SLOTS), (file, 1, 1, 10**6), (b"", 1, 1, 1)):
         with pytest.raises(ValueError, match=r"."):
             build.index_cy.select_index_entries(data, key, 0, 1, 0, limit, *arrays, slots)
+
+
+def test_one_call_looks_at_so_many_entries_of_a_chain(build: Build) -> None:
+    """Other keys of the same slot, however many, do not hold whoever looks for one that lies behind them."""
+    visit_count_max = build.index_cy.VISIT_COUNT_MAX
+    count = 2 * visit_count_max
+    capacity = count + 2
+    file = bytearray(file_size_bytes(SLOTS, capacity))
+    rows = [(1, BEGIN_MS, [3]), *((2 + index, BEGIN_MS, [3 + SLOTS]) for index in range(count))]
+    assert put(build, file, rows, entry_capacity=capacity) == (len(rows), len(rows))
+    found, next_entry = select(build, file, 3)
+    assert (found, next_entry) == ([], count + 2 - visit_count_max)
+    found, next_entry = select(build, file, 3, before=next_entry)
+    assert (found, next_entry) == ([], 2)
+    assert select(build, file, 3, before=next_entry) == ([(1, 1)], 0)
+    assert len(select(build, file, 3 + SLOTS, limit=count)[0]) == visit_count_max

@@ -39,7 +39,7 @@ async def test_appends_wait_until_the_queues_are_known(loses: str) -> None:
         with pytest.raises(QueueOffsetsUnknown, match="accept_scanned_queue_offsets"):
             await append(log, message(topic=SPENT))
         assert queue_offset_of(log) == 0
-        assert log.queue_offsets.compare([QueueEnd(SPENT, 0, 7, 0)]) == QueueVerdict(1, 0)
+        assert await log.queue_offsets.compare([QueueEnd(SPENT, 0, 7, 0)]) == QueueVerdict(1, 0)
         log.queue_offsets.finish(is_complete=True)
         batch = await append(log, message(topic=SPENT))
         assert memoryview(batch.queue_offsets).cast("q")[0] == 7
@@ -62,7 +62,7 @@ async def test_numbers_are_kept_once_they_are_known() -> None:
     machine = Machine()
     await expired(machine)
     async with machine.running() as log:
-        log.queue_offsets.compare([QueueEnd(SPENT, 0, 7, 0)])
+        await log.queue_offsets.compare([QueueEnd(SPENT, 0, 7, 0)])
         log.queue_offsets.finish(is_complete=True)
     async with machine.running() as log:
         assert log.gate.is_open
@@ -104,7 +104,7 @@ async def test_an_end_that_the_log_contradicts_changes_nothing() -> None:
             QueueEnd("orders", 0, 3, end),
         ]
         for case in cases:
-            assert log.queue_offsets.compare([case]) == QueueVerdict(0, 1), case
+            assert await log.queue_offsets.compare([case]) == QueueVerdict(0, 1), case
         assert log.topics.table.next_queue_offset(b"orders", 0) == 2
         assert log.statistics().contradicting_queues_total == len(cases)
 
@@ -119,7 +119,7 @@ async def test_a_number_that_the_log_knows_is_not_raised_for_a_word(topic: str) 
     await expired(machine, loses="nothing")
     async with machine.running() as log:
         known = log.topics.table.next_queue_offset(topic.encode(), 0)
-        assert log.queue_offsets.compare([QueueEnd(topic, 0, 10**15, 0)]) == QueueVerdict(0, 1)
+        assert await log.queue_offsets.compare([QueueEnd(topic, 0, 10**15, 0)]) == QueueVerdict(0, 1)
         batch = await append(log, message(topic=topic))
         assert memoryview(batch.queue_offsets).cast("q")[0] == known
 
@@ -132,7 +132,7 @@ async def test_a_queue_that_the_log_still_has_is_not_raised_while_others_are_unk
         known = log.topics.table.next_queue_offset(b"orders", 0)
         assert known > 0
         ends = [QueueEnd("orders", 0, known + 5, 0), QueueEnd(SPENT, 0, 7, 0)]
-        assert log.queue_offsets.compare(ends) == QueueVerdict(1, 1)
+        assert await log.queue_offsets.compare(ends) == QueueVerdict(1, 1)
         assert log.topics.table.next_queue_offset(b"orders", 0) == known
         assert queue_offset_of(log) == 7
 
@@ -141,7 +141,7 @@ async def test_names_in_log_lines_are_quoted(caplog: pytest.LogCaptureFixture) -
     """A topic may have any characters here: none of them gets to a terminal, or makes a line of its own."""
     machine = Machine()
     async with machine.running() as log:
-        log.queue_offsets.compare([QueueEnd("a\x1b[2J\nb", 0, 3, 0)])
+        await log.queue_offsets.compare([QueueEnd("a\x1b[2J\nb", 0, 3, 0)])
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert "\\x1b[2J\\nb" in record.getMessage()
     assert record.getMessage().isprintable()
@@ -150,7 +150,7 @@ async def test_names_in_log_lines_are_quoted(caplog: pytest.LogCaptureFixture) -
 async def test_a_page_has_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """4,096 queues that are wrong are told in a dozen lines, and counted."""
     async with Machine().running() as log:
-        verdict = log.queue_offsets.compare([QueueEnd("t", queue_id, 9, 0) for queue_id in range(4_096)])
+        verdict = await log.queue_offsets.compare([QueueEnd("t", queue_id, 9, 0) for queue_id in range(4_096)])
         assert verdict == QueueVerdict(0, 4_096)
         assert log.statistics().contradicting_queues_total == 4_096
     lines = [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
@@ -164,7 +164,8 @@ async def test_an_end_that_the_log_proves_is_raised() -> None:
     async with machine.running() as log:
         batch = await append(log, message())
         log.topics.table.set_next_queue_offset(b"orders", 0, 0)
-        assert log.queue_offsets.compare([QueueEnd("orders", 0, 1, batch.start_physical_offset)]) == QueueVerdict(1, 0)
+        ends = [QueueEnd("orders", 0, 1, batch.start_physical_offset)]
+        assert await log.queue_offsets.compare(ends) == QueueVerdict(1, 0)
         assert log.topics.table.next_queue_offset(b"orders", 0) == 1
 
 
@@ -174,7 +175,7 @@ async def test_ends_below_the_number_and_foreign_queues_are_nothing() -> None:
     async with machine.running() as log:
         await append(log, message(), message())
         ends = [QueueEnd("orders", 0, 1, 0), QueueEnd("orders", 70_000, 5, 0), QueueEnd("x" * 200, 0, 5, 0)]
-        assert log.queue_offsets.compare(ends) == QueueVerdict(0, 0)
+        assert await log.queue_offsets.compare(ends) == QueueVerdict(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +193,11 @@ async def test_what_is_out_of_range(end: QueueEnd, field: str) -> None:
     """It is refused with the field, and nothing of its page is taken."""
     async with Machine().running() as log:
         with pytest.raises(BadArgument) as caught:
-            log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0), end])
+            await log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0), end])
         assert caught.value.field == field
         assert log.topics.table.counters() == []
         with pytest.raises(BadArgument, match="too many"):
-            log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0)] * 4_097)
+            await log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0)] * 4_097)
 
 
 async def test_followers_of_another_history() -> None:

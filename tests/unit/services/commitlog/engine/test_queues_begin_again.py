@@ -79,7 +79,8 @@ async def test_an_indexer_that_is_behind_does_not_bring_the_old_end_back() -> No
         last = await append(log, message())
     write_foreign(machine, [(0, 0), (0, 1)])
     async with machine.running() as log:
-        assert log.queue_offsets.compare([QueueEnd("orders", 0, 9, last.start_physical_offset)]) == QueueVerdict(0, 0)
+        ends = [QueueEnd("orders", 0, 9, last.start_physical_offset)]
+        assert await log.queue_offsets.compare(ends) == QueueVerdict(0, 0)
         assert await append_offset(log) == 2
 
 

@@ -35,7 +35,7 @@ class QueryByKeyRequest(_message.Message):
     topic: _builtins.str
     """Name of the topic."""
     key: _builtins.str
-    """One key, without spaces."""
+    """One key, without spaces, of at most 32,767 bytes."""
     page_size: _builtins.int
     """Most messages in the answer. 0 means 64, more than 1,024 means 1,024."""
     page_token: _builtins.str

@@ -122,7 +122,9 @@ class PullRequest(_message.Message):
     size_bytes_max: _builtins.int
     """Most bytes of records in the answer; the first message always fits. 0 means 256 KiB, more than 8 MiB means 8 MiB."""
     tag_expression: _builtins.str
-    """`*` or empty for all, otherwise tags separated by `||`. Compared as text, not only by hash."""
+    """`*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all.
+    Compared as text, not only by hash.
+    """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
         """How long to wait for the first message. 0 answers at once; more than 30 s means 30 s."""
@@ -207,7 +209,7 @@ class SubscribeRequest(_message.Message):
     next_queue_offset.
     """
     tag_expression: _builtins.str
-    """`*` or empty for all, otherwise tags separated by `||`."""
+    """`*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all."""
     message_count_max: _builtins.int
     """Most messages in one response. 0 means 256, more than 4,096 means 4,096."""
     size_bytes_max: _builtins.int

@@ -64,7 +64,7 @@ class ScanFilter(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     tag_expression: _builtins.str
-    """`*` or empty for all, otherwise tags separated by `||`."""
+    """`*` or empty for all, otherwise at most 1,000 tags separated by `||`, 32,767 bytes in all."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """Earliest store time, inclusive. Absent: no bound."""
@@ -120,7 +120,7 @@ class PlanScanRequest(_message.Message):
 
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Only these queues of the topics. Empty: all."""
+        """Only these queues of the topics, at most 65,535. Empty: all."""
 
     @_builtins.property
     def filter(self) -> Global___ScanFilter:
@@ -128,7 +128,7 @@ class PlanScanRequest(_message.Message):
 
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanRange]:
-        """Cut each queue at these offsets; a queue that is not named is read whole."""
+        """Cut each queue at these offsets, at most 100,000 ranges; a queue that is not named is read whole."""
 
     def __init__(
         self,

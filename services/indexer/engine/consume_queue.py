@@ -157,34 +157,26 @@ class ConsumeQueue:
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
-    def prepare(self, unit_count: int) -> None:
-        """Make the first file of a queue that has none, durably, with its first page present and room for so many.
-
-        Blocks for several syncs, without the GIL. Raises StoreFull.
-        """
-        self._recover()
-        if self._chain.active is None:
-            segment = self._chain.roll()
-            segment.hold()  # other threads make files meanwhile, and may need its place
-            try:
-                segment.populate(PAGE_SIZE_BYTES)
-                self.make_room(unit_count)
-            finally:
-                segment.release()
-
     def lacks_room(self, unit_count: int) -> bool:
-        """Whether the file that is being written has no blocks yet for so many units more, or for all that it takes."""
+        """Whether there is no file to write to, or no blocks in it for so many units more, or for all that it takes."""
         self._recover()
         active = self._chain.active
-        if active is None:
-            return False
-        return active.reserved_position < min(active.wrote_position + unit_count * UNIT_SIZE_BYTES, active.size_bytes)
+        return active is None or active.reserved_position < _end_of_room(active, unit_count)
 
     def make_room(self, unit_count: int) -> None:
-        """Have the blocks that `lacks_room` misses. Blocks, without the GIL. Raises StoreFull."""
-        active = self._chain.active
-        assert active is not None
-        active.reserve(min(active.wrote_position + unit_count * UNIT_SIZE_BYTES, active.size_bytes))
+        """Have what `lacks_room` misses, durably. A first file has its first page present.
+
+        Blocks, for several syncs where there was no file, without the GIL. Raises StoreFull.
+        """
+        self._recover()
+        segment = self._chain.active or self._chain.roll()
+        segment.hold()  # other threads make files meanwhile, and may need its place
+        try:
+            if segment.wrote_position == 0:
+                segment.populate(PAGE_SIZE_BYTES)
+            segment.reserve(_end_of_room(segment, unit_count))
+        finally:
+            segment.release()
 
     def append(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
         """Enter the records of consecutive rows, as `queue_rows.place` gave them.
@@ -260,7 +252,7 @@ class ConsumeQueue:
         is_less = False
         for segment in reversed(self._chain.segments):
             count = self._valid_count(segment)
-            is_less = is_less or _has_unit(segment, count)
+            is_less = is_less or _unit_at(segment, count)["record_size_bytes"] > 0
             if count > 0:
                 end = segment.base_physical_offset + count * UNIT_SIZE_BYTES
                 self._chain.truncate_after(end, clear_rest=clear_rest)
@@ -280,8 +272,10 @@ class ConsumeQueue:
             offsets = units["physical_offset"]
             return (offsets < 0) | (offsets >= self._bound_physical_offset) | (units["record_size_bytes"] <= 0)
 
-        data_end = max((end for _, end in segment.data_ranges(0)), default=0)  # a look at a hole may take a block
-        return self._first(segment, is_none, end=min(data_end + UNIT_SIZE_BYTES - 1, segment.wrote_position))
+        data_end = _data_end(segment)
+        count = self._first(segment, is_none, end=data_end)
+        is_last = count == data_end // UNIT_SIZE_BYTES and data_end % UNIT_SIZE_BYTES > 0
+        return count + (is_last and not is_none(_unit_at(segment, count)))
 
     def _first_message_offset(self) -> int | None:
         """Queue offset of the first unit that is no pre-blank; None if there is none. Only the first file has them."""
@@ -334,9 +328,21 @@ class ConsumeQueue:
             rows = rows[len(part) :]
 
 
-def _has_unit(segment: Segment, number: int) -> bool:
+def _data_end(segment: Segment) -> int:
+    """Where data end in a file. A look at what is behind may take a block, and on a full disk end the process."""
+    return min(max((end for _, end in segment.data_ranges(0)), default=0), segment.wrote_position)
+
+
+def _unit_at(segment: Segment, number: int) -> np.void:
+    """A unit, zeros as far as it lies behind the data."""
     position = number * UNIT_SIZE_BYTES
-    return position < segment.wrote_position and ENTRY.unpack_from(segment.buffer, position)[1] > 0
+    data = bytes(segment.buffer[position : min(position + UNIT_SIZE_BYTES, max(position, _data_end(segment)))])
+    unit: np.void = np.frombuffer(data.ljust(UNIT_SIZE_BYTES, b"\0"), UNIT)[0]
+    return unit
+
+
+def _end_of_room(segment: Segment, unit_count: int) -> int:
+    return min(segment.wrote_position + unit_count * UNIT_SIZE_BYTES, segment.size_bytes)
 
 
 def _is_message(units: _UnitOrUnits) -> Any:

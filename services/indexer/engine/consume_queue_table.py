@@ -74,6 +74,8 @@ class ConsumeQueueTable:
         loses such a record, they must be built again."""
         self.set_apart = SetApart()
         """Topics none of whose records are entered and whose files stay as they are, whatever becomes of the others."""
+        self.left_out: frozenset[str] = frozenset()
+        """Deleted topics whose queues are not begun, because the disk had no room for them."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
         self._are_ends_known = False
@@ -175,6 +177,8 @@ class ConsumeQueueTable:
             reason = StepReason.SET_APART
         elif not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
             reason = StepReason.NAME
+        elif topic in self.left_out and not self.has_units(topic, queue_id):
+            reason = StepReason.TOPIC_DELETED
         if reason is not None:
             return QueueRows(topic, queue_id, Placed(rows[:0], rows), reason)
         queue = self._topics.get(topic, {}).get(queue_id)
@@ -228,6 +232,10 @@ class ConsumeQueueTable:
             await uninterrupted(self._begin_all(names))
         if growing:
             await uninterrupted(asyncio.to_thread(_make_room, growing))
+
+    def leave_out(self, topics: frozenset[str]) -> None:
+        """Begin no queues of these topics from now on, and of no others."""
+        self.left_out, self._placed_batch = topics, None
 
     async def _begin_all(self, names: list[tuple[str, int, int]]) -> None:
         begun = await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names), return_exceptions=True)
@@ -423,7 +431,7 @@ class ConsumeQueueTable:
 
     def _begin(self, topic: str, queue_id: int, unit_count: int) -> ConsumeQueue:
         queue = self._make(topic, queue_id, 0, is_clean=True)
-        queue.prepare(unit_count)
+        queue.make_room(unit_count)
         return queue
 
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:

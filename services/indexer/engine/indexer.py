@@ -25,6 +25,7 @@ from services.indexer.engine import consumer_offsets, log_history
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.delay_delivery import DelayDelivery
+from services.indexer.engine.deleted_topics import DeletedTopics
 from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.local_records import LocalRecords
@@ -125,6 +126,7 @@ class Indexer:
             self.polls,
             self._progress,
             self._history,
+            DeletedTopics(self.queues, records, self._progress),
             reconnect_ms_max=config.reconnect_ms_max,
         )
         self.flush = FlushLoop(

@@ -79,7 +79,8 @@ class QueueRemoval:
     async def remove_unused(self, *, dry_run: bool) -> RemovedQueues:
         """Remove the queues of topics that the log does not know, except the system's.
 
-        As `remove_expired`; raises also DependencyUnavailable, when the log can't be asked.
+        As `remove_expired`; raises also DependencyUnavailable, when the log can't be asked. On a disk without room for
+        what is to be indexed queues need not be complete: they might wait for ever for what this makes room for.
         """
         names = [topic for topic in self._queues.topics() if not is_system_topic(topic)]
         topics = [topic for topic in names if not await self._records.has_topic(topic)]  # nobody waits for these calls
@@ -110,7 +111,8 @@ class QueueRemoval:
         """Look at some topics in a turn of their own: what is chosen is gone before a record is entered again."""
         async with self._reput.turn, self._progress.turn:
             self._check_stopping()
-            self._reput.completeness.begin()
+            if choose == self._expired or not self._reput.is_disk_full:
+                self._reput.completeness.begin()
             ends = [end async for end in choose(topics)]
             names = [(end.topic, end.queue_id) for end in ends]
             file_count = self._queues.file_count_of(names)

@@ -28,6 +28,7 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.store.errors import StoreFull, SyncFailed
 from services.indexer.engine.completeness import Completeness
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from services.indexer.engine.deleted_topics import DeletedTopics
 from services.indexer.engine.index_table import IndexTable
 from services.indexer.engine.log_history import LogHistory
 from services.indexer.engine.log_source import LogSource
@@ -69,6 +70,7 @@ class ReputLoop:
         polls: LongPolls,
         progress: ProgressKeeper,
         history: LogHistory,
+        deleted_topics: DeletedTopics,
         *,
         reconnect_ms_max: int,
     ) -> None:
@@ -101,6 +103,7 @@ class ReputLoop:
         self._polls = polls
         self._progress = progress
         self._history = history
+        self._deleted_topics = deleted_topics
         self._queue_ends = QueueEndReport(source, queues, history)
         self._stream_start = 0
         self._misplaced: NotARecord | None = None
@@ -111,6 +114,8 @@ class ReputLoop:
         """Set when the log was heard for the first time and the histories agree, or the loop has stopped."""
         self.is_log_away = True
         """Whether the log was out of reach when it was last asked."""
+        self.is_disk_full = False
+        """Whether the last batch met a disk without room for it."""
         self._is_rebuilding = False
         self._drop_wanted = asyncio.Event()
         self._loop = SupervisedLoop(
@@ -199,7 +204,13 @@ class ReputLoop:
         Callers: the loop itself, and `rebuild`, which has no loop. Raises Inapplicable, StoreFull and SyncFailed.
         """
         async with self.turn:
-            return await self._take(step)
+            try:
+                is_taken = await self._take(step)
+            except StoreFull:
+                self.is_disk_full = True
+                raise
+            self.is_disk_full &= not isinstance(step, DispatchBatch)
+            return is_taken
 
     async def _take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
         if self.state == ReputState.STOPPED or self._drop_wanted.is_set():
@@ -208,8 +219,7 @@ class ReputLoop:
             self.entered_physical_offset = max(self.entered_physical_offset, step.end_physical_offset)
             self.count_units()  # if it fails a part may be in: units, or a queue's first file
             with contextlib.suppress(Inapplicable):  # `apply` will say so, and enters what lies before it
-                await self._begin_again(step)
-                await self._queues.prepare(step)
+                await self._prepare(step)
             await self._enter(step)
         else:
             if isinstance(step, Handshake):
@@ -227,6 +237,19 @@ class ReputLoop:
         behind = ReputState.REBUILDING if self._is_rebuilding else ReputState.CATCHING_UP
         self.state = behind if is_behind else ReputState.LIVE
         return True
+
+    async def _prepare(self, batch: DispatchBatch) -> None:
+        """Make the room that a batch needs. Raises Inapplicable, StoreFull, DependencyUnavailable and OSError."""
+        await self._deleted_topics.look_again(batch)
+        while True:
+            try:
+                await self._begin_again(batch)
+                await self._queues.prepare(batch)
+            except StoreFull:
+                if not await self._deleted_topics.leave_out(batch):
+                    raise
+            else:
+                break
 
     async def _begin_again(self, batch: DispatchBatch) -> None:
         """Drop the units of queues that begin again with this batch. Raises Inapplicable and OSError.

@@ -3,7 +3,8 @@
 
 One record never stops the indexing of all others: what can't be entered into its queue is noted here, and the indexing
 goes on behind it. Its keys are indexed all the same, and it is found by its id.
-Invariants: the decision depends on the log alone, so a rebuild makes the same notes; a record that comes again, as in a
+Invariants: the decision depends on the log alone, so a rebuild makes the same notes, except for those of topics that
+were deleted when the disk had no room: a rebuild with more room enters their records; a record that comes again, as in a
 replay, is noted once; the notes are written down with the progress whose records they speak of. At most
 `NOTE_COUNT_MAX` notes are kept apart, all others of the same reason in one.
 Callers: the event loop's thread.
@@ -33,6 +34,8 @@ class StepReason(enum.IntEnum):
     """No directory may have the name of the topic or the number of the queue."""
     SET_APART = 3
     """RocketMQ keeps the topic, or this record, in a way that is not served (libs/formats/set_apart.py)."""
+    TOPIC_DELETED = 4
+    """The disk had no room for a new queue, and the log does not know its topic any more."""
 
 
 class Stepped(msgspec.Struct, frozen=True, array_like=True):

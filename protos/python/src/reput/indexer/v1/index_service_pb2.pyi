@@ -75,6 +75,8 @@ class _SteppedOverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ste
     """Nothing on a disk may have the name of this topic or queue."""
     STEPPED_OVER_REASON_SET_APART: _SteppedOverReason.ValueType  # 3
     """RocketMQ keeps the topic, or the record, in a way that this server does not serve."""
+    STEPPED_OVER_REASON_TOPIC_DELETED: _SteppedOverReason.ValueType  # 4
+    """The disk had no room for a new queue, and the CommitLog did not know its topic any more."""
 
 class SteppedOverReason(_SteppedOverReason, metaclass=_SteppedOverReasonEnumTypeWrapper):
     """Why records have no place in their queue. Everything else is indexed."""
@@ -87,6 +89,8 @@ STEPPED_OVER_REASON_NAME: SteppedOverReason.ValueType  # 2
 """Nothing on a disk may have the name of this topic or queue."""
 STEPPED_OVER_REASON_SET_APART: SteppedOverReason.ValueType  # 3
 """RocketMQ keeps the topic, or the record, in a way that this server does not serve."""
+STEPPED_OVER_REASON_TOPIC_DELETED: SteppedOverReason.ValueType  # 4
+"""The disk had no room for a new queue, and the CommitLog did not know its topic any more."""
 Global___SteppedOverReason: _TypeAlias = SteppedOverReason  # noqa: Y015
 
 class _QueueSelection:

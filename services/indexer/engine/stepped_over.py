@@ -3,9 +3,9 @@
 
 One record never stops the indexing of all others: what can't be entered into its queue is noted here, and the indexing
 goes on behind it. Its keys are indexed all the same, and it is found by its id.
-Invariants: the decision depends on the log alone, so a rebuild makes the same notes, except for those of topics that
-were deleted when the disk had no room: a rebuild with more room enters their records; a record that comes again, as in a
-replay, is noted once; the notes are written down with the progress whose records they speak of. At most
+Invariants: the decision depends on the log alone, so a rebuild makes the same notes (but of topics that were deleted
+when the disk had no room: with more room a rebuild enters their records); a record that comes again, as in a replay, is
+noted once; the notes are written down with the progress whose records they speak of. At most
 `NOTE_COUNT_MAX` notes are kept apart, all others of the same reason in one.
 Callers: the event loop's thread.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An index disk that is full of queues comes back by deleting topics or by growing, and no other topic loses a message."""
+"""An index disk full of queues comes back by deleting topics or by growing; no other topic loses a message."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from services.indexer.engine.reput_loop import ReputState
 from services.indexer.engine.stepped_over import StepReason
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.engine.test_log_history import first_of
 from tests.unit.services.indexer.engine.test_full_disk import PLENTY, WITH_BALLAST
+from tests.unit.services.indexer.engine.test_log_history import first_of
 from tests.unit.services.indexer.support import eventually, make_indexer, running
 
 QUEUE_FILE_BYTES = WITH_BALLAST.queue_file_size_bytes

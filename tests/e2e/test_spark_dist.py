@@ -15,6 +15,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc
 
 from tests.support.fixed_service import REPOSITORY, FixedService
+from tests.support.patience import LIMIT_S
 
 pytest.importorskip("pyspark")
 
@@ -36,7 +37,7 @@ def indexer(tmp_path: Path) -> Iterator[str]:
     messages = [append_pb.AppendMessage(topic="orders", body=b"%d" % number) for number in range(MESSAGE_COUNT)]
     with grpc.insecure_channel(log.target) as channel:
         append_service_pb2_grpc.AppendServiceStub(channel).Append(
-            append_pb.AppendRequest(messages=messages), timeout=10
+            append_pb.AppendRequest(messages=messages), timeout=LIMIT_S
         )
     yield indexer.target
     indexer.stop()
@@ -62,7 +63,7 @@ def submitted(cluster: SparkCluster, cwd: Path, environment: Mapping[str, str], 
         env=kept | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"} | environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=LIMIT_S,
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -15,6 +15,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc
 
 from tests.support.fixed_service import FixedService
+from tests.support.patience import LIMIT_S
 
 pytest.importorskip("pyspark")
 
@@ -45,7 +46,7 @@ def append(target: str, topic: str, first: int, count: int) -> None:
     ]
     with grpc.insecure_channel(target) as channel:
         append_service_pb2_grpc.AppendServiceStub(channel).Append(
-            append_pb.AppendRequest(messages=messages), timeout=10
+            append_pb.AppendRequest(messages=messages), timeout=LIMIT_S
         )
 
 

@@ -62,6 +62,7 @@ REASONS = {
     "NOT_SERVING": "`health` found a server that does not serve",
     "NOT_STORED": "`put` has messages that were not stored; lines before this one say why",
     "NO_MESSAGES": "nothing was found",
+    "NO_OFFSETS": "`groups delete` was given a group that has none",
     "NO_STORE": "a directory holds nothing of a store",
     "OFFSET_TRIMMED": "the queue begins behind `pull --offset`",
     "QUEUE_NOT_FOUND": "the topic has no queue of this number",

@@ -8,10 +8,11 @@ import typer
 from reput_client import ConsumerOffset, Topic
 
 from cli.connection import client_of
+from cli.exit_codes import CommandFailed, ExitCode
 from cli.output import JsonOption, parse_time, print_fields, print_rows
 
 topics = typer.Typer(no_args_is_help=True, help="Topics: list, look, make, change, forget.")
-groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are, how far behind, move them.")
+groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are, how far behind, move or forget them.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 ReadQueues = Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")]
@@ -160,6 +161,25 @@ def reset_group(
         place = to if to in ("earliest", "latest") else parse_time(to)
         offsets = client.groups.reset(group, topic_name, place)  # type: ignore[arg-type]  # one of the two words, or a time
     print_rows(map(asdict, offsets), ("topic", "queue_id", "queue_offset", "lag"), as_json=as_json)
+
+
+@groups.command("delete")
+def delete_groups(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")],
+    topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Forget the offsets of groups. Exit code 3 if one of them has none; the others are forgotten all the same.
+
+    A consumer of the group that commits makes it anew.
+    """
+    with client_of(context) as client:
+        rows = [{"group": name, "deleted_offset_count": client.groups.delete(name, topic=topic_name)} for name in names]
+    print_rows(rows, ("group", "deleted_offset_count"), as_json=as_json)
+    unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"]]
+    if unknown:
+        raise CommandFailed("NO_OFFSETS", f"no offsets of {', '.join(unknown)}", code=ExitCode.NOT_FOUND)
 
 
 def _print_topic(topic: Topic, *, as_json: bool) -> None:

@@ -48,6 +48,7 @@ _RULES: Mapping[str, Mapping[str, Role]] = {
         "CommitConsumerOffset": _C,
         "GetConsumerOffset": _C,
         "ResetConsumerOffset": _C,
+        "DeleteConsumerGroup": _C,
         "ListConsumerGroups": _C,
     },
     "reput.indexer.v1.IndexService": {"GetStatus": _C, "TrimTo": _S, "RemoveQueues": _O},

@@ -236,7 +236,7 @@ class StreamIdle(CommitLogError):
 
     def __init__(self, *, timeout_ms: int) -> None:
         super().__init__(f"the stream brought no batch for {timeout_ms} ms; open another one for the next")
-        self.limit = timeout_ms
+        self.limit_ms = timeout_ms
 
 
 class StaleEpoch(CommitLogError):

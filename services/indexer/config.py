@@ -91,6 +91,11 @@ class IndexerConfig:
     consumer_offset_count_max: Positive = 1_000_000
     """Most (group, topic, queue) offsets that are kept."""
 
+    consumer_offset_expire_hours: NotNegative = 0
+    """A group whose offsets are neither committed nor asked for so long is forgotten; 0 is never. It counts from the
+    start of the Indexer at the earliest. A consumer that waits at a silent topic commits nothing, and begins anew when
+    its group is forgotten: choose much more than topics are silent."""
+
     dispatch_record_count_max: Annotated[int, Meta(ge=1, le=32_768)] = 8_192
     """Most records in one step of the stream that the indexes are fed from."""
 

@@ -254,6 +254,13 @@ def test_groups(running: Store) -> None:
     moved = running.json("groups", "reset", "readers", "grouped", "--to", "latest")
     assert next(row["queue_offset"] for row in moved if row["queue_id"] == 0) == 3
     assert running.run("groups", "reset", "readers", "grouped", "--to", "soon").code == 2
+    other = running.run("groups", "delete", "readers", "--topic", "another", "--json")
+    assert (other.code, other.rows) == (3, [{"group": "readers", "deleted_offset_count": 0}])
+    gone = running.run("groups", "delete", "none", "readers", "--json")
+    assert gone.code == 3
+    assert [row["deleted_offset_count"] for row in gone.rows] == [0, len(moved)]
+    assert "no offsets of none" in gone.errors
+    assert running.json("groups", "list", "--group", "readers") == []
 
 
 def test_states(running: Store) -> None:

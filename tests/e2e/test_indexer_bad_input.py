@@ -85,8 +85,11 @@ def bad_topics() -> list[Case]:
         "ConsumerOffsetService/ResetConsumerOffset": lambda t: (
             offset_pb.ResetConsumerOffsetRequest(topic=t, latest=True, **ids), "topic"
         ),
+        "ConsumerOffsetService/DeleteConsumerGroup": lambda t: (
+            offset_pb.DeleteConsumerGroupRequest(topic=t, **ids), "topic"
+        ),
     }  # fmt: skip
-    optional = {"QueueService/ListQueues", "QueryService/QueryById"}
+    optional = {"QueueService/ListQueues", "QueryService/QueryById", "ConsumerOffsetService/DeleteConsumerGroup"}
     return [
         Case(rpc, f"topic {name[:20]!r}", *_split(make(name)))
         for rpc, make in makers.items()
@@ -229,9 +232,8 @@ def bad_scan_requests() -> list[Case]:
 def bad_offset_requests() -> list[Case]:
     """ConsumerOffsetService and IndexService."""
     name, row = "ConsumerOffsetService/", "offsets[1].queue_id"
-    commit_name, reset_name, list_name = (
-        f"{name}{verb}" for verb in ("CommitConsumerOffset", "ResetConsumerOffset", "ListConsumerGroups")
-    )
+    verbs = ("CommitConsumerOffset", "ResetConsumerOffset", "ListConsumerGroups", "DeleteConsumerGroup")
+    commit_name, reset_name, list_name, delete_name = (f"{name}{verb}" for verb in verbs)
     commit, get, reset = (
         offset_pb.CommitConsumerOffsetRequest,
         offset_pb.GetConsumerOffsetRequest,
@@ -244,6 +246,7 @@ def bad_offset_requests() -> list[Case]:
         *(bad(commit_name, commit(group=group, offsets=[good]), "group") for group in groups),
         *(bad(f"{name}GetConsumerOffset", get(group=group, topic=TOPIC), "group") for group in groups),
         *(bad(reset_name, reset(group=group, topic=TOPIC, latest=True), "group") for group in groups),
+        *(bad(delete_name, offset_pb.DeleteConsumerGroupRequest(group=group), "group") for group in groups),
         bad(commit_name, commit(group="g"), "offsets"),
         bad(commit_name, commit(group="g", offsets=[good] * 1001), "offsets"),
         Case(commit_name, "empty parts", length_delimited(2, b"") * 200_000, INVALID, "REQUEST_TOO_LARGE"),
@@ -283,6 +286,7 @@ def malformed() -> list[Case]:
         "ConsumerOffsetService/CommitConsumerOffset": offset_pb.CommitConsumerOffsetRequest(group="g"),
         "ConsumerOffsetService/GetConsumerOffset": offset_pb.GetConsumerOffsetRequest(group="g"),
         "ConsumerOffsetService/ResetConsumerOffset": offset_pb.ResetConsumerOffsetRequest(group="g"),
+        "ConsumerOffsetService/DeleteConsumerGroup": offset_pb.DeleteConsumerGroupRequest(group="g"),
         "ConsumerOffsetService/ListConsumerGroups": offset_pb.ListConsumerGroupsRequest(page_size=300),
         "IndexService/TrimTo": index_pb.TrimToRequest(min_physical_offset=300),
         "IndexService/RemoveQueues": index_pb.RemoveQueuesRequest(

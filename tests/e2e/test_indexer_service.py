@@ -176,7 +176,7 @@ async def test_a_long_id_is_refused_with_a_reason(tmp_path: Path, length: int) -
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.queries.QueryById(query_pb.QueryByIdRequest(topic=topic, message_id="ä" * length))
             refusal = Refusal(caught.value)
-            assert refusal.reason in ("MESSAGE_NOT_FOUND", "BAD_ARGUMENT")
+            assert refusal.reason in ("MESSAGE_NOT_FOUND", "BAD_ARGUMENT", "REQUEST_TOO_LARGE")
             assert len(refusal.message.encode()) <= 600
 
 
@@ -281,6 +281,12 @@ async def test_consumer_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         reset = offset_pb.ResetConsumerOffsetRequest(group="h", topic=T, time=Timestamp(seconds=1))
         moved = await client.offsets.ResetConsumerOffset(reset)
         assert [o.queue_offset for o in moved.offsets] == [0, 0]
+        gone = offset_pb.CommitConsumerOffsetRequest(group="i", offsets=[offset(topic=T), offset(topic="U")])
+        await client.offsets.CommitConsumerOffset(gone)
+        for topic, count in (("U", 1), ("", 1), ("", 0)):
+            delete = offset_pb.DeleteConsumerGroupRequest(group="i", topic=topic)
+            assert (await client.offsets.DeleteConsumerGroup(delete)).deleted_offset_count == count
+        assert b"@i" not in (tmp_path / "config" / "consumerOffset.json").read_bytes()
     async with store(tmp_path) as (_, client):
         page = await client.offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest(page_size=1))
         assert [(g.group, [o.queue_offset for o in g.offsets]) for g in page.groups] == [("g", [3, 5])]

@@ -198,6 +198,10 @@ def indexer(requests: list[Any]) -> list[Unary]:
             ResetConsumerOffset=(
                 offsets.ResetConsumerOffsetRequest, answer(offsets.ResetConsumerOffsetResponse(offsets=[offset])),
             ),
+            DeleteConsumerGroup=(
+                offsets.DeleteConsumerGroupRequest,
+                answer(offsets.DeleteConsumerGroupResponse(deleted_offset_count=3)),
+            ),
             ListConsumerGroups=(
                 offsets.ListConsumerGroupsRequest,
                 answer(offsets.ListConsumerGroupsResponse(groups=[{"group": "g", "offsets": [offset]}])),
@@ -243,6 +247,8 @@ def test_reading_calls() -> None:
             client.groups.reset("g", "t", "middle")
         client.groups.commit("g", [offset])
         assert requests.pop().offsets[0].lag == 0
+        assert client.groups.delete("g", topic="t") == 3
+        assert (requests[-1].group, requests.pop().topic) == ("g", "t")
         (group,) = client.groups.list()
         assert (group.name, group.offsets) == ("g", (offset,))
 
@@ -261,6 +267,7 @@ async def test_async_reading_calls() -> None:
             assert (await client.groups.get("g", "t", 1)).queue_offset == 5
             assert len(await client.groups.reset("g", "t", "latest")) == 1
             await client.groups.commit("g", [ConsumerOffset("t", 1, 5)])
+            assert await client.groups.delete("g") == 3
             assert [group.name async for group in client.groups.list()] == ["g"]
 
 

@@ -48,6 +48,6 @@ ERROR_TABLE: ErrorTable = {
     errors.Stopping: ErrorRow(_CODES.UNAVAILABLE, "STOPPING"),
     errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
     errors.WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
-    errors.StreamIdle: ErrorRow(_CODES.UNAVAILABLE, "STREAM_IDLE", ("limit",), retry_after_ms=0),
+    errors.StreamIdle: ErrorRow(_CODES.UNAVAILABLE, "STREAM_IDLE", ("limit_ms",), retry_after_ms=0),
     errors.StaleEpoch: ErrorRow(_CODES.ABORTED, "STALE_EPOCH", ("epoch", "field")),
 }

@@ -6,6 +6,8 @@ file is replaced atomically and the version before it stays beside it as `.bak`,
 committed less than the flush interval before a crash may be lost: the consumer then reads some messages twice.
 A save costs the loop what changed: groups are kept in shards, each with the bytes of its part of the file, and only
 those of shards that changed are made anew, some offsets in one go. A thread puts the parts together and writes them.
+Groups that nobody uses can expire. When a group was used last is not in the file, so that it counts from the start at
+the earliest, and by monotonic time, so that no jump of the clock forgets a group.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md; RocketMQ's counterpart is ConsumerOffsetManager.
 Decision: docs/decisions/0033-no-call-holds-the-loop.md.
 """
@@ -38,6 +40,12 @@ SHARD_COUNT = 1_024
 FILE_SIZE_BYTES_MAX = CONFIG_FILE_SIZE_BYTES_MAX - 1024
 """Offsets that may take more are refused: a start would not read the file."""
 
+EXPIRY_LOOK_INTERVAL_S = 60
+"""Time between two looks for groups that have expired."""
+
+EXPIRED_SHOWN = 10
+"""Names of groups in the line that tells which were forgotten."""
+
 Queue: TypeAlias = tuple[str, int]
 
 _log = logging.getLogger(__name__)
@@ -64,12 +72,16 @@ class _Shard:
 class ConsumerOffsets:
     """The offsets of all groups. Make it, then `load` it once."""
 
-    def __init__(self, fs: Fs, path: Path, clock: Clock, *, count_max: int) -> None:
+    def __init__(self, fs: Fs, path: Path, clock: Clock, *, count_max: int, expire_s: int = 0) -> None:
         self._fs = fs
         self._path = path
         self._backup_path = path.with_name(path.name + ".bak")
         self._clock = clock
         self._count_max = count_max
+        self._expire_s = expire_s
+        self._used_s: dict[str, float] = {}
+        """When a group was asked for, or committed, if that was since the start."""
+        self._begin_s = self._expiry_look_s = clock.monotonic_s()
         self._shards: dict[int, _Shard] = {}
         self._version = DataVersion()
         self._change_count = 0
@@ -102,7 +114,10 @@ class ConsumerOffsets:
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next queue offset of a group; None if it has none."""
-        return self._offsets_of(group).get((topic, queue_id))
+        found = self._offsets_of(group).get((topic, queue_id))
+        if found is not None:
+            self._use(group)
+        return found
 
     def commit(self, group: str, offsets: dict[Queue, int]) -> None:
         """Set offsets by (topic, queue id), all or none. Raises WindowFull when there would be too many."""
@@ -115,6 +130,25 @@ class ConsumerOffsets:
         if any(known.get(queue) != queue_offset for queue, queue_offset in offsets.items()):
             self._put(group, offsets)
             self._change_count += 1
+        self._use(group)
+
+    async def delete(self, group: str, topic: str | None = None) -> int:
+        """Forget the offsets of a group, all or those of a topic, and return how many; `save` makes it durable.
+
+        Many are forgotten in steps; a commit meanwhile stays or not.
+        """
+        count = 0
+        async for queues in in_steps(list(self._offsets_of(group))):
+            count += self._drop(group, [queue for queue in queues if topic in (None, queue[0])])
+        return count
+
+    async def tend(self) -> None:
+        """Forget the groups that have expired, and save what changed. Raises OSError."""
+        now_s = self._clock.monotonic_s()
+        if self._expire_s and now_s >= self._expiry_look_s + EXPIRY_LOOK_INTERVAL_S:
+            self._expiry_look_s = now_s
+            await self._expire(now_s - self._expire_s)
+        await self.save()
 
     async def group_names(self) -> AsyncGenerator[list[str], None]:
         """All groups, some at a time, in no order. Those that come or go meanwhile may be among them or not."""
@@ -136,6 +170,18 @@ class ConsumerOffsets:
         """
         await uninterrupted(self._save())
 
+    async def _expire(self, limit_s: float) -> None:
+        """Forget the groups that were used last before this moment."""
+        expired: list[str] = []
+        async for names in self.group_names():
+            for name in names:
+                if self._used_s.get(name, self._begin_s) <= limit_s:
+                    await self.delete(name)
+                    expired.append(name)
+        if expired:
+            shown = ", ".join(expired[:EXPIRED_SHOWN]) + (", …" if len(expired) > EXPIRED_SHOWN else "")
+            _log.info("%d groups were not used for %d s and are forgotten: %s", len(expired), self._expire_s, shown)
+
     async def _save(self) -> None:
         async with self._turn:
             change_count = self._change_count
@@ -146,7 +192,8 @@ class ConsumerOffsets:
                 timestamp_ms=self._clock.now_ms(),
                 state_version=self._version.state_version,
             )
-            entries = [await self._entries(shard) for shard in list(self._shards.values())]
+            parts = [await self._entries(shard) for shard in list(self._shards.values())]
+            entries = [part for part in parts if part]  # a shard may have lost all of its groups
             await asyncio.to_thread(self._replace, functools.partial(consumer_offsets_json.assemble, version, entries))
             self._version = version
             self._saved_change_count = change_count
@@ -192,6 +239,28 @@ class ConsumerOffsets:
         known.update(offsets)
         shard.change_count += 1
         shard.entries = None
+
+    def _drop(self, group: str, queues: list[Queue]) -> int:
+        """Forget these offsets, those that are still there; how many."""
+        shard = self._shards.get(_shard_of(group))
+        known = {} if shard is None else shard.groups.get(group, {})
+        gone = [queue for queue in queues if known.pop(queue, None) is not None]
+        if shard is None or not gone:
+            return 0
+        self.count -= len(gone)
+        self._size_bytes_max -= _size_bytes_max(group, gone)
+        if not known:
+            del shard.groups[group]
+            self._used_s.pop(group, None)
+        shard.change_count += 1
+        shard.entries = None
+        self._change_count += 1
+        return len(gone)
+
+    def _use(self, group: str) -> None:
+        """The group is in use now."""
+        if self._expire_s:
+            self._used_s[group] = self._clock.monotonic_s()
 
 
 def _shard_of(group: str) -> int:

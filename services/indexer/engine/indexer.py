@@ -109,7 +109,11 @@ class Indexer:
         self._ballast = config.ballast(fs)
         small_files = self._ballast.roomy_fs()
         self.offsets = ConsumerOffsets(
-            small_files, config.data_dir / consumer_offsets.PATH, clock, count_max=config.consumer_offset_count_max
+            small_files,
+            config.data_dir / consumer_offsets.PATH,
+            clock,
+            count_max=config.consumer_offset_count_max,
+            expire_s=config.consumer_offset_expire_hours * 3600,
         )
         self.queries = QueryEngine(self.queues, self.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.puller = Puller(self.queues, records, self.polls)
@@ -147,7 +151,7 @@ class Indexer:
         self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush)
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
-            "offsets", self.offsets.save, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)
+            "offsets", self.offsets.tend, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)
         )
         self.delivery = None if sink is None else self._delivery(sink, small_files, clock)
         self._is_open = False

@@ -21,7 +21,7 @@ LAG_STEP_COUNT = 100
 
 
 class ConsumerOffsetServicer:
-    """Answers the four calls."""
+    """Answers the five calls."""
 
     def __init__(self, indexer: Indexer) -> None:
         self._indexer = indexer
@@ -87,6 +87,16 @@ class ConsumerOffsetServicer:
         async for step in in_steps(sorted(offsets.items()), count=LAG_STEP_COUNT):
             response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
         return response
+
+    async def DeleteConsumerGroup(
+        self, request: messages.DeleteConsumerGroupRequest, _: object
+    ) -> messages.DeleteConsumerGroupResponse:
+        """Forget a group, or what it has of a topic. Synced before the answer."""
+        group = requests.group(request.group)
+        topic = requests.topic(request.topic) if request.topic else None
+        count = await self._indexer.offsets.delete(group, topic)
+        await self._indexer.offsets.save()
+        return messages.DeleteConsumerGroupResponse(deleted_offset_count=count)
 
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object

@@ -187,6 +187,10 @@ class AsyncGroups:
         """Move all of a group's offsets of a topic; durable when it returns."""
         return await self._channels.run(_group_calls.reset(group, topic, to))
 
+    async def delete(self, group: str, *, topic: str = "") -> int:
+        """See Groups.delete."""
+        return await self._channels.run(_group_calls.delete(group, topic))
+
 
 class AsyncAdmin:
     """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""

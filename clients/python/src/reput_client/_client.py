@@ -187,6 +187,13 @@ class Groups:
         """Move all of a group's offsets of a topic; durable when it returns."""
         return self._channels.run(_group_calls.reset(group, topic, to))
 
+    def delete(self, group: str, *, topic: str = "") -> int:
+        """Forget a group's offsets, all or those of one topic; how many it had. Durable when it returns.
+
+        A consumer of the group that commits makes it anew.
+        """
+        return self._channels.run(_group_calls.delete(group, topic))
+
 
 class Admin:
     """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""

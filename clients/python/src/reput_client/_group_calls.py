@@ -53,6 +53,14 @@ def reset(group: str, topic: str, to: Place) -> Call[tuple[ConsumerOffset, ...]]
     return Call("indexer", path, request, response_type, lambda answer: tuple(map(_offset, answer.offsets)))
 
 
+def delete(group: str, topic: str) -> Call[int]:
+    """Forget a group's offsets, all or those of a topic; how many it had."""
+    request = messages.DeleteConsumerGroupRequest(group=group, topic=topic)
+    path = f"{_SERVICE}/DeleteConsumerGroup"
+    response_type = messages.DeleteConsumerGroupResponse
+    return Call("indexer", path, request, response_type, lambda answer: int(answer.deleted_offset_count))
+
+
 def listing() -> Pages[ConsumerGroup]:
     """All groups by name."""
     request = messages.ListConsumerGroupsRequest(page_size=1000)

@@ -57,6 +57,92 @@ async def test_offsets_come_back_after_a_crash() -> None:
     assert load(fs).find("g", "T", 0) == 3
 
 
+async def test_a_group_is_forgotten() -> None:
+    """All of it, or one topic of it; what is left stays, the room is there again, and the disk knows."""
+    fs = MemoryFs()
+    offsets = load(fs, count_max=5)
+    offsets.commit("g", {("T", 0): 5, ("T", 1): 7, ("U", 0): 1})
+    offsets.commit("h", {("T", 0): 2, ("T", 1): 3})
+    await offsets.save()
+    with pytest.raises(WindowFull):
+        offsets.commit("i", {("T", 0): 1})
+    assert await offsets.delete("g", "T") == 2
+    assert await offsets_of(offsets, "g") == [("g", "U", 0, 1)]
+    assert (await offsets.delete("g", "T"), await offsets.delete("none")) == (0, 0)
+    assert await offsets.delete("h") == 2
+    assert (await groups_of(offsets), offsets.count) == (["g"], 1)
+    await offsets.save()
+    fs.crash(nothing_survives)
+    again = load(fs, count_max=5)
+    assert await groups_of(again) == ["g"]
+    assert await offsets_of(again, "g") == [("g", "U", 0, 1)]
+    again.commit("i", {("T", queue_id): 1 for queue_id in range(4)})
+    assert again.count == 5
+
+
+async def test_deleted_groups_give_back_the_bytes_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as groups come and go: the bound of the file counts what is there."""
+    monkeypatch.setattr(consumer_offsets, "FILE_SIZE_BYTES_MAX", 1_000)
+    offsets = load(MemoryFs(), count_max=1_000)
+    for number in range(100):
+        offsets.commit(f"group-{number}", {("T", queue_id): 1 for queue_id in range(5)})
+        assert await offsets.delete(f"group-{number}") == 5
+
+
+def expiring(fs: MemoryFs, clock: ManualClock) -> ConsumerOffsets:
+    offsets = ConsumerOffsets(fs, PATH, clock, count_max=100, expire_s=3600)
+    offsets.load()
+    return offsets
+
+
+async def test_groups_that_nobody_uses_expire(caplog: pytest.LogCaptureFixture) -> None:
+    """A commit, of the same offset too, and a question keep a group; it counts from the start at the earliest."""
+    fs, clock = MemoryFs(), ManualClock()
+    begun = expiring(fs, clock)
+    for group in ("committed", "asked", "forgotten"):
+        begun.commit(group, {("T", 0): 5})
+    await begun.save()
+    clock.advance(10 * 3_600_000)
+    offsets = expiring(fs, clock)
+    await offsets.tend()
+    assert await groups_of(offsets) == ["asked", "committed", "forgotten"], "it has just begun"
+    clock.advance(1_800_000)
+    offsets.commit("committed", {("T", 0): 5})
+    assert offsets.find("asked", "T", 0) == 5
+    assert offsets.find("forgotten", "T", 9) is None, "a question for nothing keeps nothing"
+    clock.advance(1_800_000)
+    with caplog.at_level("INFO"):
+        await offsets.tend()
+    assert await groups_of(offsets) == ["asked", "committed"]
+    assert "forgotten: forgotten" in caplog.text
+    fs.crash(nothing_survives)
+    assert await groups_of(expiring(fs, clock)) == ["asked", "committed"]
+    clock.advance(3_600_000)
+    await offsets.tend()
+    assert offsets.count == 0
+
+
+async def test_a_jump_of_the_clock_forgets_no_group() -> None:
+    """Only time that went by counts."""
+    clock = ManualClock()
+    offsets = expiring(MemoryFs(), clock)
+    offsets.commit("g", {("T", 0): 5})
+    clock.set_now_ms(clock.now_ms() + 10**12)
+    clock.advance(120_000)
+    await offsets.tend()
+    assert await groups_of(offsets) == ["g"]
+
+
+async def test_by_default_no_group_expires() -> None:
+    """However long nobody uses it."""
+    clock = ManualClock()
+    offsets = ConsumerOffsets(MemoryFs(), PATH, clock, count_max=100)
+    offsets.commit("g", {("T", 0): 5})
+    clock.advance(10**12)
+    await offsets.tend()
+    assert await groups_of(offsets) == ["g"]
+
+
 async def test_nothing_is_written_without_a_change() -> None:
     """The same offsets again do not touch the file."""
     fs = MemoryFs()

@@ -117,7 +117,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Health was asked for a service that is not served here. Metadata: service."""
     ERROR_REASON_STREAM_IDLE: _ErrorReason.ValueType  # 42
     """An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
-    next batch. Metadata: limit, in milliseconds.
+    next batch. Metadata: limit_ms.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -220,6 +220,6 @@ ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 41
 """Health was asked for a service that is not served here. Metadata: service."""
 ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 42
 """An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
-next batch. Metadata: limit, in milliseconds.
+next batch. Metadata: limit_ms.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

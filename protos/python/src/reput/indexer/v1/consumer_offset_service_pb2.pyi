@@ -219,6 +219,54 @@ class ResetConsumerOffsetResponse(_message.Message):
 Global___ResetConsumerOffsetResponse: _TypeAlias = ResetConsumerOffsetResponse  # noqa: Y015
 
 @_typing.final
+class DeleteConsumerGroupRequest(_message.Message):
+    """What to forget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Only the offsets of this topic. Empty for all."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteConsumerGroupRequest: _TypeAlias = DeleteConsumerGroupRequest  # noqa: Y015
+
+@_typing.final
+class DeleteConsumerGroupResponse(_message.Message):
+    """The offsets are forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_OFFSET_COUNT_FIELD_NUMBER: _builtins.int
+    deleted_offset_count: _builtins.int
+    """Offsets that the group had."""
+    def __init__(
+        self,
+        *,
+        deleted_offset_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_offset_count", b"deleted_offset_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteConsumerGroupResponse: _TypeAlias = DeleteConsumerGroupResponse  # noqa: Y015
+
+@_typing.final
 class ListConsumerGroupsRequest(_message.Message):
     """Which groups."""
 

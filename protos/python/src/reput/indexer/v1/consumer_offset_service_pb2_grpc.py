@@ -50,6 +50,11 @@ class ConsumerOffsetServiceStub(object):
                 request_serializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ResetConsumerOffsetRequest.SerializeToString,
                 response_deserializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ResetConsumerOffsetResponse.FromString,
                 _registered_method=True)
+        self.DeleteConsumerGroup = channel.unary_unary(
+                '/reput.indexer.v1.ConsumerOffsetService/DeleteConsumerGroup',
+                request_serializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.DeleteConsumerGroupRequest.SerializeToString,
+                response_deserializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.DeleteConsumerGroupResponse.FromString,
+                _registered_method=True)
         self.ListConsumerGroups = channel.unary_unary(
                 '/reput.indexer.v1.ConsumerOffsetService/ListConsumerGroups',
                 request_serializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ListConsumerGroupsRequest.SerializeToString,
@@ -82,6 +87,14 @@ class ConsumerOffsetServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteConsumerGroup(self, request, context):
+        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
+        before the answer. Idempotent. A consumer of the group that commits makes it anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListConsumerGroups(self, request, context):
         """Lists groups with their offsets and lag, by name. Idempotent.
         """
@@ -106,6 +119,11 @@ def add_ConsumerOffsetServiceServicer_to_server(servicer, server):
                     servicer.ResetConsumerOffset,
                     request_deserializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ResetConsumerOffsetRequest.FromString,
                     response_serializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ResetConsumerOffsetResponse.SerializeToString,
+            ),
+            'DeleteConsumerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteConsumerGroup,
+                    request_deserializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.DeleteConsumerGroupRequest.FromString,
+                    response_serializer=reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.DeleteConsumerGroupResponse.SerializeToString,
             ),
             'ListConsumerGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.ListConsumerGroups,
@@ -195,6 +213,33 @@ class ConsumerOffsetService(object):
             '/reput.indexer.v1.ConsumerOffsetService/ResetConsumerOffset',
             reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ResetConsumerOffsetRequest.SerializeToString,
             reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.ResetConsumerOffsetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteConsumerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.indexer.v1.ConsumerOffsetService/DeleteConsumerGroup',
+            reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.DeleteConsumerGroupRequest.SerializeToString,
+            reput_dot_indexer_dot_v1_dot_consumer__offset__service__pb2.DeleteConsumerGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class ConsumerOffsetServiceStub:
     """Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent."""
     ResetConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ResetConsumerOffsetRequest, _consumer_offset_service_pb2.ResetConsumerOffsetResponse]
     """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent."""
+    DeleteConsumerGroup: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.DeleteConsumerGroupRequest, _consumer_offset_service_pb2.DeleteConsumerGroupResponse]
+    """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
+    before the answer. Idempotent. A consumer of the group that commits makes it anew.
+    """
     ListConsumerGroups: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ListConsumerGroupsRequest, _consumer_offset_service_pb2.ListConsumerGroupsResponse]
     """Lists groups with their offsets and lag, by name. Idempotent."""
 
@@ -53,6 +57,10 @@ class ConsumerOffsetServiceAsyncStub(ConsumerOffsetServiceStub):
     """Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent."""
     ResetConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ResetConsumerOffsetRequest, _consumer_offset_service_pb2.ResetConsumerOffsetResponse]  # type: ignore[assignment]
     """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent."""
+    DeleteConsumerGroup: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.DeleteConsumerGroupRequest, _consumer_offset_service_pb2.DeleteConsumerGroupResponse]  # type: ignore[assignment]
+    """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
+    before the answer. Idempotent. A consumer of the group that commits makes it anew.
+    """
     ListConsumerGroups: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ListConsumerGroupsRequest, _consumer_offset_service_pb2.ListConsumerGroupsResponse]  # type: ignore[assignment]
     """Lists groups with their offsets and lag, by name. Idempotent."""
 
@@ -82,6 +90,16 @@ class ConsumerOffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_offset_service_pb2.ResetConsumerOffsetResponse, _abc.Awaitable[_consumer_offset_service_pb2.ResetConsumerOffsetResponse]]:
         """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def DeleteConsumerGroup(
+        self,
+        request: _consumer_offset_service_pb2.DeleteConsumerGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_consumer_offset_service_pb2.DeleteConsumerGroupResponse, _abc.Awaitable[_consumer_offset_service_pb2.DeleteConsumerGroupResponse]]:
+        """Forgets a group's offsets, all or those of one topic, and tells how many it had: 0 for a group that has none. Synced
+        before the answer. Idempotent. A consumer of the group that commits makes it anew.
+        """
 
     @_abc_1.abstractmethod
     def ListConsumerGroups(

@@ -198,6 +198,7 @@ class LogWalk:
                 size_wanted = RECORD_SIZE_BYTES_MAX
             elif status == scan_cy.S_BLANK:
                 self._check_blank(segment, at)
+                self.facts.end_physical_offset = segment.end_physical_offset
                 return
             else:
                 following = yield from self._damage(index, segment, at, status)

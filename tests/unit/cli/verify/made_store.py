@@ -54,10 +54,16 @@ async def index(data_dir: Path, message_delay_level: str = DELAY_LEVELS_TEXT) ->
     await rebuild(PosixFs(), config, log_data_dir=data_dir, segment_size_bytes=SEGMENT_SIZE, clock=ManualClock())
 
 
-async def _make(data_dir: Path) -> None:
-    clock = ManualClock()
+async def open_log(data_dir: Path, clock: ManualClock) -> CommitLog:
+    """Start the CommitLog's engine."""
     log = CommitLog(commit_log_config(data_dir), PosixFs(), clock, on_failure=lambda error: None)
     await log.open(LISTEN_HOST)
+    return log
+
+
+async def _make(data_dir: Path) -> None:
+    clock = ManualClock()
+    log = await open_log(data_dir, clock)
     for number in range(MESSAGE_COUNT):
         clock.advance(1_100)
         properties: dict[str, str] = {}

@@ -9,7 +9,8 @@ import pytest
 from cli.verify.codes import Area
 from cli.verify.findings import Finding, Report
 from cli.verify.store import Summary, verify_store
-from tests.unit.cli.verify.made_store import MESSAGE_COUNT
+from libs.machine.clock import ManualClock
+from tests.unit.cli.verify.made_store import MESSAGE_COUNT, SEGMENT_SIZE, index, open_log
 
 
 def verified(data_dir: Path, *, only: Area | None = None, limit: int = 100) -> tuple[Summary, list[Finding], Report]:
@@ -27,6 +28,19 @@ def test_sound_store_has_neither_fault_nor_note(store: Path) -> None:
     assert (summary.record_count, summary.unit_count) == (MESSAGE_COUNT, MESSAGE_COUNT)
     assert summary.index_entry_count == 600
     assert summary.segment_count == 5
+
+
+async def test_a_log_that_ends_with_a_closed_segment_is_sound(store: Path) -> None:
+    """A start finds the end behind the blank, where the next segment begins that is not there yet."""
+    segments = sorted((store / "commitlog").iterdir())
+    for path in (segments[-1], store / "checkpoint", store / "epochFileCheckpoint", store / "reput" / "queue_offsets"):
+        path.unlink()
+    log = await open_log(store, ManualClock())
+    assert log.chain.max_physical_offset == (len(segments) - 1) * SEGMENT_SIZE
+    await log.close()
+    await index(store)
+    _, found, _ = verified(store)
+    assert found == []
 
 
 @pytest.mark.parametrize(

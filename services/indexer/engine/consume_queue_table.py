@@ -165,7 +165,8 @@ class ConsumeQueueTable:
         Done once for each attempt to enter a batch.
         """
         if self._placed_batch is not batch:
-            self._placed = [self._place(*group, batch) for group in _groups(batch)]
+            placed = [self._place(*group, batch) for group in _groups(batch)]
+            self._placed = _joined(placed) if batch.batch_queues else placed
             self._placed_batch = batch
             self._check_steps(batch)
         return self._placed
@@ -480,6 +481,19 @@ def _make_room(growing: list[tuple[ConsumeQueue, int]]) -> None:
 
 def _columns(batch: DispatchBatch) -> DispatchRows:
     return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
+
+
+def _joined(placed: list[QueueRows]) -> list[QueueRows]:
+    """The same with one entry for what is set apart of a queue: its batches came with an index of their own."""
+    parts: dict[tuple[str, int], list[NDArray[np.int32]]] = {}
+    for one in placed:
+        if one.reason is StepReason.SET_APART:
+            parts.setdefault((one.topic, one.queue_id), []).append(one.placed.stepped)
+    joined = [one for one in placed if one.reason is not StepReason.SET_APART]
+    for name, rows in parts.items():
+        stepped = np.sort(np.concatenate(rows))
+        joined.append(QueueRows(*name, Placed(stepped[:0], stepped), StepReason.SET_APART))
+    return joined
 
 
 def _groups(batch: DispatchBatch) -> Iterator[tuple[int, NDArray[np.int32]]]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from libs.formats.errors import FormatError
 from libs.formats.index_file import key_hash, key_text
 from libs.formats.message_id import decode_offset_id
+from libs.formats.set_apart import BATCH_QUEUE
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_table import IndexCursor, IndexTable
@@ -248,7 +249,7 @@ class QueryEngine:
             view = view_record(block.records, int(block.positions[0]), int(block.sizes[0]))
             topic = str(view.topic, "utf-8", "replace")
             if view.store_host == host.to_bytes():
-                if why := self._queues.set_apart.why(topic):
+                if why := self._queues.set_apart.why(topic) or (BATCH_QUEUE if view.is_batch else ""):
                     raise TopicSetApart(topic, why=why, field="message_id")
                 if self._is_queued(view, physical_offset) or await self._is_indexed(view, physical_offset):
                     return select(block, [0])
@@ -302,7 +303,8 @@ def _has_key(view: RecordView, key: bytes) -> bool:
 
 
 def _matches(view: RecordView, query: KeyQuery, topic: bytes) -> bool:
-    return view.topic == topic and query.start_time_ms <= view.store_time_ms < query.end_time_ms
+    is_wanted = view.topic == topic and query.start_time_ms <= view.store_time_ms < query.end_time_ms
+    return is_wanted and not view.is_batch
 
 
 def _decode_key_position(query: KeyQuery, token: str) -> tuple[int, IndexCursor | None]:

@@ -40,6 +40,12 @@ class RecordView(NamedTuple):
         return int(record.LONG.unpack_from(self.records, self.shape.position + record.QUEUE_OFFSET_AT)[0])
 
     @property
+    def is_batch(self) -> bool:
+        """Whether it holds a batch of messages, as in RocketMQ's topics of type BatchCQ."""
+        sys_flag: int = record.INT.unpack_from(self.records, self.shape.position + record.SYS_FLAG_AT)[0]
+        return sys_flag & record.INNER_BATCH_FLAG != 0
+
+    @property
     def store_host(self) -> bytes:
         """Address and port where it was stored, 8 or 20 bytes."""
         return self.records[self.shape.store_host_at : self.shape.reconsume_times_at]

@@ -62,7 +62,13 @@ class ReputStore:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, directory: Path, sizes: Sizes, *, crc_property: bool = True, store_host: str = STORE_HOST
+        cls,
+        directory: Path,
+        sizes: Sizes,
+        *,
+        crc_property: bool = True,
+        store_host: str = STORE_HOST,
+        log_dirs: str = "",
     ) -> AsyncIterator["ReputStore"]:
         """Services on a directory, killed at the end of the block if they still run."""
         async with contextlib.AsyncExitStack() as stack:
@@ -70,7 +76,7 @@ class ReputStore:
                 directory,
                 *("--segment-size-bytes", str(sizes.segment_size_bytes), "--store-host", store_host),
                 *("--default-queue-count", str(QUEUE_COUNT), "--crc-property", str(crc_property).lower()),
-                *("--disk-reserve-bytes", "0"),
+                *("--disk-reserve-bytes", "0", "--log-dirs", log_dirs),
             )
             stack.push_async_callback(_kill, log)
             await log.wait_serving()

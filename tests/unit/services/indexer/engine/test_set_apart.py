@@ -19,7 +19,7 @@ from services.indexer.engine.pull import PullQuery, PullStatus
 from services.indexer.engine.query import KeyQuery
 from services.indexer.engine.stepped_over import StepReason
 from services.indexer.engine.tag_filter import parse_tag_expression
-from services.indexer.errors import MessageNotFound, TopicSetApart
+from services.indexer.errors import TopicSetApart
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.delay_world import World
 from tests.unit.services.indexer.support import DATA_DIR, eventually, running
@@ -62,8 +62,9 @@ def mixed_log() -> FakeLog:
     for number in range(4):
         log.append("plain", tag="t", keys="k")
         log.append("keyed", keys="k")
-        log.append("batches", keys="k", queue_offset=3 * number, sys_flag=INNER_BATCH_FLAG)
-        log.append("gone", queue_offset=5 * number, sys_flag=INNER_BATCH_FLAG)
+        log.append("batches", keys="k", queue_offset=4 * number, sys_flag=INNER_BATCH_FLAG)
+        log.append("batches", keys="k", queue_offset=4 * number + 3)
+        log.append("gone", keys="k", queue_offset=5 * number, sys_flag=INNER_BATCH_FLAG)
     return log
 
 
@@ -77,7 +78,7 @@ async def test_files_stay_and_records_are_stepped_over(has_topics: bool) -> None
     """At the first start, a rebuild, a removal and a start after a kill. The rest is served, each record once."""
     log, fs = mixed_log(), rocketmq_disk(has_topics=has_topics)
     before = foreign_files(fs)
-    expected = [("keyed", 4), ("batches", 4), ("gone", 4)]
+    expected = [("keyed", 4), ("batches", 8), ("gone", 4)]
     async with running(log, fs) as indexer:
         await settled(indexer, log)
         assert foreign_files(fs) == before
@@ -114,12 +115,12 @@ async def test_refusals() -> None:
                 indexer.served(topic, "topics[1]")
             assert (caught.value.topic, caught.value.why, caught.value.field) == (topic, why, "topics[1]")
         assert indexer.served("plain") == "plain"
-        kept, batch, gone = (log.records[index] for index in (1, 2, 3))
-        for apart in (kept, batch):
+        kept, batch, gone = (log.records[index] for index in (1, 2, 4))
+        for apart in (kept, batch, gone):
             with pytest.raises(TopicSetApart):
                 await indexer.queries.by_offset_id(encode_offset_id(apart.store_host, apart.physical_offset))
-        with pytest.raises(MessageNotFound):  # nobody knows what its topic was
-            await indexer.queries.by_offset_id(encode_offset_id(gone.store_host, gone.physical_offset))
+        page = await indexer.queries.by_key(KeyQuery("gone", "k"), page_size=9, page_token="")
+        assert len(page.found.sizes) == 0
         page = await indexer.queries.by_key(KeyQuery("keyed", "k"), page_size=9, page_token="")
         assert len(page.found.sizes) == 4
 

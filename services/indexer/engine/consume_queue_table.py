@@ -10,7 +10,6 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,19 +27,9 @@ from services.indexer.engine.log_history import end_on_disk
 from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
 from services.indexer.engine.progress import QueueBegin
-from services.indexer.engine.queue_rows import Placed, place
+from services.indexer.engine.queue_rows import Placed, QueueRows, by_queue, joined, place
 from services.indexer.engine.stepped_over import SteppedOver, StepReason
 from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRows:
-    """What becomes of the rows of a batch that belong to one queue, and why of those that are stepped over."""
-
-    topic: str
-    queue_id: int
-    placed: Placed
-    reason: StepReason = StepReason.QUEUE_OFFSET
 
 
 class ConsumeQueueTable:
@@ -165,8 +154,8 @@ class ConsumeQueueTable:
         Done once for each attempt to enter a batch.
         """
         if self._placed_batch is not batch:
-            placed = [self._place(*group, batch) for group in _groups(batch)]
-            self._placed = _joined(placed) if batch.batch_queues else placed
+            placed = [self._place(*group, batch) for group in by_queue(batch)]
+            self._placed = joined(placed) if batch.batch_queues else placed
             self._placed_batch = batch
             self._check_steps(batch)
         return self._placed
@@ -481,26 +470,3 @@ def _make_room(growing: list[tuple[ConsumeQueue, int]]) -> None:
 
 def _columns(batch: DispatchBatch) -> DispatchRows:
     return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)
-
-
-def _joined(placed: list[QueueRows]) -> list[QueueRows]:
-    """The same with one entry for what is set apart of a queue: its batches came with an index of their own."""
-    parts: dict[tuple[str, int], list[NDArray[np.int32]]] = {}
-    for one in placed:
-        if one.reason is StepReason.SET_APART:
-            parts.setdefault((one.topic, one.queue_id), []).append(one.placed.stepped)
-    joined = [one for one in placed if one.reason is not StepReason.SET_APART]
-    for name, rows in parts.items():
-        stepped = np.sort(np.concatenate(rows))
-        joined.append(QueueRows(*name, Placed(stepped[:0], stepped), StepReason.SET_APART))
-    return joined
-
-
-def _groups(batch: DispatchBatch) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """Index and the numbers of its rows, for each queue that has any."""
-    order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
-    bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
-    for index in range(len(batch.queues)):
-        rows = order[bounds[index] : bounds[index + 1]]
-        if len(rows):
-            yield index, rows

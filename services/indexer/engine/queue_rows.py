@@ -9,6 +9,8 @@ RocketMQ drops a queue's units when its topic is deleted, and its counter, so th
 the log itself tells nobody. The CommitLog counts by the same rules (LogScan).
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +19,9 @@ from numpy.typing import NDArray
 from libs.formats.consume_queue import has_place
 from libs.formats.consume_queue_ext import ADDRESS_MAX
 from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.dispatch_columns import DispatchBatch
 from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
-from services.indexer.engine.stepped_over import SteppedOver
+from services.indexer.engine.stepped_over import SteppedOver, StepReason
 from services.indexer.errors import QueueConflict
 
 Rows = NDArray[np.int32]
@@ -32,6 +35,39 @@ class Placed(NamedTuple):
     stepped: Rows
     begins_again: bool = False
     """Whether units of the queue, or rows before these, are of an older generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRows:
+    """What becomes of the rows of a batch that belong to one queue, and why of those that are stepped over."""
+
+    topic: str
+    queue_id: int
+    placed: Placed
+    reason: StepReason = StepReason.QUEUE_OFFSET
+
+
+def joined(placed: list[QueueRows]) -> list[QueueRows]:
+    """The same with one entry for what is set apart of a queue: its batches came with an index of their own."""
+    parts: dict[tuple[str, int], list[Rows]] = {}
+    for one in placed:
+        if one.reason is StepReason.SET_APART:
+            parts.setdefault((one.topic, one.queue_id), []).append(one.placed.stepped)
+    others = [one for one in placed if one.reason is not StepReason.SET_APART]
+    for name, rows in parts.items():
+        stepped = np.sort(np.concatenate(rows))
+        others.append(QueueRows(*name, Placed(stepped[:0], stepped), StepReason.SET_APART))
+    return others
+
+
+def by_queue(batch: DispatchBatch) -> Iterator[tuple[int, Rows]]:
+    """Index and the numbers of its rows, for each queue that has any."""
+    order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
+    for index in range(len(batch.queues)):
+        rows = order[bounds[index] : bounds[index + 1]]
+        if len(rows):
+            yield index, rows
 
 
 def place(

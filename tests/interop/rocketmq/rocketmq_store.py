@@ -184,6 +184,10 @@ class RocketMqStore:
         count: int = (await self.ask("timer", dict[str, int]))["count"]
         return count
 
+    async def delete_topic(self, name: str) -> None:
+        """Remove the queues of a topic, with their counters; the records stay in the log."""
+        await self.ask("delete_topic", dict[str, Any], name=name)
+
     async def settle(self) -> int:
         """Wait until everything is in the indexes; the end of the log."""
         end: int = (await self.ask("settle", dict[str, int]))["max_physical_offset"]

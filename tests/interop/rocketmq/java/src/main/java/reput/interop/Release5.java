@@ -63,7 +63,9 @@ final class Release5 implements Release {
             topics.putAll(parseTopics(Files.readString(file)));
         }
         BrokerStatsManager statistics = new BrokerStatsManager("interop", false);
-        return new DefaultMessageStore(config, statistics, (t, q, o, c, s, b, p) -> { }, new BrokerConfig(), topics);
+        BrokerConfig broker = new BrokerConfig();
+        broker.setAutoDeleteUnusedStats(false); // only a broker has begun them
+        return new DefaultMessageStore(config, statistics, (t, q, o, c, s, b, p) -> { }, broker, topics);
     }
 
     @Override

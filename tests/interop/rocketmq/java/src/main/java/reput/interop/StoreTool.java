@@ -20,7 +20,9 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.locks.LockSupport;
@@ -96,6 +98,7 @@ final class StoreTool {
             case "put_inner_batch" -> putInnerBatch(order.getAsJsonArray("messages"), order.getAsJsonObject("properties"));
             case "make_topic" -> release.makeTopic(
                 Path.of(directory), order.get("name").getAsString(), Messages.texts(order.getAsJsonObject("attributes")));
+            case "delete_topic" -> deleteTopic(order.get("name").getAsString());
             case "settle" -> settle();
             case "read" -> read();
             case "walk" -> walk();
@@ -174,6 +177,13 @@ final class StoreTool {
         Thread.sleep(100);
         out.name("min_physical_offset").value(store.getMinPhyOffset());
         out.name("max_physical_offset").value(store.getMaxPhyOffset());
+    }
+
+    /** Remove the queues of a topic with their counters, as a broker that deletes the topic has it done. */
+    private void deleteTopic(String name) {
+        Set<String> others = new HashSet<>(store.getConsumeQueueTable().keySet());
+        others.remove(name);
+        store.cleanUnusedTopic(others);
     }
 
     private void put(JsonArray messages) throws Exception {

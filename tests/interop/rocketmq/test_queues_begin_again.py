@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic that is deleted and made again while its messages are in the log: what both show, and where both count on."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from reput.commitlog.v1 import topic_service_pb2 as topic_pb
+
+from cli.verify.codes import Area
+from cli.verify.findings import Finding, Report
+from cli.verify.state import PROGRESS_FILE
+from cli.verify.store import verify_store
+from tests.interop.rocketmq.drafts import Drafts
+from tests.interop.rocketmq.history import History, Reader
+from tests.interop.rocketmq.reput_store import ReputStore
+from tests.interop.rocketmq.rocketmq_store import RocketMqStore
+from tests.interop.rocketmq.stored import Draft, Sizes
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+
+QUEUE_COUNT, BATCH = 4, 100
+TOPIC, BESIDE = "re", "beside"
+
+
+class _Store:
+    """One directory, what it must show, and both programs on it in turns."""
+
+    def __init__(self, directory: Path, major: str, *, is_killed: bool) -> None:
+        self.history = History()
+        self._directory = directory
+        self._major = major
+        self._is_killed = is_killed
+        self._sizes = Sizes()
+        self._drafts = Drafts(11)
+
+    @contextlib.asynccontextmanager
+    async def rocketmq(self) -> AsyncIterator[RocketMqStore]:
+        """RocketMQ, which finds all that there is, and shows the queues again at the end; then stopped or killed."""
+        async with await RocketMqStore.open(self._major, self._directory, self._sizes, index_safe=True) as store:
+            await Reader(self.history, self._sizes).check_rocketmq(store)
+            yield store
+            await store.settle()
+            Reader(self.history, self._sizes).check_queues(await store.read())
+            await (store.kill() if self._is_killed else store.stop())
+
+    @contextlib.asynccontextmanager
+    async def reput(self) -> AsyncIterator[ReputStore]:
+        """Reput in the same way; afterwards nothing in the directory is wrong."""
+        opened = ReputStore.running if self._is_killed else ReputStore.served
+        async with opened(self._directory, self._sizes) as store:
+            await store.settle()
+            await Reader(self.history, self._sizes).check_reput(store)
+            yield store
+            await store.settle()
+            Reader(self.history, self._sizes).check_queues(await store.read())
+            if self._is_killed:
+                await store.kill()
+        found: list[Finding] = []
+        report = Report(show=found.append, limit=100, areas=frozenset((Area.LOG, Area.QUEUES, Area.FILES)))
+        verify_store(self._directory, report)
+        assert report.fault_count == 0, found
+
+    def forget_indexes(self) -> None:
+        """Have the next start of the Indexer build all from the log."""
+        (self._directory / PROGRESS_FILE).unlink()
+
+    async def put(self, store: RocketMqStore | ReputStore, count: int, first: int) -> None:
+        """Write messages to all queues of the topic in turn, which get numbers from `first` on, and some beside."""
+        drafts: list[Draft] = []
+        for number, draft in enumerate(self._drafts.take(count, topic=TOPIC)):
+            drafts.append(msgspec.structs.replace(draft, queue_id=number % QUEUE_COUNT))
+        drafts += self._drafts.take(count // 10, topic=BESIDE)
+        write = store.put if isinstance(store, RocketMqStore) else store.append
+        placed = [
+            place for start in range(0, len(drafts), BATCH) for place in await write(drafts[start : start + BATCH])
+        ]
+        self.history.send(drafts)
+        self.history.acknowledge(drafts, placed)
+        assert [place[1] for place in placed[:count]] == [first + number // QUEUE_COUNT for number in range(count)]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
+async def test_rocketmq_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool) -> None:
+    """Before Reput ever saw the store, and after it; Reput shows what RocketMQ shows, also once it is built anew."""
+    store = _Store(tmp_path, major, is_killed=is_killed)
+    async with store.rocketmq() as rocketmq:
+        await store.put(rocketmq, 400, 0)
+        await rocketmq.settle()
+        await rocketmq.delete_topic(TOPIC)
+        await store.put(rocketmq, 100, 0)
+    async with store.reput() as reput:
+        await store.put(reput, 40, 25)
+    async with store.rocketmq() as rocketmq:
+        await store.put(rocketmq, 8, 35)
+        await rocketmq.settle()
+        await rocketmq.delete_topic(TOPIC)
+        await store.put(rocketmq, 12, 0)
+    async with store.reput() as reput:
+        await store.put(reput, 4, 3)
+    store.forget_indexes()
+    async with store.reput() as reput:
+        await store.put(reput, 4, 4)
+    async with store.rocketmq() as rocketmq:
+        await store.put(rocketmq, 4, 5)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
+async def test_reput_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool) -> None:
+    """The topic goes on counting, so that RocketMQ reads the log aright even when it builds the queues itself."""
+    store = _Store(tmp_path, major, is_killed=is_killed)
+    async with store.reput() as reput:
+        await store.put(reput, 400, 0)
+        await reput.settle()
+        await reput.log.topics.DeleteTopic(topic_pb.DeleteTopicRequest(name=TOPIC))
+        await store.put(reput, 100, 100)
+    async with store.rocketmq() as rocketmq:
+        await store.put(rocketmq, 8, 125)
+    store.forget_indexes()
+    async with store.reput() as reput:
+        await store.put(reput, 4, 127)

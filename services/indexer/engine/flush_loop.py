@@ -23,7 +23,7 @@ from libs.store.ballast import Ballast
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_file import IndexFile
-from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.index_table import IndexTable, NewestFile
 from services.indexer.engine.log_source import LogSource, ProgressReport
 from services.indexer.engine.progress import IndexProgress, ProgressKeeper
 from services.indexer.engine.reput_loop import ReputLoop
@@ -172,6 +172,7 @@ class FlushLoop:
 
     async def _write_down(self, known: IndexProgress) -> None:
         finished = self._index.finished
+        newest = self._index.newest if known.is_clean else NewestFile("", -1)
         queue_files, index_files = self._queues.expired_count, self._index.expired_count
         progress = msgspec.structs.replace(
             known,
@@ -180,6 +181,8 @@ class FlushLoop:
             index_finished_count=finished.file_count,
             queue_start_sum=self._queues.start_sum,
             queue_file_count=self._queues.file_count if known.is_clean else -1,
+            index_newest_file=newest.name,
+            index_newest_entry=newest.next_entry,
             index_time_ms=finished.end_time_ms,
         )
         failpoint("progress.before_save")

@@ -56,6 +56,16 @@ class FinishedFiles(NamedTuple):
     end_time_ms: int
 
 
+class NewestFile(NamedTuple):
+    """The newest file of a table, no name if there is none, and its next entry; -1 if nobody knows."""
+
+    name: str
+    next_entry: int
+
+
+UNKNOWN = NewestFile("", -1)
+
+
 class IndexTable:
     """The files of one store. Make it, then `load` it once."""
 
@@ -79,11 +89,13 @@ class IndexTable:
         finished_file: str,
         is_clean: bool,
         finished_count: int = -1,
+        newest: NewestFile = UNKNOWN,
     ) -> None:
         """Open the files as the last stop left them, with all records below `next_physical_offset` entered.
 
         After an unclean stop all files after `finished_file` are dropped, to be made again from
-        `replay_physical_offset` on; so they are if RocketMQ has worked on the same directory since a clean stop.
+        `replay_physical_offset` on; so they are if RocketMQ has worked on the same directory since a clean stop, or
+        meanwhile, and left other files than `newest` tells.
         If even `finished_file` is gone, or there are fewer than `finished_count` files up to it (-1: unknown), all is
         made again. Raises SegmentSizeWrong.
         """
@@ -104,7 +116,10 @@ class IndexTable:
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
             self._files.append(self._open(name, is_finished=name <= finished_file))
-        if not self._is_as_left(replay_physical_offset):
+        is_other = is_clean and newest not in (UNKNOWN, self.newest)
+        if is_other:
+            _log.warning("%s: the newest file is %s, not %s: building it again", self._directory, self.newest, newest)
+        if is_other or not self._is_as_left(replay_physical_offset):
             self._drop_unfinished(replay_physical_offset)
 
     @property
@@ -130,6 +145,11 @@ class IndexTable:
             return FinishedFiles(0, "", 0)
         newest = self._files[count - 1]
         return FinishedFiles(count, newest.name, newest.header.end_time_ms)
+
+    @property
+    def newest(self) -> NewestFile:
+        """The newest file, and how far it is filled."""
+        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NewestFile("", 0)
 
     @property
     def replay_physical_offset(self) -> int:

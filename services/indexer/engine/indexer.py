@@ -27,7 +27,7 @@ from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.deleted_topics import DeletedTopics
 from services.indexer.engine.flush_loop import FlushLoop
-from services.indexer.engine.index_table import IndexTable
+from services.indexer.engine.index_table import IndexTable, NewestFile
 from services.indexer.engine.local_records import LocalRecords
 from services.indexer.engine.log_history import LogHistory
 from services.indexer.engine.log_sink import LogSink
@@ -205,6 +205,7 @@ class Indexer:
             replay_physical_offset=progress.index_replay_physical_offset,
             finished_file=progress.index_finished_file,
             finished_count=progress.index_finished_count,
+            newest=NewestFile(progress.index_newest_file, progress.index_newest_entry),
             is_clean=progress.is_clean,
         )
 

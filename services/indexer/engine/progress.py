@@ -65,6 +65,12 @@ class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     index_finished_count: int = -1
     """Index files up to `index_finished_file`; -1 if unknown."""
 
+    index_newest_file: str = ""
+    """Name of the newest index file at a clean stop; empty if there was none."""
+
+    index_newest_entry: int = -1
+    """The entry that comes next in it, 0 without a file; -1 if unknown."""
+
     queue_time_ms: int = 0
     """Store time of the last record whose unit is synced."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from libs.formats import index_file
 from libs.machine.failpoints import armed
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.store.errors import SegmentSizeWrong, SyncFailed
@@ -95,6 +96,43 @@ def middle_index_file(fs: MemoryFs) -> None:
 @pytest.mark.parametrize("new_count", [0, 7])
 async def test_missing_files(damage: Callable[[MemoryFs], None], is_clean: bool, new_count: int) -> None:
     """Whatever file is missing, the start notices and all is built again, whether more is appended or not."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=is_clean)
+    damage(fs)
+    filled(new_count, log)
+    await assert_complete(fs, log)
+
+
+def entries_of_less(fs: MemoryFs) -> None:
+    """Another program has made the newest index file again, and stopped a message earlier."""
+    path = DATA_DIR / max(derived(fs, "index/"))
+    buffer = fs.open_mapped(path).buffer
+    header = index_file.decode_header(buffer)
+    buffer[: index_file.HEADER_SIZE_BYTES] = index_file.encode_header(
+        header._replace(next_entry=header.next_entry - 1, end_physical_offset=header.end_physical_offset - 1)
+    )
+
+
+def index_file_of_another_name(fs: MemoryFs) -> None:
+    """Another program has removed the newest index file and made one of its own, with less."""
+    entries_of_less(fs)
+    name = max(derived(fs, "index/"))
+    folder, _, time = name.rpartition("/")
+    fs.write_atomic(DATA_DIR / folder / str(int(time) + 1), fs.read(DATA_DIR / name))
+    fs.remove(DATA_DIR / name)
+
+
+def zeroed_header(fs: MemoryFs) -> None:
+    """The first page of the newest index file is zeros."""
+    buffer = fs.open_mapped(DATA_DIR / max(derived(fs, "index/"))).buffer
+    buffer[:100] = bytes(100)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize("damage", [entries_of_less, index_file_of_another_name, zeroed_header])
+@pytest.mark.parametrize("new_count", [0, 7])
+async def test_newest_index_file(damage: Callable[[MemoryFs], None], is_clean: bool, new_count: int) -> None:
+    """An unfinished index file that is not the one which was left is built again, with every key."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=is_clean)
     damage(fs)

@@ -2,9 +2,10 @@
 """Offline dump and check of any store file, behind `reput inspect FILE`.
 
 The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
-topics, consumer_offsets, delay_offsets, checksummed, retention_history, ballast, cut, lock, abort. What a damaged file
-costs is bounded by its size; memory is not proportional to it, but for the small files (cli/inspect_small.py). A store
-that is being written may show an unfinished last item: stop it first for a verdict.
+topics, consumer_offsets, delay_offsets, checksummed, retention_history, ballast, cut, lock, abort; and batch_queue and
+queue_extension, which only RocketMQ uses. What a damaged file costs is bounded by its size; memory is not proportional
+to it, but for the small files (cli/inspect_small.py). A store that is being written may show an unfinished last item:
+stop it first for a verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cli.inspect_foreign import inspect_batch_queue, inspect_extension
 from cli.inspect_index import guess_slot_count, inspect_index_file
 from cli.inspect_queue import inspect_consume_queue
 from cli.inspect_segment import inspect_segment
@@ -22,7 +24,11 @@ from cli.inspection import Data, Inspection, Progress, Steps, UnknownKind, Windo
 from libs.formats import checksummed, consume_queue, index_file, offsets, record, store_checkpoint
 from libs.formats.errors import FormatError
 
-KINDS = ("segment", "consume_queue", "index_file", *SMALL_KINDS)
+KINDS = ("segment", "consume_queue", "index_file", "batch_queue", "queue_extension", *SMALL_KINDS)
+_FOREIGN = {"batchconsumequeue": "batch_queue", "compactionCq": "batch_queue", "consumequeue_ext": "queue_extension"}
+"""Directories of RocketMQ's, and the kind of their files."""
+_UNREAD = ("compactionLog", "timerlog")
+"""Such whose files nobody reads here, although some look like ours."""
 _KIND_OF_NAME = {
     "checkpoint": "checkpoint",
     "epochFileCheckpoint": "epoch_file",
@@ -69,6 +75,10 @@ def inspect_file(
                 case "index_file":
                     slot_count = int(slots) if slots else None
                     yield from inspect_index_file(data, slot_count, window, inspection.summary, progress)
+                case "batch_queue":
+                    yield from inspect_batch_queue(data, window, inspection.summary, progress)
+                case "queue_extension":
+                    yield from inspect_extension(data, window, inspection.summary, progress)
                 case _:
                     yield from inspect_small(name, data, window)
 
@@ -86,6 +96,11 @@ def detect_kind(path: Path) -> str:
             return "segment"
         if "consumequeue" in folders:
             return "consume_queue"
+        for folder, kind in _FOREIGN.items():
+            if folder in folders:
+                return kind
+        if unread := [folder for folder in _UNREAD if folder in folders]:
+            raise UnknownKind(f"{path}: what lies in {unread[0]} is RocketMQ's alone")
     if folders[-1] == "index" and _is_name(index_file.parse_file_name, path.name):
         return "index_file"
     if folders[-1] == "cut" and _is_name(offsets.parse_file_name, path.name.partition("-")[0]):

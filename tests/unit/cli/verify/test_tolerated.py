@@ -2,9 +2,10 @@
 """What is in order although it looks odd: expired heads, pre-blanks, RocketMQ's ways to fill index files."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
-from libs.formats import index_file, properties, store_checkpoint
+from libs.formats import index_file, properties, store_checkpoint, topics_json
 from libs.formats.consume_queue import PRE_BLANK
 from libs.formats.index_file import IndexEntry, IndexHeader
 from libs.formats.record import Record
@@ -116,6 +117,21 @@ def test_queues_of_rocketmq_5_that_are_unknown_are_named(store: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_bytes(b"\x01" * QUEUE_FILE_SIZE)
     assert _codes(store) == {"QUEUE_NOT_CHECKED", "NOT_CHECKED"}
+
+
+def test_topics_that_are_set_apart_are_named(store: Path) -> None:
+    """What they have in `consumequeue/` is RocketMQ's, whatever it is; so is how far their consumers are."""
+    target = Target(store)
+    topic = target.records[0].topic
+    path = store / "config" / "topics.json"
+    file = topics_json.loads(path.read_text())
+    apart = replace(file.topics[topic], attributes={"cleanup.policy": "COMPACTION"})
+    path.write_text(topics_json.dumps(replace(file, topics={**file.topics, topic: apart})))
+    for queue in (store / "consumequeue" / topic).iterdir():
+        for found in queue.iterdir():
+            found.write_bytes(b"\x01" * 77)
+    (store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"{topic}@g":{{0:{10**9}}}}}}}')
+    assert _codes(store) == {"QUEUE_NOT_CHECKED"}
 
 
 def test_what_the_next_start_drops_after_an_unclean_stop_is_a_note(store: Path) -> None:

@@ -14,7 +14,7 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.progress import IndexProgress, ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
-from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, make_indexer, running
+from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running
 
 QUEUE = "consumequeue/T/0/"
 UNIT_SIZE_BYTES = 20
@@ -108,9 +108,14 @@ def entries_of_less(fs: MemoryFs) -> None:
     path = DATA_DIR / max(derived(fs, "index/"))
     buffer = fs.open_mapped(path).buffer
     header = index_file.decode_header(buffer)
-    buffer[: index_file.HEADER_SIZE_BYTES] = index_file.encode_header(
-        header._replace(next_entry=header.next_entry - 1, end_physical_offset=header.end_physical_offset - 1)
-    )
+    for number in (header.next_entry - 1, header.next_entry - 2):  # both keys of it
+        last_at = index_file.entry_position(number, SMALL.index_slot_count)
+        last = index_file.decode_entry(buffer, last_at)
+        slot_at = index_file.slot_position(last.key_hash, SMALL.index_slot_count)
+        buffer[slot_at : slot_at + 4] = last.previous_entry.to_bytes(4, "big")
+        buffer[last_at : last_at + 20] = bytes(20)
+    header = header._replace(next_entry=header.next_entry - 2, end_physical_offset=header.end_physical_offset - 1)
+    buffer[: index_file.HEADER_SIZE_BYTES] = index_file.encode_header(header)
 
 
 def index_file_of_another_name(fs: MemoryFs) -> None:

@@ -3,7 +3,8 @@
 
 A timer looks every TICK_S how late it is: that is how long a callback that was due had to wait. A pause is seen too
 short by up to one tick, because it may begin between two. Whatever held the loop counts: a long step of ours, a thread
-that kept the interpreter, a machine that had no core to give.
+that kept the interpreter, a machine that had no core to give. What the loop's thread computed meanwhile is told beside
+it, so that our own steps can be told from the machine's.
 Cost: a hundred short callbacks a second, and nothing for each call that is served.
 While a service starts nobody is served, so nothing is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
@@ -26,24 +27,53 @@ WINDOW_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LoopStatistics:
-    """What the watch saw; one that lasts counts."""
+    """What the watch saw; a pause that lasts counts."""
 
     longest_pause_ms: float
     """In the last minute or two."""
+    longest_work_ms: float
+    """What the loop's thread computed in a pause of the last minute or two, where that was most."""
     longest_pause_since_start_ms: float
+    longest_work_since_start_ms: float
     long_pauses_total: int
     """Pauses above LONG_PAUSE_S that are over."""
 
 
-class LoopWatch:
-    """The watch of one loop."""
+class _Longest:
+    """The longest of some times, in all and lately."""
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
+        self.since_start_s = 0.0
+        self._before_s = self._now_s = 0.0  # in the window before, and in this one
+
+    @property
+    def lately_s(self) -> float:
+        """In this window and the one before."""
+        return max(self._before_s, self._now_s)
+
+    def turn(self) -> None:
+        """Begin a window."""
+        self._before_s, self._now_s = self._now_s, 0.0
+
+    def note(self, time_s: float) -> None:
+        """One more time."""
+        self._now_s = max(self._now_s, time_s)
+        self.since_start_s = max(self.since_start_s, time_s)
+
+
+class LoopWatch:
+    """The watch of one loop. `worked_s` is what the calling thread has computed so far."""
+
+    def __init__(
+        self, now_s: Callable[[], float] = time.monotonic, worked_s: Callable[[], float] = time.thread_time
+    ) -> None:
         self._now_s = now_s
+        self._worked_s = worked_s
         self._due_s = 0.0
+        self._worked_before_s = 0.0
         self._window_end_s = 0.0
-        self._longest_s = [0.0, 0.0]  # in the window before, and in this one
-        self._longest_since_start_s = 0.0
+        self._pause = _Longest()
+        self._work = _Longest()
         self._long_pause_count = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -63,12 +93,15 @@ class LoopWatch:
         """Return a snapshot."""
         lasting_s = self._late_s() if self._timer is not None else 0.0
         return LoopStatistics(
-            longest_pause_ms=1000 * max(*self._longest_s, lasting_s),
-            longest_pause_since_start_ms=1000 * max(self._longest_since_start_s, lasting_s),
+            longest_pause_ms=1000 * max(self._pause.lately_s, lasting_s),
+            longest_work_ms=1000 * self._work.lately_s,
+            longest_pause_since_start_ms=1000 * max(self._pause.since_start_s, lasting_s),
+            longest_work_since_start_ms=1000 * self._work.since_start_s,
             long_pauses_total=self._long_pause_count,
         )
 
     def _wait(self) -> None:
+        self._worked_before_s = self._worked_s()
         self._due_s = self._now_s() + TICK_S
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
@@ -76,9 +109,10 @@ class LoopWatch:
         late_s = self._late_s()
         if self._due_s + late_s >= self._window_end_s:
             self._window_end_s = self._due_s + late_s + WINDOW_S
-            self._longest_s = [self._longest_s[1], 0.0]
-        self._longest_s[1] = max(self._longest_s[1], late_s)
-        self._longest_since_start_s = max(self._longest_since_start_s, late_s)
+            self._pause.turn()
+            self._work.turn()
+        self._pause.note(late_s)
+        self._work.note(min(late_s, self._worked_s() - self._worked_before_s))
         self._long_pause_count += late_s > LONG_PAUSE_S
         self._wait()
 

@@ -49,6 +49,8 @@ class Measured:
     peak_mib: float
     kept_mib: float
     pause_ms: float
+    work_ms: float
+    """What the loop itself computed in a pause, where that was most; 0 if no more than before the client came."""
     append_p99_ms: float
     calm_p99_ms: float
     client: dict[str, int] = field(default_factory=dict)

@@ -70,6 +70,7 @@ async def _attacked(row: Row, stack: Stack) -> Measured:
         canary.forget()
         await asyncio.sleep(CALM_S)
         calm_p99_ms, start_mib, pauses_ms = canary.append_p99_ms, service.memory_mib(), stack.pauses_ms()
+        works_ms = stack.works_ms()
         canary.forget()
         service.reset_peak()
         broken: list[str] = []
@@ -82,7 +83,10 @@ async def _attacked(row: Row, stack: Stack) -> Measured:
         broken += canary.broken(besides=row.restarts)
         after_ms = stack.pauses_ms()
         pause_ms = max(_pause_ms(pauses_ms[name], after_ms[name], canary.looks_ms[name]) for name in after_ms)
-        return Measured(start_mib, service.peak_mib(), kept_mib, pause_ms, append_p99_ms, calm_p99_ms, counts, broken)
+        work_ms = max(after if after > works_ms[name] else 0.0 for name, after in stack.works_ms().items())
+        return Measured(
+            start_mib, service.peak_mib(), kept_mib, pause_ms, work_ms, append_p99_ms, calm_p99_ms, counts, broken
+        )
 
 
 def _pause_ms(before_ms: float, after_ms: float, looks_ms: list[float]) -> float:

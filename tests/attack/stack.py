@@ -53,8 +53,15 @@ class Watched(FixedService):
 
     def pause_ms(self) -> float:
         """The longest pause of its loop since the start."""
-        match = re.search(r"^reput_\w+_loop_longest_pause_since_start_ms(?:{.*})? (\S+)$", self.metrics(), re.MULTILINE)
-        assert match
+        return self._loop_ms("longest_pause_since_start_ms")
+
+    def work_ms(self) -> float:
+        """The most that its loop computed in one pause since the start."""
+        return self._loop_ms("longest_work_since_start_ms")
+
+    def _loop_ms(self, field: str) -> float:
+        match = re.search(rf"^reput_\w+_loop_{field}(?:{{.*}})? (\S+)$", self.metrics(), re.MULTILINE)
+        assert match, field
         return float(match[1])
 
     def log_text(self) -> str:
@@ -90,6 +97,10 @@ class Stack:
     def pauses_ms(self) -> dict[str, float]:
         """The longest pause of each service's loop since its start."""
         return {name: service.pause_ms() for name, service in self.services.items()}
+
+    def works_ms(self) -> dict[str, float]:
+        """What each service's loop computed in one pause since its start, where that was most."""
+        return {name: service.work_ms() for name, service in self.services.items()}
 
     def tracebacks(self) -> list[str]:
         """The services whose log has a traceback, which is a bug whatever a client did."""

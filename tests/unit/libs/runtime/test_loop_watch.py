@@ -69,6 +69,19 @@ async def test_the_longest_pause_is_forgotten_after_two_windows() -> None:
     assert WINDOW_S >= 60, "a scrape a minute must not miss a pause"
 
 
+async def test_work_is_told_from_a_machine_without_a_core_to_give() -> None:
+    """What the loop's thread computed in a pause, and no more than the pause."""
+    hand, work = Hand(), Hand()
+    watch = LoopWatch(hand, work)
+    with watch.running():
+        for pause_s, worked_s, longest_ms in ((2.0, 0.3, 300), (0.5, 0.2, 300), (0.4, 0.45, 400), (0, 5.0, 400)):
+            work.now_s += worked_s
+            await ticked(watch, hand, pause_s)
+            assert watch.statistics().longest_work_ms == pytest.approx(longest_ms)
+            assert watch.statistics().longest_work_since_start_ms == pytest.approx(longest_ms)
+    assert watch.statistics().longest_pause_ms == pytest.approx(2_000)
+
+
 async def test_a_callback_that_holds_the_loop_is_seen() -> None:
     """With the real clock: what it held counts, whatever else the machine does."""
     watch = LoopWatch()
@@ -81,3 +94,4 @@ async def test_a_callback_that_holds_the_loop_is_seen() -> None:
         await asyncio.sleep(0)
         await until(lambda: watch.statistics().long_pauses_total > 0)
     assert watch.statistics().longest_pause_since_start_ms >= 1000 * (held_s - TICK_S)
+    assert watch.statistics().longest_work_since_start_ms > 0

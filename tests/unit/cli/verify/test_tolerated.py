@@ -134,6 +134,14 @@ def test_topics_that_are_set_apart_are_named(store: Path) -> None:
     assert _codes(store) == {"QUEUE_NOT_CHECKED"}
 
 
+def test_what_rocketmq_is_owed_is_no_unclean_stop(store: Path) -> None:
+    """`abort` stays over clean stops for its sake; after a kill there is a process id in it, too."""
+    (store / "abort").write_text("owed\n")
+    assert _codes(store) == set()
+    (store / "abort").write_text("4711 owed\n")
+    assert _codes(store) == {"STORE_NOT_CLEAN"}
+
+
 def test_what_the_next_start_drops_after_an_unclean_stop_is_a_note(store: Path) -> None:
     """Surplus units and doubtful index files are no faults of a store that was killed."""
     target = Target(store)

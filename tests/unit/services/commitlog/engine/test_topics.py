@@ -135,6 +135,21 @@ async def test_topics_that_are_set_apart() -> None:
     assert topics_json.loads(machine.fs.read(PATH).decode()).topics["batches"] == batches
 
 
+async def test_names_that_only_rocketmq_gives() -> None:
+    """A pop consumer's retry topic is found and may be deleted; nobody makes one here or appends to it."""
+    machine = Machine()
+    name = "%RETRY%group+orders"
+    machine.fs.make_directory(DATA_DIR / "config")
+    topics_file.save(machine.fs, DATA_DIR, TopicsFile({name: TopicConfig(name, 1, 1)}))
+    async with machine.running() as log:
+        assert log.topics.get(name).name == name
+        with pytest.raises(BadTopicName):
+            await append(log, message(topic=name))
+        await log.topics.delete(name)
+        with pytest.raises(BadTopicName):
+            await log.topics.create(name, **PLAIN)
+
+
 async def test_an_update_without_a_change_writes_nothing() -> None:
     """Repeating an update is free."""
     machine = Machine()

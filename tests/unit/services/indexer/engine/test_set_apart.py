@@ -15,6 +15,7 @@ from libs.formats.topics_json import TopicConfig, TopicsFile
 from libs.machine.memory_fs import MemoryFs
 from libs.store import topics_file
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.names import is_group
 from services.indexer.engine.pull import PullQuery, PullStatus
 from services.indexer.engine.query import KeyQuery
 from services.indexer.engine.stepped_over import StepReason
@@ -190,6 +191,16 @@ async def test_delayed_messages_with_extensions() -> None:
         assert delivery.statistics().delivered_total == 0
         world.clock.advance(5_000)
         await eventually(lambda: delivery.statistics().delivered_total == 3)
+
+
+async def test_retry_topics_of_pop_consumers() -> None:
+    """Their names may have a character that no other name has."""
+    log = FakeLog()
+    log.append("%RETRY%group+plain")
+    async with running(log) as indexer:
+        await settled(indexer, log)
+        assert indexer.queues.topics() == ["%RETRY%group+plain"]
+    assert not is_group("group+plain")
 
 
 def test_hash_and_address_never_meet() -> None:

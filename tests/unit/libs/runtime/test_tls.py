@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS and mutual TLS with certificates made for the test by the openssl command."""
 
+import contextlib
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from libs.runtime.peer import Peer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.tokens import TokenFile
 from tests.support.patience import LIMIT_S
-from tests.unit.libs.runtime.servers import APPEND, Served, serving
+from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
@@ -112,7 +113,8 @@ async def test_services_reach_each_other_by_tls_and_token(
             token=TokenFile("service_token_file", tmp_path / token),
         )
         channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=1000)
-        async with channel:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(channel.close)
             call = channel.unary_unary(APPEND)(b"x", timeout=LIMIT_S, metadata=metadata())
             if is_let_in:
                 assert await call == b"x"
@@ -161,6 +163,55 @@ async def test_a_renewed_certificate_is_served(
         assert await served.call(APPEND, b"x") == b"x", "the open connection goes on"
         install(pairs["client"])
         assert await is_trusted(served, "client")
+
+
+async def test_a_renewed_certificate_is_shown(
+    pairs: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service shows another one its new certificate without a restart, also while a call over the old one goes on."""
+    monkeypatch.setattr(tokens, "CHECK_INTERVAL_S", 0.0)
+    (tmp_path / "token").write_text("sesame")
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def install(name: str) -> None:
+        key.write_bytes(pairs[name].key.read_bytes())
+        certificate.write_bytes(pairs[name].certificate.read_bytes())
+
+    def config(client: str, port: int) -> ServerConfig:
+        return ServerConfig(
+            port=port,
+            tls_certificate_file=pairs["server"].certificate,
+            tls_key_file=pairs["server"].key,
+            tls_client_ca_file=pairs[client].certificate,
+            service_token_file=tmp_path / "token",
+            operator_token_file=tmp_path / "token",
+        )
+
+    install("client")
+    async with serving(config("client", 0), credentials=channel_credentials(pairs, "client")) as served:
+        port = served.server.port
+        peer = Peer(
+            name="commitlog",
+            target=f"localhost:{port}",
+            tls_ca_file=pairs["server"].certificate,
+            tls_certificate_file=certificate,
+            tls_key_file=key,
+            token=TokenFile("service_token_file", tmp_path / "token"),
+        )
+        channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=100)
+        append, dispatch = channel.unary_unary(APPEND), channel.unary_stream(DISPATCH)
+        assert await append(b"x", timeout=5, metadata=metadata()) == b"x"
+        following = dispatch(b"", metadata=metadata())
+        await following.read()
+        install("stranger")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await append(b"x", timeout=5, metadata=metadata())
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, "it shows the new one, which is not known here yet"
+        await following.read()
+        following.cancel()
+    async with serving(config("stranger", port), credentials=channel_credentials(pairs, "stranger")):
+        assert await append(b"x", timeout=20, metadata=metadata(), wait_for_ready=True) == b"x"
+    await channel.close()
 
 
 def test_a_peers_unreadable_file_is_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
+from libs.store.errors import StoreFull
 
 SECTOR_SIZE_BYTES = 512
 """What is less than this is left to others."""
@@ -39,6 +40,9 @@ class Ballast:
         self._size_bytes = size_bytes
         self._reserve_bytes = reserve_bytes
         self._mutex = threading.Lock()
+        self._takers = threading.Condition()
+        self._taker_count = 0
+        self._is_given = False
 
     def roomy_fs(self) -> Fs:
         """The file system for small files that must be written: its `write_atomic` makes this give way if it has to."""
@@ -48,13 +52,35 @@ class Ballast:
     def given_way(self) -> Iterator[None]:
         """`give_way` and `take` around a block; around the block alone while another thread has it so."""
         with self._turn() as is_mine:
-            if is_mine:
-                self._give_way()
+            if not is_mine:
+                yield
+                return
+            with self._takers:
+                self._is_given = True
+                self._takers.wait_for(lambda: self._taker_count == 0)
             try:
+                self._give_way()
                 yield
             finally:
-                if is_mine:
-                    self._take()
+                self._take()
+                self._is_given = False
+
+    @contextlib.contextmanager
+    def spared(self) -> Iterator[None]:
+        """Around the making of files that may use up the disk: they get nothing of what is given for a block.
+
+        `given_way` waits for them to end. Raises StoreFull while it is given.
+        """
+        with self._takers:
+            if self._is_given:
+                raise StoreFull(path=self._path, needed_bytes=self._size_bytes)
+            self._taker_count += 1
+        try:
+            yield
+        finally:
+            with self._takers:
+                self._taker_count -= 1
+                self._takers.notify_all()
 
     def give_way(self) -> None:
         """Become empty, if less space is free than this takes when it is whole."""

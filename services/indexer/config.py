@@ -17,6 +17,7 @@ from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
 from libs.store.ballast import Ballast
+from libs.store.segment import GROWTH_BYTES_MAX
 
 BALLAST_FILE = Path("reput") / "index_ballast"
 
@@ -129,13 +130,13 @@ class IndexerConfig:
             raise ValueError(f"message_delay_level: {error.reason}") from None
 
     def ballast(self, fs: Fs) -> Ballast:
-        """The file that gives way. It leaves the room of one more file of each index."""
+        """The file that gives way. It leaves the room of one more index file, and of a step of a queue's."""
         index_file_size_bytes = index_file.file_size_bytes(self.index_slot_count, self.index_entry_capacity)
         return Ballast(
             fs,
             self.data_dir / BALLAST_FILE,
             size_bytes=self.disk_ballast_bytes,
-            reserve_bytes=self.queue_file_size_bytes + index_file_size_bytes,
+            reserve_bytes=min(self.queue_file_size_bytes, GROWTH_BYTES_MAX) + index_file_size_bytes,
         )
 
     def delay_levels_ms(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -71,6 +72,8 @@ class ConsumeQueueTable:
         """Whether the queues were found to end where the sum of all ends says."""
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last heard; units below it no longer count."""
+        self.spared: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Held while files get room in threads; raises StoreFull while there is none for them."""
         self.before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None
         """Hears where the queues end whose files are about to be removed."""
 
@@ -221,7 +224,7 @@ class ConsumeQueueTable:
         if names:
             await uninterrupted(self._begin_all(names))
         if growing:
-            await uninterrupted(asyncio.to_thread(_make_room, growing))
+            await uninterrupted(asyncio.to_thread(self._make_room, growing))
 
     def leave_out(self, topics: frozenset[str]) -> None:
         """Begin no queues of these topics from now on, and of no others."""
@@ -421,8 +424,13 @@ class ConsumeQueueTable:
 
     def _begin(self, topic: str, queue_id: int, unit_count: int) -> ConsumeQueue:
         queue = self._make(topic, queue_id, 0, is_clean=True)
-        queue.make_room(unit_count)
+        self._make_room([(queue, unit_count)])
         return queue
+
+    def _make_room(self, growing: list[tuple[ConsumeQueue, int]]) -> None:
+        for queue, unit_count in growing:
+            with self.spared():
+                queue.make_room(unit_count)
 
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
         queue = self._make(topic, queue_id, bound_physical_offset, is_clean=is_clean)
@@ -461,11 +469,6 @@ class ConsumeQueueTable:
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,
         )
-
-
-def _make_room(growing: list[tuple[ConsumeQueue, int]]) -> None:
-    for queue, unit_count in growing:
-        queue.make_room(unit_count)
 
 
 def _columns(batch: DispatchBatch) -> DispatchRows:

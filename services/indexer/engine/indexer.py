@@ -123,6 +123,7 @@ class Indexer:
         self._progress = ProgressKeeper(ProgressFile(small_files, config.data_dir / "reput" / "index_progress"))
         self._history = LogHistory(small_files, config.data_dir / log_history.PATH)
         self.queues.before_removal = self._history.keep_all
+        self.queues.spared = self._ballast.spared
         self.reput = ReputLoop(
             source,
             self.queues,

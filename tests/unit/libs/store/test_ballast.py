@@ -10,6 +10,7 @@ from libs.machine.errors import DiskFull
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import MemoryFs, nothing_survives
 from libs.store.ballast import Ballast
+from libs.store.errors import StoreFull
 
 BALLAST = Path("/home/reput/ballast")
 FILE = BALLAST.with_name("file")
@@ -126,3 +127,31 @@ def test_size_of_the_ballast(configured: int, has: int, free: int, given: int, e
     ballast.take()
     found = fs.size(BALLAST) // PAGE_SIZE_BYTES if fs.exists(BALLAST) else None
     assert found == expected
+
+
+def test_who_makes_files_gets_nothing_of_it() -> None:
+    """A step waits for files that are being made; meanwhile nobody begins one, and afterwards everybody may."""
+    ballast = made(full_disk())
+    is_making, may_end, is_done = threading.Event(), threading.Event(), threading.Event()
+
+    def make_file() -> None:
+        with ballast.spared():
+            is_making.set()
+            assert may_end.wait(30)
+
+    def step() -> None:
+        with ballast.given_way(), pytest.raises(StoreFull), ballast.spared():
+            pass
+        is_done.set()
+
+    threads = [threading.Thread(target=make_file), threading.Thread(target=step)]
+    threads[0].start()
+    assert is_making.wait(30)
+    threads[1].start()
+    assert not is_done.wait(0.1)
+    may_end.set()
+    assert is_done.wait(30)
+    for thread in threads:
+        thread.join()
+    with ballast.spared(), ballast.spared():
+        pass

@@ -45,7 +45,9 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     else:
         with image.open("wb") as file:
             file.truncate(DISK_BYTES)
-        made = subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-N", "2048", str(image)], capture_output=True, check=False)
+        made = subprocess.run(
+            ["mkfs.ext4", "-q", "-m", "0", "-N", "2048", str(image)], capture_output=True, check=False
+        )
         if made.returncode:
             pytest.skip("no ext4 can be made here")
         command = ["mount", "-o", "loop", str(image), str(home)]

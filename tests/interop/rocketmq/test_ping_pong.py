@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.formats.consume_queue import FILE_SIZE_BYTES
 from tests.interop.rocketmq.drafts import Drafts
 from tests.interop.rocketmq.history import History, Reader
 from tests.interop.rocketmq.reput_store import ReputStore
@@ -37,10 +38,34 @@ async def test_both_read_everything_after_every_round(
     count = min(message_count // 8, ROUND_COUNT_MAX)
     history, drafts = History(), Drafts(3)
     for writer, is_killed in ROUNDS:
-        if writer == "rocketmq":
-            await _rocketmq_round(tmp_path, major, sizes, history, drafts, count, is_killed=is_killed)
-        else:
-            await _reput_round(tmp_path, sizes, history, drafts, count, is_killed=is_killed)
+        await _round(tmp_path, major, sizes, history, drafts, count, writer, is_killed=is_killed)
+
+
+async def test_queue_files_with_holes(tmp_path: Path, major: str) -> None:
+    """Files of the usual size have blocks for little more than what is in them, and either goes on in the other's."""
+    sizes, history, drafts = Sizes(queue_file_size_bytes=FILE_SIZE_BYTES), History(), Drafts(5)
+    for writer, is_killed in ROUNDS[:5]:
+        await _round(tmp_path, major, sizes, history, drafts, 200, writer, is_killed=is_killed)
+        found = [path.stat() for path in (tmp_path / "consumequeue").rglob("0*") if path.is_file()]
+        assert {one.st_size for one in found} == {FILE_SIZE_BYTES}
+        assert all(one.st_blocks * 512 < FILE_SIZE_BYTES // 8 for one in found)
+
+
+async def _round(
+    directory: Path,
+    major: str,
+    sizes: Sizes,
+    history: History,
+    drafts: Drafts,
+    count: int,
+    writer: str,
+    *,
+    is_killed: bool,
+) -> None:
+    if writer == "rocketmq":
+        await _rocketmq_round(directory, major, sizes, history, drafts, count, is_killed=is_killed)
+    else:
+        await _reput_round(directory, sizes, history, drafts, count, is_killed=is_killed)
 
 
 async def _reput_round(

@@ -43,24 +43,29 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueueEnd:
-    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins."""
+    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins.
+
+    `is_removed` says that an operator had it removed, because the log does not know its topic.
+    """
 
     topic: str
     queue_id: int
     end_queue_offset: int
     last_physical_offset: int
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class QueueVerdict:
-    """How many queues were raised, and how many contradict the log."""
+    """How many queues were raised, how many contradict the log, and how many removed ones will begin again."""
 
     raised_count: int
     contradicting_count: int
+    forgotten_count: int = 0
 
 
 class QueueOffsetCheck:
-    """Comparisons with one topic table. `on_known` hears of the comparison that opens the gate."""
+    """Comparisons with one topic table. `on_known` hears of what must be kept: the gate opens, numbers go."""
 
     def __init__(
         self, chain: SegmentChain, topics: TopicRegistry, gate: WriteGate, *, on_known: Callable[[], None]
@@ -78,9 +83,12 @@ class QueueOffsetCheck:
         async for step in in_steps(enumerate(ends)):
             for index, end in step:
                 _check(end, f"queues[{index}]")
-        raised_count = contradicting_count = 0
+        raised_count = contradicting_count = forgotten_count = 0
         async for found in in_steps(ends, count=STEP_QUEUE_COUNT):
             for end in found:
+                if end.is_removed:
+                    forgotten_count += self._forget(end)
+                    continue
                 known = self._exceeded(end)
                 if known is None:
                     continue
@@ -99,7 +107,17 @@ class QueueOffsetCheck:
             )
         self.raised_count += raised_count
         self.contradicting_count += contradicting_count
-        return QueueVerdict(raised_count, contradicting_count)
+        if forgotten_count:
+            self._on_known()
+        return QueueVerdict(raised_count, contradicting_count, forgotten_count)
+
+    def _forget(self, end: QueueEnd) -> bool:
+        """Let a removed queue begin again at 0, unless somebody has made its topic again meanwhile."""
+        topic = end.topic.encode()
+        if self._topics.find(end.topic) is not None or end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
+            return False
+        self._topics.table.set_next_queue_offset(topic, end.queue_id, 0)
+        return True
 
     def _exceeded(self, end: QueueEnd) -> int | None:
         """The log's own number of a queue, if the Indexer's is higher."""

@@ -160,7 +160,7 @@ class LogServicer:
         """Compare the Indexer's queues with the numbers that are given next; the whole counts when the stream ends."""
         del context
         log, check = self._commit_log, self._commit_log.queue_offsets
-        raised_count = contradicting_count = 0
+        raised_count = contradicting_count = forgotten_count = 0
         is_complete = False
         with self._service_streams.held(1):
             async for request in requests:
@@ -169,15 +169,20 @@ class LogServicer:
                 is_complete = request.is_complete
                 verdict = await check.compare(
                     [
-                        QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
+                        QueueEnd(
+                            end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset, end.is_removed
+                        )
                         for end in request.queues
                     ]
                 )
                 raised_count += verdict.raised_count
                 contradicting_count += verdict.contradicting_count
+                forgotten_count += verdict.forgotten_count
         check.finish(is_complete=is_complete)
         return pb.CheckQueueOffsetsResponse(
-            raised_queue_count=raised_count, contradicting_queue_count=contradicting_count
+            raised_queue_count=raised_count,
+            contradicting_queue_count=contradicting_count,
+            forgotten_queue_count=forgotten_count,
         )
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:

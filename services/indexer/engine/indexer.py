@@ -149,7 +149,7 @@ class Indexer:
         )
         self.reput.sync_queues = self.flush.sync_queues
         self.completeness = self.reput.completeness
-        self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush)
+        self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush, source)
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._offset_loop = SupervisedLoop(
             "offsets", self.offsets.tend, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)

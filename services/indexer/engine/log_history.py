@@ -100,6 +100,12 @@ class LogHistory:
                 kept[key] = _Kept(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
         self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
 
+    def forget(self, ends: Iterable[QueueEnd]) -> None:
+        """Drop the ends of queues that begin again at 0, durably. Blocks."""
+        names = {(end.topic, end.queue_id) for end in ends}
+        kept = [one for one in self._content.ends if (one.topic, one.queue_id) not in names]
+        self._save(msgspec.structs.replace(self._content, ends=kept))
+
     def keep_all(self, ends: Iterable[QueueEnd]) -> None:
         """`keep` of all queues."""
         self.keep(ends, are_all=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the engine needs of the CommitLog: its dispatch stream and its records. `rpc/` implements both over gRPC."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -57,6 +57,10 @@ class LogSource(Protocol):
 
         `is_complete` says that a queue without an end never had a record.
         """
+        ...
+
+    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
+        """Tell the log that these queues were removed; how many begin again at 0. Raises DependencyUnavailable."""
         ...
 
 

@@ -4,10 +4,11 @@
 Expired queues: the log has no record of theirs any more. Unused topics: the log does not know the topic any more.
 Invariants: the end of a queue is on the disk (LogHistory) before its files go, so that the log, should it lose its own
 count, gives no queue offset twice; progress says that its sums are unknown before the first file goes, so a start after
-a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. The
-log itself, index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
-Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there the
-log goes on counting, because a queue offset that is given twice can't be built again. Light queues stay.
+a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. That
+is 0 for unused topics: the log hears of the removal once the files are gone, and drops its numbers. The log itself,
+index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
+Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there expired
+queues go on counting, because readers may still come with their offsets. Light queues stay.
 """
 
 import asyncio
@@ -24,10 +25,10 @@ from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.log_history import LogHistory
-from services.indexer.engine.log_source import QueueEnd, RecordSource
+from services.indexer.engine.log_source import LogSource, QueueEnd, RecordSource
 from services.indexer.engine.progress import ProgressKeeper
 from services.indexer.engine.reput_loop import ReputLoop
-from services.indexer.errors import Stopping
+from services.indexer.errors import DependencyUnavailable, Stopping
 
 TURN_TOPIC_COUNT = 64
 """Topics whose queues are looked at in one turn; indexing waits meanwhile."""
@@ -58,6 +59,7 @@ class QueueRemoval:
         progress: ProgressKeeper,
         history: LogHistory,
         flush: FlushLoop,
+        source: LogSource,
     ) -> None:
         self.removed_queue_count = 0
         self._reput = reput
@@ -66,6 +68,7 @@ class QueueRemoval:
         self._progress = progress
         self._history = history
         self._flush = flush
+        self._source = source
         self._is_stopping = False
 
     async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
@@ -119,7 +122,19 @@ class QueueRemoval:
             freed_bytes = await asyncio.to_thread(self._queues.allocated_bytes_of, names)
             if ends and not dry_run:
                 await self._remove_now(ends)
+                if choose == self._unused:
+                    await self._forget(ends)
         return RemovedQueues(ends, file_count, freed_bytes)
+
+    async def _forget(self, ends: list[QueueEnd]) -> None:
+        """Have the log begin these queues again at 0, now that their files are gone; otherwise they go on counting."""
+        try:
+            count = await self._source.forget_queues(ends, epoch=self._reput.epoch, history_id=self._reput.history_id)
+        except DependencyUnavailable as error:
+            _log.warning("the queues that were removed will go on counting: %s", error)
+        else:
+            if count == len(ends):
+                await asyncio.to_thread(self._history.forget, ends)
 
     async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
         for topic in topics:

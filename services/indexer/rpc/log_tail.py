@@ -6,7 +6,7 @@ control holds the log back. The log sends a heartbeat every second, so silence m
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from services.indexer.errors import DependencyUnavailable, Inapplicable
 from services.indexer.rpc.commitlog_errors import SERVICE, commitlog_errors
 
 LOG_SERVICE = "/reput.commitlog.v1.LogService/"
+FORGOTTEN_PAGE_COUNT = 1_024
 
 
 class LogTail:
@@ -84,22 +85,25 @@ class LogTail:
 
         async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
             async for page in pages:
-                queues = [
-                    messages.QueueEnd(
-                        topic=end.topic,
-                        queue_id=end.queue_id,
-                        end_queue_offset=end.end_queue_offset,
-                        last_physical_offset=end.last_physical_offset,
-                    )
-                    for end in page
-                ]
                 yield messages.CheckQueueOffsetsRequest(
-                    epoch=epoch, queues=queues, history_id=history_id, is_complete=is_complete
+                    epoch=epoch, queues=map(_queue_end, page), history_id=history_id, is_complete=is_complete
                 )
 
         with commitlog_errors():
             response = await self._check(requests(), metadata=self._metadata())
         return messages.CheckQueueOffsetsResponse.FromString(response).contradicting_queue_count
+
+    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
+        """See LogSource."""
+
+        async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
+            for start in range(0, len(ends), FORGOTTEN_PAGE_COUNT):
+                queues = [_queue_end(end, is_removed=True) for end in ends[start : start + FORGOTTEN_PAGE_COUNT]]
+                yield messages.CheckQueueOffsetsRequest(epoch=epoch, queues=queues, history_id=history_id)
+
+        with commitlog_errors():
+            response = await self._check(requests(), timeout=self._timeout_s, metadata=self._metadata())
+        return messages.CheckQueueOffsetsResponse.FromString(response).forgotten_queue_count
 
     async def report(self, report: ProgressReport) -> None:
         """See LogSource."""
@@ -113,3 +117,13 @@ class LogTail:
         )
         with commitlog_errors():
             await self._report(request, timeout=self._timeout_s, metadata=self._metadata())
+
+
+def _queue_end(end: QueueEnd, *, is_removed: bool = False) -> messages.QueueEnd:
+    return messages.QueueEnd(
+        topic=end.topic,
+        queue_id=end.queue_id,
+        end_queue_offset=end.end_queue_offset,
+        last_physical_offset=end.last_physical_offset,
+        is_removed=is_removed,
+    )

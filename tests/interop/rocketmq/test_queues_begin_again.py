@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
+from reput.indexer.v1 import index_service_pb2 as index_pb
 
 from cli.verify.codes import Area
 from cli.verify.findings import Finding, Report
@@ -65,7 +66,7 @@ class _Store:
 
     def forget_indexes(self) -> None:
         """Have the next start of the Indexer build all from the log."""
-        (self._directory / PROGRESS_FILE).unlink()
+        (self._directory / PROGRESS_FILE).unlink(missing_ok=True)  # a kill may come before the first
 
     async def put(self, store: RocketMqStore | ReputStore, count: int, first: int) -> None:
         """Write messages to all queues of the topic in turn, which get numbers from `first` on, and some beside."""
@@ -108,16 +109,22 @@ async def test_rocketmq_makes_it_again(tmp_path: Path, major: str, *, is_killed:
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
-async def test_reput_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool) -> None:
-    """The topic goes on counting, so that RocketMQ reads the log aright even when it builds the queues itself."""
+@pytest.mark.parametrize("is_removed", [False, True], ids=["kept", "removed"])
+async def test_reput_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool, is_removed: bool) -> None:
+    """The topic goes on counting as long as its queues are there; if an operator had them removed, it begins again."""
     store = _Store(tmp_path, major, is_killed=is_killed)
     async with store.reput() as reput:
-        await store.put(reput, 400, 0)
+        await store.put(reput, 80, 0)
         await reput.settle()
         await reput.log.topics.DeleteTopic(topic_pb.DeleteTopicRequest(name=TOPIC))
-        await store.put(reput, 100, 100)
+        if is_removed:
+            request = index_pb.RemoveQueuesRequest(selection=index_pb.QUEUE_SELECTION_UNUSED_TOPICS)
+            assert (await reput.index.index.RemoveQueues(request)).removed_queue_count >= QUEUE_COUNT
+            await reput.log.topics.CreateTopic(topic_pb.CreateTopicRequest(name=TOPIC))
+        await store.put(reput, 40, 0 if is_removed else 20)
+    end = 10 if is_removed else 30
     async with store.rocketmq() as rocketmq:
-        await store.put(rocketmq, 8, 125)
+        await store.put(rocketmq, 8, end)
     store.forget_indexes()
     async with store.reput() as reput:
-        await store.put(reput, 4, 127)
+        await store.put(reput, 4, end + 2)

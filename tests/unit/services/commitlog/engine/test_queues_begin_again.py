@@ -84,6 +84,23 @@ async def test_an_indexer_that_is_behind_does_not_bring_the_old_end_back() -> No
         assert await append_offset(log) == 2
 
 
+async def test_a_removed_queue_of_a_deleted_topic_begins_again() -> None:
+    """The log drops its number when it hears of the removal, for good; not if the topic was made again meanwhile."""
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, *(message() for _ in range(9)))
+        removed = QueueEnd("orders", 0, 9, 0, is_removed=True)
+        assert await log.queue_offsets.compare([removed]) == QueueVerdict(0, 0, 0)
+        assert next_of(log) == 9
+        await log.topics.delete("orders")
+        assert await log.queue_offsets.compare([removed]) == QueueVerdict(0, 0, 1)
+    async with machine.running() as log:
+        assert await append_offset(log) == 0
+    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    async with machine.running() as log:
+        assert next_of(log) == 1
+
+
 @pytest.mark.parametrize("seed", range(30))
 async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
     """Through appends, another program's records, clean stops, kills and lost snapshots the numbers are the rules'."""

@@ -202,6 +202,33 @@ async def test_another_program_began_it_again_between_two_starts() -> None:
     assert indexer.reput.queue_end_sum == 120
 
 
+@pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
+async def test_a_topic_whose_queues_an_operator_removed_begins_again(survives: Survives) -> None:
+    """The log hears of the removal and gives 0; no end of the older generation is kept, also after a crash."""
+    log, fs = begun_again(new=0), MemoryFs()
+    log.forgets_queues = True
+    indexer = make_indexer(log, fs)
+    indexer.start()
+    await followed(indexer, log)
+    log.deleted_topics.add("re")
+    removed = await indexer.removal.remove_unused(dry_run=False)
+    assert len(removed.ends) == QUEUE_COUNT
+    log.deleted_topics.clear()
+    assert [log.append("re", 0).queue_offset for _ in range(3)] == [0, 1, 2]
+    await followed(indexer, log)
+    assert views(indexer)["re", 0][:2] == (0, 3)
+    await killed(indexer, fs, survives)
+    async with running(log, fs) as indexer:
+        await followed(indexer, log)
+        assert views(indexer)["re", 0] == wanted(log)["re", 0]
+        await eventually(lambda: len(log.queue_checks) > 1)
+        assert {end.topic for end in log.queue_checks[-1].ends} <= {"re", "beside"}
+        assert ("re", 1) not in {(end.topic, end.queue_id) for end in log.queue_checks[-1].ends}
+        indexer.rebuild.begin()
+        assert [state.is_done async for state in indexer.rebuild.watch()][-1]
+        assert views(indexer) == wanted(log)
+
+
 @pytest.mark.parametrize("seed", range(40))
 async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
     """With odd records, lost tails, kills, power cuts and flushes in between: always what the rules make of the log."""

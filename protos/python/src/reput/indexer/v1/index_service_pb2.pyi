@@ -482,7 +482,7 @@ class RemovedQueue(_message.Message):
     queue_id: _builtins.int
     """Queue within the topic, from 0."""
     max_queue_offset: _builtins.int
-    """End of the queue, exclusive: the next message goes on there."""
+    """End of the queue, exclusive: with EXPIRED the next message goes on there."""
     def __init__(
         self,
         *,

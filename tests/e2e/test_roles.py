@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.runtime.process import running
 from libs.runtime.roles import ROLES, Role
@@ -62,6 +63,36 @@ async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[st
                 grpc.aio.insecure_channel(f"127.0.0.1:{janitor.server.port}") as janitor_channel,
             ):
                 yield {"commitlog": log_channel, "indexer": index_channel, "janitor": janitor_channel}
+
+
+async def test_a_service_with_another_token_says_so(tmp_path: Path) -> None:
+    """An Indexer that the log does not know follows nothing, and its status says why."""
+    for name in ("mine", "other"):
+        (tmp_path / name).write_text(name)
+    log_settings = CommitLogSettings(
+        engine=make_config(data_dir=tmp_path / "log"),
+        server=ServerConfig(port=0, service_token_file=tmp_path / "mine"),
+        telemetry=TELEMETRY,
+    )
+    async with running(CommitLog, log_settings) as log:
+        index_settings = IndexerSettings(
+            engine=IndexerConfig(data_dir=tmp_path / "index", commitlog_target=f"127.0.0.1:{log.server.port}", **SMALL),
+            server=ServerConfig(port=0, service_token_file=tmp_path / "other"),
+            telemetry=TELEMETRY,
+        )
+        async with (
+            running(Indexer, index_settings) as index,
+            grpc.aio.insecure_channel(f"127.0.0.1:{index.server.port}") as channel,
+            asyncio.timeout(60),
+        ):
+            stub = index_service_pb2_grpc.IndexServiceStub(channel)
+            while True:
+                status = await stub.GetStatus(index_service_pb2.GetStatusRequest())
+                if status.last_error:
+                    break
+                await asyncio.sleep(0.02)
+            assert "PERMISSION_DENIED: reput.commitlog.v1.LogService/Dispatch needs the token" in status.last_error
+            assert status.state == index_service_pb2.REPUT_STATE_CONNECTING
 
 
 async def refusal(channel: grpc.aio.Channel, method: MethodDescriptor, metadata: Any) -> Refusal | None:

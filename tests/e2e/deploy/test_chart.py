@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.e2e.deploy.commands import CHART, run, schema_location, tool
+from tests.e2e.deploy.fake_cluster import cluster
 from tests.e2e.deploy.settings import load_settings
 
 KUBERNETES_VERSION = "1.34.0"
@@ -182,6 +183,20 @@ def test_services_and_operators_have_tokens(values: list[str]) -> None:
             assert "/etc/reput/trust" not in mounts
         else:
             assert volumes[mounts["/etc/reput/trust"]]["secret"]["secretName"] == "shop-reput-trust"
+
+
+@pytest.mark.parametrize("kept", [("service", "operator"), ("service",), ()], ids=["both", "one", "none"])
+def test_an_upgrade_keeps_the_tokens(kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the cluster has stays; what it lacks is made."""
+    monkeypatch.setenv("KUBECONFIG", os.devnull)
+    found = {role: base64.b64encode(f"kept-{role}".encode()).decode() for role in kept}
+    with cluster("store", {"shop-reput-trust": found} if kept else {}) as address:
+        options = ["--namespace", "store", "--kube-version", KUBERNETES_VERSION, "--show-only", "templates/trust.yaml"]
+        server = ["--dry-run=server", "--kube-apiserver", address]
+        text = run(tool("helm"), "template", "shop", CHART, *options, *server).stdout
+    data = yaml.safe_load(text)["data"]
+    assert {role: data[role] for role in kept} == found
+    assert all(len(base64.b64decode(data[role])) >= 32 for role in ("service", "operator") if role not in kept)
 
 
 def test_own_tokens_are_taken() -> None:

@@ -25,17 +25,18 @@ from tests.support.service_process import Refusal, digest
 from tests.unit.services.commitlog.served import Client, served
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
-INVALID, RANGE, MISSING, EXISTS, DENIED, ABORTED = (
+INVALID, RANGE, MISSING, EXISTS, DENIED, ABORTED, FAILED = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.ABORTED,
+    grpc.StatusCode.FAILED_PRECONDITION,
 )
 BODY_MAX, REQUEST_MAX = 8_192, 1 << 20
 FAR = 1 << 50
-SYSTEM = "SCHEDULE_TOPIC_XXXX"
+SYSTEM, LIGHT = "SCHEDULE_TOPIC_XXXX", "%LMQ%a"
 PATHS = ("../x", "..", "/etc/passwd", "a/b", "a\\b", "a.b", "x\0", "a b")
 
 
@@ -114,6 +115,15 @@ def bad_messages() -> list[Case]:
             DENIED,
             "TOPIC_FORBIDDEN",
             "messages[0].topic",
+        ),
+        *(
+            Case(
+                "AppendService/Append", what, append_pb.AppendRequest(messages=[one]), FAILED, "TOPIC_SET_APART", field
+            )
+            for what, one, field in (
+                ("light queue", message(topic=LIGHT), "messages[0].topic"),
+                ("for light queues", message(properties={"INNER_MULTI_DISPATCH": LIGHT}), "messages[0].properties"),
+            )
         ),
     ]
 
@@ -273,6 +283,7 @@ def bad_topic_requests() -> list[Case]:
         create("queues 65536", INVALID, "BAD_ARGUMENT", "write_queue_count", write_queue_count=65_536),
         create("exists", EXISTS, "TOPIC_EXISTS", "name", name="orders"),
         create("system", EXISTS, "TOPIC_EXISTS", "name", name=SYSTEM),
+        create("light queue", FAILED, "TOPIC_SET_APART", "name", name=LIGHT),
         create("long name", INVALID, "BAD_TOPIC_NAME", "name", name="t" * 128),
         create("empty name", INVALID, "BAD_TOPIC_NAME", "name", name=""),
         update("queues 0", INVALID, "BAD_ARGUMENT", "read_queue_count", read_queue_count=0),

@@ -59,10 +59,10 @@ def bad(rpc: str, request: Message, field: str, reason: str = "BAD_ARGUMENT") ->
     return Case(rpc, str(request)[:60].replace("\n", " "), request, INVALID, reason, field)
 
 
-def bad_topics() -> list[Case]:
-    """Every RPC that takes a topic, with every name that is none."""
+def topic_requests() -> dict[str, Any]:
+    """For every RPC that takes a topic a request with it, and the field that has it."""
     offset, ids = offset_pb.ConsumerOffset, {"group": "g"}
-    makers: dict[str, Any] = {
+    return {
         "QueueService/Pull": lambda t: (queue_pb.PullRequest(topic=t), "topic"),
         "QueueService/Subscribe": lambda t: (queue_pb.SubscribeRequest(topic=t), "topic"),
         "QueueService/GetOffsetByTime": lambda t: (queue_pb.GetOffsetByTimeRequest(topic=t, time=Timestamp()), "topic"),
@@ -89,13 +89,32 @@ def bad_topics() -> list[Case]:
             offset_pb.DeleteConsumerGroupRequest(topic=t, **ids), "topic"
         ),
     }  # fmt: skip
+
+
+def bad_topics() -> list[Case]:
+    """Every RPC that takes a topic, with every name that is none."""
     optional = {"QueueService/ListQueues", "QueryService/QueryById", "ConsumerOffsetService/DeleteConsumerGroup"}
     return [
         Case(rpc, f"topic {name[:20]!r}", *_split(make(name)))
-        for rpc, make in makers.items()
+        for rpc, make in topic_requests().items()
         for name in TOPICS
         if name or rpc not in optional
     ]
+
+
+def topics_set_apart() -> list[Case]:
+    """Every RPC that reads a topic, or says how far it was read, with one that only RocketMQ uses."""
+    refused = (grpc.StatusCode.FAILED_PRECONDITION, "TOPIC_SET_APART")
+    offset_only = {"ConsumerOffsetService/GetConsumerOffset", "ConsumerOffsetService/DeleteConsumerGroup"}
+    cases = [
+        Case(rpc, "set apart", request, *refused, field)
+        for rpc, make in topic_requests().items()
+        for request, field in (make("%LMQ%a"),)
+        if rpc not in offset_only
+    ]
+    ranges = scan_pb.ScanPartition(ranges=[RANGE_OK, scan_pb.ScanRange(topic="%LMQ%a", end_queue_offset=1)])
+    scan = scan_pb.ScanRequest(partition=ranges)
+    return [*cases, Case("ScanService/Scan", "range set apart", scan, *refused, "partition.ranges[1].topic")]
 
 
 def _split(made: tuple[Message, str]) -> tuple[Message, grpc.StatusCode, str, str]:
@@ -312,8 +331,8 @@ def malformed() -> list[Case]:
 
 
 CASES = [
-    *bad_topics(), *bad_queue_requests(), *bad_query_requests(), *bad_scan_requests(), *bad_offset_requests(),
-    *malformed(),
+    *bad_topics(), *topics_set_apart(), *bad_queue_requests(), *bad_query_requests(), *bad_scan_requests(),
+    *bad_offset_requests(), *malformed(),
 ]  # fmt: skip
 
 

@@ -73,8 +73,9 @@ class ScanServicer:
     async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Read one partition as Arrow frames."""
         partition, scan_filter = await _partition(request), _filter(request.filter)
-        for topic in dict.fromkeys((partition.key_topic, *(one.topic for one in partition.ranges))):
-            self._indexer.served(topic, "partition")
+        self._indexer.served(partition.key_topic, "partition.key_topic")
+        for index, one in enumerate(partition.ranges):
+            self._indexer.served(one.topic, f"partition.ranges[{index}].topic")
         columns = tuple(request.columns) or DEFAULT_COLUMNS
         for index, name in enumerate(columns):
             if name not in COLUMN_TYPES:

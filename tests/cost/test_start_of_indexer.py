@@ -15,7 +15,7 @@ import pytest
 
 from libs.formats.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.index_file import IndexHeader
-from libs.machine.memory_fs import everything_survives
+from libs.machine.memory_fs import MemoryMappedFile, everything_survives
 from services.indexer.engine import index_file
 from services.indexer.engine.indexer import Indexer
 from tests.cost.computed_log import ComputedLog
@@ -72,7 +72,7 @@ async def test_a_start_looks_at_names() -> None:
         _, calls = opened(store)
         counts = Counter(call.operation for call in calls if "consumequeue" in call.path.parts)
         assert counts["size"] == 2 * topic_count
-        assert counts["list"] == 1 + 2 * topic_count
+        assert counts["list"] == 2 + 2 * topic_count  # the topics twice: some are set apart
 
 
 async def test_a_start_reads_the_headers_of_the_last_index_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +104,10 @@ def index_paths(store: IndexedStore) -> list[Path]:
 
 
 @pytest.mark.parametrize("file_count", [1, 3])
-async def test_the_first_look_at_a_queue_touches_a_few_pages(file_count: int) -> None:
+async def test_the_first_look_at_a_queue_touches_a_few_pages(file_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a clean stop the ends of a queue are found by halving, not by reading its first and last file."""
+    # where a file has holes a file system tells without a look at the pages, its twin does not
+    monkeypatch.setattr(MemoryMappedFile, "data_ranges", lambda file, position: [(position, file.size_bytes)])
     unit_count = LARGE_FILE_UNIT_COUNT
     record_count = unit_count * file_count - unit_count // 3
     store = await stopped(record_count, queue_file_size_bytes=UNIT_SIZE_BYTES * unit_count)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from libs.formats.dispatch_columns import DispatchBatch
 from libs.formats.errors import FormatError
-from libs.formats.index_file import FIRST_ENTRY, file_name, file_size_bytes, parse_file_name
+from libs.formats.index_file import FIRST_ENTRY, IndexHeader, file_name, file_size_bytes, parse_file_name
 from libs.machine.clock import Clock
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
@@ -63,7 +63,8 @@ class NewestFile(NamedTuple):
     next_entry: int
 
 
-UNKNOWN = NewestFile("", -1)
+UNKNOWN, NO_FILE = NewestFile("", -1), NewestFile("", 0)
+_NO_HEADER = IndexHeader(0, 0, 0, -1, 0, NO_FILE.next_entry)
 
 
 class IndexTable:
@@ -116,10 +117,7 @@ class IndexTable:
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
             self._files.append(self._open(name, is_finished=name <= finished_file))
-        is_other = is_clean and newest not in (UNKNOWN, self.newest)
-        if is_other:
-            _log.warning("%s: the newest file is %s, not %s: building it again", self._directory, self.newest, newest)
-        if is_other or not self._is_as_left(replay_physical_offset):
+        if not self._is_as_left(replay_physical_offset, newest if is_clean else UNKNOWN):
             self._drop_unfinished(replay_physical_offset)
 
     @property
@@ -149,7 +147,7 @@ class IndexTable:
     @property
     def newest(self) -> NewestFile:
         """The newest file, and how far it is filled."""
-        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NewestFile("", 0)
+        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NO_FILE
 
     @property
     def replay_physical_offset(self) -> int:
@@ -297,10 +295,15 @@ class IndexTable:
     def _finished_count(self) -> int:
         return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
-    def _is_as_left(self, replay_physical_offset: int) -> bool:
-        """Whether the unfinished files begin where they did, and nothing was entered past the end."""
-        newest = self._files[-1].header.end_physical_offset if self._files else -1
-        return self.replay_physical_offset == replay_physical_offset and newest < self.next_physical_offset
+    def _is_as_left(self, replay_physical_offset: int, newest: NewestFile) -> bool:
+        """Whether the unfinished files begin where they did, end as they did, and nothing was entered past the end."""
+        header = self._files[-1].header if self._files else _NO_HEADER
+        found = NewestFile(self._files[-1].name if self._files else "", header.next_entry)
+        if newest not in (UNKNOWN, found):
+            _log.warning("%s: the newest file is %s, not %s: building it again", self._directory, found, newest)
+            return False
+        is_past_end = header.end_physical_offset >= self.next_physical_offset
+        return self.replay_physical_offset == replay_physical_offset and not is_past_end
 
     def _drop_unfinished(self, replay_physical_offset: int) -> None:
         while self._files and not self._files[-1].is_finished:

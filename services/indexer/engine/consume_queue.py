@@ -81,6 +81,7 @@ class ConsumeQueue:
         self._is_clean = is_clean
         self._is_recovered = False
         self.was_changed = False
+        self._end_as_found = 0
         """Whether another program has written units since the clean stop; they were dropped, and so may be others."""
         self._min_queue_offset = 0
         self._min_physical_offset = 0
@@ -90,6 +91,12 @@ class ConsumeQueue:
         """Queue offset that the next message gets; 0 if there never was one."""
         self._recover()
         return self._chain.max_physical_offset // UNIT_SIZE_BYTES
+
+    @property
+    def end_as_found(self) -> int:
+        """The max queue offset with which the queue was found on the disk."""
+        self._recover()
+        return self._end_as_found
 
     @property
     def min_queue_offset(self) -> int:
@@ -246,6 +253,7 @@ class ConsumeQueue:
             self._is_recovered = True
             is_less = self._drop_past_bound(clear_rest=not self._is_clean)
             self.was_changed = is_less and self._is_clean
+            self._end_as_found = self._chain.max_physical_offset // UNIT_SIZE_BYTES
 
     def _drop_past_bound(self, *, clear_rest: bool) -> bool:
         """Keep the valid units before the bound and nothing after the first that is not; whether that was a unit."""

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,13 @@ from services.indexer.engine.progress import QueueBegin
 from services.indexer.engine.queue_rows import Placed, QueueRows, by_queue, joined, place
 from services.indexer.engine.stepped_over import SteppedOver, StepReason
 from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
+
+
+class LeftQueues(NamedTuple):
+    """The queues that a clean stop left, and what their ends add up to."""
+
+    queues: list[ConsumeQueue]
+    end_sum: int
 
 
 class ConsumeQueueTable:
@@ -68,6 +76,8 @@ class ConsumeQueueTable:
         """Deleted topics whose queues are not begun, because the disk had no room for them."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
+        self.left: LeftQueues | None = None
+        """Set by a clean start, until they were compared or anything of them was taken away (QueueEndCheck)."""
         self._are_ends_known = False
         """Whether the queues were found to end where the sum of all ends says."""
         self.min_physical_offset = 0
@@ -106,6 +116,7 @@ class ConsumeQueueTable:
             raise FilesMissing("first files of queues begin", found=self.start_sum, expected=start_sum_max)
         if is_clean:
             self.end_sum = end_sum
+            self.left = LeftQueues(list(self._all()), end_sum) if end_sum >= 0 else None
             if self.file_count < file_count_min:
                 raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
         elif end_sum not in (-1, self.end_sum):
@@ -277,6 +288,7 @@ class ConsumeQueueTable:
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""
+        self.left = None
         self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
         self.stepped_over.truncate(bound_physical_offset)
         for queue in self._all():
@@ -318,6 +330,7 @@ class ConsumeQueueTable:
 
     def detach(self) -> None:
         """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
+        self.left = None
         queues = list(self._all())
         self._topics, self._expired = {}, []
         self._placed_batch, self._are_ends_known = None, True
@@ -335,6 +348,7 @@ class ConsumeQueueTable:
 
         Whoever still looks at one finds it empty. No sync may be at work.
         """
+        self.left = None
         assert not self._syncing
         self._placed_batch = None
         directories = set()

@@ -37,6 +37,7 @@ from services.indexer.engine.online_rebuild import OnlineRebuild
 from services.indexer.engine.progress import IndexProgress, ProgressFile, ProgressKeeper
 from services.indexer.engine.pull import Puller
 from services.indexer.engine.query import QueryEngine
+from services.indexer.engine.queue_end_check import QueueEndCheck
 from services.indexer.engine.queue_removal import QueueRemoval
 from services.indexer.engine.reput_loop import ReputLoop, ReputState
 from services.indexer.engine.scan import Scanner
@@ -151,6 +152,7 @@ class Indexer:
         self.completeness = self.reput.completeness
         self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush, source)
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
+        self._queue_end_check = QueueEndCheck(self.queues, self.reput)
         self._offset_loop = SupervisedLoop(
             "offsets", self.offsets.tend, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)
         )
@@ -214,6 +216,7 @@ class Indexer:
         """Begin to follow the log."""
         self.reput.start()
         self.flush.start()
+        self._queue_end_check.start()
         self._offset_loop.start()
         if self.delivery is not None:
             self.delivery.start()
@@ -224,6 +227,7 @@ class Indexer:
 
     async def close(self) -> None:
         """Stop the loops, make everything durable, mark the stop as clean. Raises what keeps it from being clean."""
+        await self._queue_end_check.stop()
         await self.rebuild.stop()
         await self.reput.stop()
         await self.removal.stop()

@@ -172,6 +172,21 @@ def _overwrite(fs: MemoryFs, queue_offset: int, data: bytes) -> None:
     buffer[position - base : position - base + len(data)] = data
 
 
+@pytest.mark.parametrize("damage", [zeroed_tail, unit_too_many])
+async def test_units_after_a_clean_stop(damage: Callable[[MemoryFs], None], caplog: pytest.LogCaptureFixture) -> None:
+    """A start believes a clean stop and opens no queue; soon after it finds what is missing, and builds anew."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=True)
+    damage(fs)
+    async with running(log, fs) as indexer:
+        await eventually(lambda: "all indexes are built anew" in caplog.text)
+        await eventually(lambda: indexer.completeness.is_complete)
+    await assert_complete(fs, log)
+    caplog.clear()
+    await assert_complete(fs, log)
+    assert "built anew" not in caplog.text
+
+
 @pytest.mark.parametrize("damage", [zeroed_tail, zeroed_middle, unit_too_many, rubbish_behind])
 @pytest.mark.parametrize("new_count", [0, 7])
 async def test_units_after_a_kill(damage: Callable[[MemoryFs], None], new_count: int) -> None:

@@ -220,6 +220,8 @@ def bad_scan_requests() -> list[Case]:
         Case(plan, "too many", make(topics=[TOPIC], queue_ids=[0] * 2_000_000), INVALID, "REQUEST_TOO_LARGE"),
         Case(plan, "empty parts", length_delimited(4, b"") * 2_000_000, INVALID, "REQUEST_TOO_LARGE"),
         bad(plan, make(topics=[TOPIC], filter=sieve(keys=["k" * 32_768])), "filter.keys[0]"),
+        bad(plan, make(topics=[TOPIC] * 1_000, filter=sieve(keys=["k" * 300] * 200)), "filter.keys"),
+        bad(plan, make(topics=[TOPIC], ranges=[RANGE_OK] * 65_537), "ranges"),
         bad(plan, make(topics=[TOPIC], partition_count_min=-1), "partition_count_min"),
         bad(plan, make(topics=[TOPIC], partition_row_count_max=-1), "partition_row_count_max"),
         bad(plan, make(topics=[TOPIC], partition_size_bytes_max=-1), "partition_size_bytes_max"),

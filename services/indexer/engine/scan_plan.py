@@ -34,6 +34,9 @@ PIECE_COUNT_MAX = 100_000
 STEP_QUEUE_COUNT = 100
 """Queues that are looked at in one go: the first look at one after a start opens its files."""
 
+PARTITION_RANGE_COUNT_MAX = 10_000
+"""Ranges that are packed into one partition, at most: whoever reads it sends them all back."""
+
 PACKED_SHARE = 4
 """A range with less than this part of a partition's rows is packed with others."""
 
@@ -276,6 +279,7 @@ def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
             is_small
             and open_bin is not None
             and spare > 0
+            and len(open_bin.ranges) < PARTITION_RANGE_COUNT_MAX
             and open_bin.row_count + piece.range.row_count <= packed_count_max
             and open_bin.size_bytes + piece.size_bytes <= scope.size_bytes_max
         ):

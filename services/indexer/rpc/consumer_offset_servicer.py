@@ -16,6 +16,7 @@ from services.indexer.rpc import requests
 OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 PAGE_OFFSET_COUNT_MAX = 1_000
+COMMIT_STEP_COUNT = 250
 LAG_STEP_COUNT = 100
 """Queues whose ends are looked up in one go: the first look at a queue after a start opens its files."""
 
@@ -36,11 +37,12 @@ class ConsumerOffsetServicer:
             reason = f"must be 1 to {OFFSET_COUNT_MAX}"
             raise BadArgument(reason, field="offsets", value=count, limit=OFFSET_COUNT_MAX if count else 1)
         offsets: dict[tuple[str, int], int] = {}
-        for index, offset in enumerate(request.offsets):
-            path = f"offsets[{index}]"
-            topic = self._indexer.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
-            queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
-            offsets[topic, queue_id] = requests.not_negative(offset.queue_offset, f"{path}.queue_offset")
+        async for step in in_steps(enumerate(request.offsets), count=COMMIT_STEP_COUNT):
+            for index, offset in step:
+                path = f"offsets[{index}]"
+                topic = self._indexer.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
+                queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
+                offsets[topic, queue_id] = requests.not_negative(offset.queue_offset, f"{path}.queue_offset")
         self._indexer.offsets.commit(group, offsets)
         return messages.CommitConsumerOffsetResponse()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ScanService over the engine's planner and scanner."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
@@ -17,10 +18,11 @@ from services.indexer.engine.tag_filter import parse_tag_expression
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 
-PARTITION_STEP_COUNT = 10
-"""Partitions of a plan that are put into the answer in one go; each may have a thousand keys."""
 RANGE_STEP_COUNT = 250
-TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 100_000
+KEY_OVERHEAD_BYTES = 3
+PLAN_KEYS_SIZE_BYTES_MAX = 32 * MIB
+"""Keys in the answer of a plan, once for each topic."""
+TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 65_536
 PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
 ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
 FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX = MIB, 8 * MIB
@@ -41,6 +43,7 @@ class ScanServicer:
             raise BadArgument(reason, field="topics", value=len(request.topics), limit=limit)
         topics = [self._topic(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
         scan_filter = _filter(request.filter)
+        _check_answer(scan_filter.keys, topic_count=len(topics))
         scope = ScanScope(
             topics=tuple(dict.fromkeys(topics)),
             queue_ids=await _queue_ids(request.queue_ids),
@@ -65,9 +68,9 @@ class ScanServicer:
         with self._indexer.completeness.answering():
             partitions = await self._indexer.planner.plan(scope)
         response = messages.PlanScanResponse(indexed_physical_offset=indexed)
-        async for step in in_steps(partitions, count=PARTITION_STEP_COUNT):
-            for partition in step:
-                await _add_partition(response, partition)
+        partitions.reverse()
+        while partitions:  # one after the other: to let go of all of them at once takes its time, too
+            await _add_partition(response, partitions.pop())
         return response
 
     async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
@@ -141,6 +144,14 @@ async def _partition(request: messages.ScanRequest) -> ScanPartition:
     return ScanPartition(ranges=ranges, key_topic=topic, keys=keys)
 
 
+def _check_answer(keys: Sequence[str], *, topic_count: int) -> None:
+    """Each topic has partitions of its own with all keys."""
+    size_bytes = topic_count * sum(KEY_OVERHEAD_BYTES + len(key) for key in keys)
+    if size_bytes > PLAN_KEYS_SIZE_BYTES_MAX:
+        reason = "are too many bytes for so many topics"
+        raise BadArgument(reason, field="filter.keys", value=size_bytes, limit=PLAN_KEYS_SIZE_BYTES_MAX)
+
+
 async def _queue_ids(found: Sequence[int]) -> frozenset[int]:
     if len(found) > QUEUE_COUNT_MAX:
         raise BadArgument("has too many queues", field="queue_ids", value=len(found), limit=QUEUE_COUNT_MAX)
@@ -200,8 +211,6 @@ async def _add_partition(response: messages.PlanScanResponse, partition: ScanPar
         row_count=partition.row_count,
         size_bytes=partition.size_bytes,
     )
-    if len(partition.ranges) == 1:
-        added.ranges.append(_range_message(partition.ranges[0]))
-        return
+    await asyncio.sleep(0)
     async for step in in_steps(partition.ranges, count=RANGE_STEP_COUNT):
         added.ranges.extend(_range_message(one) for one in step)

@@ -142,7 +142,7 @@ LARGEST: dict[str, Message] = {
         ranges=[
             scan_service_pb2.ScanRange(topic="t" * 63, queue_id=9, start_queue_offset=2**40, end_queue_offset=2**62)
         ]
-        * 100_000,
+        * 65_536,
         filter=scan_service_pb2.ScanFilter(keys=["k" * 32] * 10_000),
     ),
     "Pull": queue_service_pb2.PullRequest(topic=LONG_TOPIC, tag_expression="||".join(["t" * 30] * 1_000)),

@@ -205,6 +205,15 @@ async def test_a_plan_of_many_ranges_is_quick_and_lets_others_work() -> None:
     others.cancel()
 
 
+async def test_a_partition_has_no_more_ranges_than_can_be_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the ranges are; and nothing is lost by it."""
+    monkeypatch.setattr(scan_plan, "PARTITION_RANGE_COUNT_MAX", 7)
+    ranges = tuple(ScanRange("T", 0, index % 10, index % 10 + 1) for index in range(50))
+    plan = await fed(filled(60)).planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
+    assert [len(partition.ranges) for partition in plan] == [7] * 7 + [1]
+    assert [one for partition in plan for one in partition.ranges] == list(ranges)
+
+
 async def test_a_scan_without_a_match_lets_others_work() -> None:
     """A filter that drops every unit of a long range does not hold the event loop until its end."""
     indexer = fed(filled(1_200))

@@ -128,7 +128,7 @@ class PlanScanRequest(_message.Message):
 
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanRange]:
-        """Cut each queue at these offsets, at most 100,000 ranges; a queue that is not named is read whole."""
+        """Cut each queue at these offsets, at most 65,536 ranges; a queue that is not named is read whole."""
 
     def __init__(
         self,

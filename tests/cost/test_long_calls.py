@@ -2,6 +2,7 @@
 """A call that a client makes long works in steps: what is done between two turns of the loop does not grow with it."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,15 @@ from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
 
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
+from services.indexer.engine.arrow_frames import FrameEncoder
 from services.indexer.engine.consumer_group_pages import GroupPosition, page_of_groups
 from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.query import CANDIDATE_COUNT
+from services.indexer.engine.record_reader import FoundRecords
 from services.indexer.engine.scan import ScanFilter
 from services.indexer.engine.scan_plan import ScanPartition, ScanRange
 from services.indexer.errors import MessageNotFound
+from services.indexer.rpc import scan_servicer
 from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.scan_servicer import ScanServicer
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
@@ -134,6 +138,27 @@ async def test_a_scan_of_many_ranges_works_in_steps() -> None:
             chunks = [chunk async for chunk in indexer.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1 << 20)]
         assert sum(len(chunk.found.sizes) for chunk in chunks) == row_count
         check(found, besides=await reading(log))
+
+
+async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one is not: it is quick, and a thread would cost more than it spares."""
+    log = ComputedLog(5_000)
+    servicer = ScanServicer(await indexed(log))
+    monkeypatch.setattr(scan_servicer, "LOOP_FRAME_SIZE_BYTES_MAX", 1_000 * log.record_size_bytes)
+    makers: dict[int, threading.Thread] = {}
+    encode = FrameEncoder.encode
+
+    def noted(encoder: FrameEncoder, found: FoundRecords) -> memoryview:
+        makers[len(found.sizes)] = threading.current_thread()
+        return encode(encoder, found)
+
+    monkeypatch.setattr(FrameEncoder, "encode", noted)
+    for row_count in (1_000, 1_001):
+        one = scan_service_pb2.ScanRange(topic="topic-00000", end_queue_offset=row_count)
+        request = scan_service_pb2.ScanRequest(partition=scan_service_pb2.ScanPartition(ranges=[one]))
+        assert len([answer async for answer in servicer.Scan(request, None)]) == 1
+    assert makers[1_000] is threading.main_thread()
+    assert makers[1_001] is not threading.main_thread()
 
 
 class CollidingLog(ComputedLog):

@@ -12,6 +12,7 @@ from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delim
 from libs.machine.loop import in_steps
 from services.indexer.engine.arrow_frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.record_reader import FoundRecords
 from services.indexer.engine.scan import ScanChunk, ScanFilter
 from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ScanScope
 from services.indexer.engine.tag_filter import parse_tag_expression
@@ -26,6 +27,7 @@ TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 65_536
 PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
 ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
 FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX = MIB, 8 * MIB
+LOOP_FRAME_SIZE_BYTES_MAX = 2 * MIB
 ARROW_IPC, ROW_COUNT, RANGE = 1, 2, 3  # fields of ScanResponse
 
 
@@ -77,8 +79,9 @@ class ScanServicer:
         """Read one partition as Arrow frames."""
         partition, scan_filter = await _partition(request), _filter(request.filter)
         self._indexer.served(partition.key_topic, "partition.key_topic")
-        for index, one in enumerate(partition.ranges):
-            self._indexer.served(one.topic, f"partition.ranges[{index}].topic")
+        async for step in in_steps(enumerate(partition.ranges)):
+            for number, one in step:
+                self._indexer.served(one.topic, f"partition.ranges[{number}].topic")
         columns = tuple(request.columns) or DEFAULT_COLUMNS
         for index, name in enumerate(columns):
             if name not in COLUMN_TYPES:
@@ -98,12 +101,19 @@ class ScanServicer:
                 async for chunk in chunks:
                     self._indexer.polls.check_open()
                     verify()
-                    frame = encoder.encode(chunk.found)
+                    frame = await _encoded(encoder, chunk.found)
                     self._indexer.scanner.frame_bytes += len(frame)
                     yield _answer(frame, chunk)
 
     def _topic(self, name: str, field: str) -> str:
         return self._indexer.served(requests.topic(name, field), field)
+
+
+async def _encoded(encoder: FrameEncoder, found: FoundRecords) -> memoryview:
+    """A frame; a large one is made by a thread, for compressing it takes its time."""
+    if len(found.records) <= LOOP_FRAME_SIZE_BYTES_MAX:
+        return encoder.encode(found)
+    return await asyncio.to_thread(encoder.encode, found)
 
 
 def _answer(frame: memoryview, chunk: ScanChunk) -> bytes:

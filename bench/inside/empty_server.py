@@ -13,8 +13,8 @@ from reput.commitlog.v1 import append_service_pb2
 from reput.common.v1 import message_pb2
 
 from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
+from libs.runtime import malloc
 from libs.runtime.grpc_server import server_options
-from libs.runtime.process import tune_memory
 
 SERVICE = "reput.commitlog.v1.AppendService"
 
@@ -50,5 +50,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    tune_memory()
+    malloc.tune()
     uvloop.run(serve())

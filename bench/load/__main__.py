@@ -18,7 +18,7 @@ from bench import batches
 from bench.load import producing, reading, streams
 from bench.load.durabilities import DURABILITIES
 from bench.load.timing import Loaded
-from libs.runtime.process import tune_memory
+from libs.runtime import malloc
 
 WARM_UP_S = 1.0
 WARM_UP_CALL_COUNT = 512
@@ -163,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Load and print."""
     arguments = parser().parse_args()
-    tune_memory()
+    malloc.tune()
     done = uvloop.run(OPERATIONS[arguments.operation](arguments))
     document = done.document()
     if arguments.operation == "append" and arguments.indexer:

@@ -19,7 +19,7 @@ from bench.load.timing import Loaded
 from libs.formats.host import Host
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.process import tune_memory
+from libs.runtime import malloc
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of the load")
     parser.add_argument("--durability", choices=("async", "sync"), default="async", help="the store's flush mode")
     arguments = parser.parse_args()
-    tune_memory()
+    malloc.tune()
     print(json.dumps(uvloop.run(run(arguments)).document()), flush=True)
 
 

@@ -10,7 +10,6 @@ every way out, except when the process dies.
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
@@ -28,6 +27,7 @@ import uvloop
 
 from libs.formats.errors import FormatError
 from libs.machine import failpoints
+from libs.runtime import malloc
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.grpc_server import GrpcServer
@@ -37,13 +37,6 @@ from libs.runtime.telemetry import Telemetry, set_up
 from libs.store.errors import StoreError, StoreLocked, SyncFailed
 
 _log = structlog.get_logger(__name__)
-
-MMAP_THRESHOLD_BYTES = 1 << 30
-TRIM_THRESHOLD_BYTES = (1 << 31) - 1
-TOP_PAD_BYTES = 64 << 20
-"""By default glibc maps and unmaps memory for every large gRPC message, which halves the rate of 1 MiB chunks."""
-
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
 STANDARD_ERROR = 2
 
@@ -163,12 +156,13 @@ def main(
         loaded = parse(arguments, section=section, settings_class=settings_class, environment=os.environ)
     except (ConfigError, ValueError) as error:
         return _end_with(f"reput {section}: {error}")
-    tune_memory()
+    malloc.tune()
     raise_descriptor_limit()
     faulthandler.enable(
         STANDARD_ERROR
     )  # a page of a mapped file that the disk can't read is SIGBUS: say where, at least
-    return uvloop.run(_run(section, loaded.value, build))
+    with malloc.giving_back():
+        return uvloop.run(_run(section, loaded.value, build))
 
 
 def parse(
@@ -184,15 +178,6 @@ def parse(
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(settings_class, section=section, file=file, environment=environment, flags=flags)
-
-
-def tune_memory() -> None:
-    """Make malloc keep large blocks instead of mapping each anew. Has no effect where libc has no mallopt."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
-        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
-        mallopt(M_TOP_PAD, TOP_PAD_BYTES)
 
 
 def settle_heap() -> None:

@@ -30,9 +30,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, Status, StatusCode
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from libs.runtime.errors import ListenFailed, PortInUse
+from libs.runtime.metrics_server import MetricsServer
 from libs.runtime.settings import TelemetryConfig
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Telemetry:
             self._tracer_provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
             self._tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
             self._tracer = self._tracer_provider.get_tracer("reput")
-        self._http: tuple[Any, threading.Thread] | None = None
+        self._http: MetricsServer | None = None
 
     @classmethod
     def off(cls, service: str = "test") -> Self:
@@ -98,13 +99,12 @@ class Telemetry:
         """Open the Prometheus endpoint and return its port. Raises PortInUse or ListenFailed."""
         address = f"{host}:{port}"
         try:
-            server, thread = start_http_server(port, host, self.registry)
+            self._http = MetricsServer(host, port, self.registry)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(address, setting="metrics_port") from error
             raise ListenFailed(address, reason=error.strerror or str(error)) from error
-        self._http = (server, thread)
-        return int(server.server_port)
+        return self._http.server_port
 
     def observe(self, name: str, statistics: Callable[[], DataclassInstance]) -> None:
         """Report the numbers of a dataclass that `statistics` returns, as `reput_<service>_<name>_<field>`.
@@ -155,10 +155,7 @@ class Telemetry:
     def shutdown(self) -> None:
         """Export what is left and close the endpoint. May be repeated."""
         if self._http is not None:
-            server, thread = self._http
-            server.shutdown()
-            server.server_close()
-            thread.join()
+            self._http.close()
             self._http = None
         if self._tracer_provider is not None:
             self._end_traces(self._tracer_provider)

@@ -18,7 +18,6 @@ from reput.indexer.v1 import (
     scan_service_pb2,
 )
 
-from libs.formats.limits import MIB
 from libs.machine import memory
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
@@ -32,7 +31,7 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.index_servicer import IndexServicer
-from services.indexer.rpc.limits import LIMITS
+from services.indexer.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
 from services.indexer.rpc.log_appender import LogAppender
 from services.indexer.rpc.log_tail import LogTail
 from services.indexer.rpc.query_servicer import QueryServicer
@@ -40,9 +39,6 @@ from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.rebuild_servicer import RebuildServicer
 from services.indexer.rpc.record_source import LogRecords
 from services.indexer.rpc.scan_servicer import ScanServicer
-
-REQUEST_SIZE_BYTES_MAX = 16 * MIB
-"""A partition with many ranges or keys is the largest request."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,9 @@ SHOWN_BYTES, SHOWN_TEXT = 300, 80
 
 BUGS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 WITHOUT_REASON = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
+CLIENTS_OWN = "Internal error from Core"
+"""What the client's gRPC says when it wrote to a stream that the server had ended; it hides how."""
+
 FOREIGN = ("/grpc.reflection.",)
 """Services that are a library's: their refusals carry no reason of ours."""
 
@@ -135,6 +138,9 @@ async def _call(channel: grpc.aio.Channel, target: Target, requests: list[bytes]
     try:
         await _answered(channel, target, requests)
     except grpc.aio.AioRpcError as error:
+        if error.details() == CLIENTS_OWN:
+            report.codes[f"{target.service} (ended while the client wrote)"] += 1
+            return
         report.codes[f"{target.service} {error.code().name}"] += 1
         if text := _fault(target, error):
             report.add(f"{target.service}{target.path}: {text}", requests)

@@ -48,11 +48,15 @@ WATCH = "/grpc.health.v1.Health/Watch"
 
 REQUEST_BYTES = 16 * MIB
 UNKNOWN_FIELD = 900
+UNKNOWN_NUMBER = bytes([0xA0, 0x38, 1])
+"""The field 900 with a number."""
 FLOOD_CONNECTIONS = 2
 ANSWER_BYTES = 8 * MIB
 SCAN_COUNT = 64
 HOLDING_CONNECTIONS = 8
 AGAIN_S = 0.2
+BURST_COUNT, BURST_PAUSE_S = 100, 0.03
+"""Calls that come faster than they are accepted are dropped by gRPC itself (rapid_reset)."""
 
 Targets = dict[str, str]
 Counts = dict[str, int]
@@ -125,24 +129,26 @@ def half_requests(targets: Targets, seconds: float) -> Counts:
 
 
 def refused_requests(targets: Targets, seconds: float) -> Counts:
-    """Large requests that break a rule, one after the other."""
+    """Large requests that break a rule, one after the other: what gRPC takes, and what it does not."""
     group = length_delimited(1, b"not a group!")
-    return Caller(targets["indexer"], seconds).repeat(
-        (COMMIT_OFFSET, group + length_delimited(UNKNOWN_FIELD, bytes(REQUEST_BYTES - 64))),
-        (BY_KEY, query_service_pb2.QueryByKeyRequest(topic="no topic!", key="k" * (REQUEST_BYTES - 64))),
-        (PLAN_SCAN, scan_service_pb2.PlanScanRequest(topics=["no topic!"], queue_ids=range(4_000_000))),
-    )
+    calls: list[tuple[str, Message | bytes]] = []
+    for size_bytes in (REQUEST_BYTES, 2 * REQUEST_BYTES):
+        unknown = length_delimited(UNKNOWN_FIELD, bytes(size_bytes - 64))
+        calls += [
+            (COMMIT_OFFSET, group + unknown),
+            (BY_KEY, query_service_pb2.QueryByKeyRequest(topic="no topic!", key="k" * (size_bytes - 64))),
+            (PLAN_SCAN, scan_service_pb2.PlanScanRequest(topics=["no topic!"], queue_ids=range(size_bytes // 5))),
+        ]
+    return Caller(targets["indexer"], seconds).repeat(*calls)
 
 
 def empty_parts(targets: Targets, seconds: float) -> Counts:
     """Millions of empty parts in one request, to a method of each service that takes parts."""
-    parts = b"\x12\x00" * (REQUEST_BYTES // 2 - 32)
-    log, index = Caller(targets["commitlog"], seconds), Caller(targets["indexer"], 0)
-    log.call(APPEND, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
-    index.call(PLAN_SCAN, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
-    index.repeat((COMMIT_OFFSET, length_delimited(1, b"group") + parts))
+    log, index = Caller(targets["commitlog"], seconds), Caller(targets["indexer"], seconds)
     while log.has_time:
-        index.call(COMMIT_OFFSET, length_delimited(1, b"group") + parts)
+        log.call(APPEND, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
+        index.call(PLAN_SCAN, b"\x0a\x00" * (REQUEST_BYTES // 2 - 32))
+        index.call(COMMIT_OFFSET, length_delimited(1, b"group") + b"\x12\x00" * (REQUEST_BYTES // 2 - 32))
     for code, count in log.counts.items():
         index.count(code, count)
     return index.counts
@@ -181,8 +187,9 @@ def long_polls(targets: Targets, seconds: float) -> Counts:
     raw = queue_service_pb2.PullRequest(topic=LARGE, queue_offset=10_000, size_bytes_max=ANSWER_BYTES)
     raw.wait.seconds = 30
     for connection in connections:
-        for _ in range(2_000):
+        for number in range(2_000):
             connection.call(PULL, raw.SerializeToString())
+            time.sleep(BURST_PAUSE_S if number % BURST_COUNT == 0 else 0)
     time.sleep(seconds)
     return {"polls": 8_000}
 
@@ -236,19 +243,18 @@ def _reset_until(target: str, end_s: float) -> int:
 
 def unknown_fields(targets: Targets, seconds: float) -> Counts:
     """Requests of nothing but fields that nobody knows, to each service."""
-    raw = bytes([0xA0, 0x38, 1]) * (REQUEST_BYTES // 3 - 64)  # field 900, a number
     log = Caller(targets["commitlog"], seconds)
     index = Caller(targets["indexer"], seconds)
     while log.has_time:
-        log.call(LOG_STATUS, raw)
-        index.call(INDEX_STATUS, raw)
+        log.call(LOG_STATUS, UNKNOWN_NUMBER * (REQUEST_BYTES // 3 - 64))
+        index.call(INDEX_STATUS, UNKNOWN_NUMBER * (REQUEST_BYTES // 3 - 64))
     return log.counts
 
 
 def unknown_fields_of_append(targets: Targets, seconds: float) -> Counts:
     """Batches that name a new topic, beside fields that nobody knows."""
     caller = Caller(targets["commitlog"], seconds)
-    unknown = bytes([0xA0, 0x38, 1]) * (REQUEST_BYTES // 3 - 64)
+    unknown = UNKNOWN_NUMBER * (REQUEST_BYTES // 3 - 64)
     while caller.has_time:
         topic = f"new-{sum(caller.counts.values())}"
         batch = append_service_pb2.AppendRequest(messages=[append_service_pb2.AppendMessage(topic=topic, body=b"x")])
@@ -279,7 +285,7 @@ def colliding_scan(targets: Targets, seconds: float) -> Counts:
 
 
 def long_texts(targets: Targets, seconds: float) -> Counts:
-    """Keys and tag expressions of 16 MB."""
+    """Keys and tag expressions as large as a request may be."""
     text = "x" * (REQUEST_BYTES - 64)
     return Caller(targets["indexer"], seconds).repeat(
         (BY_KEY, query_service_pb2.QueryByKeyRequest(topic=LARGE, key=text)),
@@ -316,8 +322,12 @@ async def _hold(target: str, seconds: float, count: int, begin: Callable[[grpc.a
             await asyncio.sleep(AGAIN_S)
 
     channels = [grpc.aio.insecure_channel(target, options) for _ in range(HOLDING_CONNECTIONS)]
-    tasks = [asyncio.create_task(hold(channels[index % len(channels)])) for index in range(count)]
-    await asyncio.wait(tasks, timeout=seconds)
+    tasks = []
+    end_s = time.monotonic() + seconds
+    for index in range(count):
+        tasks.append(asyncio.create_task(hold(channels[index % len(channels)])))
+        await asyncio.sleep(BURST_PAUSE_S if index % BURST_COUNT == 0 else 0)
+    await asyncio.wait(tasks, timeout=max(1.0, end_s - time.monotonic()))
     return counts
 
 

@@ -50,25 +50,25 @@ ROWS = (
 )
 
 
-async def run(row: Row, directory: Path) -> Measured:
+async def run(row: Row, directory: Path, *, calm_s: float = CALM_S) -> Measured:
     """Run one row in a directory of its own."""
     with tempfile.TemporaryDirectory(dir=directory) as own, running(Path(own)) as stack:
         if row.has_messages:
             store.wait_indexed(stack.targets["indexer"], store.fill_large(stack.targets["commitlog"]))
         if row.has_collisions:
             store.wait_indexed(stack.targets["indexer"], store.fill_collisions(stack.targets["commitlog"]))
-        found = await _attacked(row, stack)
+        found = await _attacked(row, stack, calm_s)
         found.broken += stack.tracebacks()
         return found
 
 
-async def _attacked(row: Row, stack: Stack) -> Measured:
+async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
     service = stack.services[row.target]
     canary = Canary({name: one.target for name, one in stack.services.items()})
     async with canary.flying():
         await asyncio.sleep(1)  # the first calls make the topic and connect
         canary.forget()
-        await asyncio.sleep(CALM_S)
+        await asyncio.sleep(calm_s)
         calm_p99_ms, start_mib, pauses_ms = canary.append_p99_ms, service.memory_mib(), stack.pauses_ms()
         works_ms = stack.works_ms()
         canary.forget()

@@ -18,6 +18,7 @@ from libs.formats.record import INT as INT32
 from libs.formats.record import LONG as INT64
 from libs.formats.record import MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
 from libs.kernel import scan_cy
+from libs.store.answer_sizes import answer_sizes
 from libs.store.log_end import STATUS_REASONS
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
@@ -103,12 +104,14 @@ class RecordReader:
     def stretches(self, start: int, end: int, *, size_bytes_max: int) -> Generator[RecordStretch, None, None]:
         """Walk all records that begin in [start, end), in stretches of up to `size_bytes_max` bytes or one record.
 
+        The first ones are smaller (answer_sizes).
         The segment that is read is held between two stretches, so it is not deleted meanwhile; one that has to go all
         the same ends the walk with BelowMinOffset. Raises BelowMinOffset, BeyondMaxOffset, NotARecord (only for the
         start) or RecordDamaged.
         """
         self._check_start(start)
         columns = scan_cy.ScanColumns(STREAM_RECORD_COUNT_MAX, 1)
+        sizes_bytes = answer_sizes(size_bytes_max)
         at = start
         while at < end:
             segment = self._segment_of(at, "start_physical_offset")
@@ -120,7 +123,7 @@ class RecordReader:
                 while at < min(end, segment_end):
                     if not hold.is_held:
                         raise self._below_min(at)
-                    stretch = self._stretch(segment, at, min(end, segment_end), size_bytes_max, columns)
+                    stretch = self._stretch(segment, at, min(end, segment_end), next(sizes_bytes), columns)
                     at = stretch.end_physical_offset
                     yield stretch
             finally:

@@ -9,13 +9,14 @@ Callers: the event loop's thread. Not handled: Arrow (arrow_frames).
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.machine.loop import in_steps
+from libs.store.answer_sizes import answer_sizes
 from services.indexer.engine.consume_queue import Units
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.log_source import RecordSource
@@ -100,6 +101,8 @@ class Scanner:
     ) -> AsyncGenerator[ScanChunk, None]:
         """Yield the partition's records in chunks of about `chunk_size_bytes`, one larger record possibly alone.
 
+        The first ones are smaller (answer_sizes), so that a scan that nobody reads holds little.
+
         Raises WindowFull when too many scans run, OffsetTrimmed when entries of a range expired, OffsetBeyondEnd when
         they are not (or, after a restart, not yet again) indexed, and what RecordSource raises.
         """
@@ -108,9 +111,9 @@ class Scanner:
         self.count += 1
         try:
             if partition.keys:
-                chunks = self._scan_keys(partition, scan_filter, chunk_size_bytes)
+                chunks = self._scan_keys(partition, scan_filter, answer_sizes(chunk_size_bytes))
             else:
-                chunks = self._scan_ranges(partition, scan_filter, chunk_size_bytes)
+                chunks = self._scan_ranges(partition, scan_filter, answer_sizes(chunk_size_bytes))
             async with contextlib.aclosing(_read_ahead(chunks)) as ready:
                 async for chunk in ready:
                     self.row_count += len(chunk.found.sizes)
@@ -119,8 +122,9 @@ class Scanner:
             self.count -= 1
 
     async def _scan_ranges(
-        self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
+        self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
     ) -> AsyncGenerator[ScanChunk, None]:
+        chunk_size_bytes = next(sizes_bytes)
         for one in partition.ranges:
             await asyncio.sleep(0)  # many ranges in a row may be empty
             queue = self._queues.find(one.topic, one.queue_id)
@@ -141,7 +145,7 @@ class Scanner:
                 position += count
                 if len(found.sizes) or position == one.end_queue_offset:
                     yield ScanChunk(found, ScanRange(one.topic, one.queue_id, done, position))
-                    done = position
+                    done, chunk_size_bytes = position, next(sizes_bytes)
 
     async def _read_rows(
         self, units: Units, rows: NDArray[np.intp], scan_filter: ScanFilter, *, queue_offset: int
@@ -162,12 +166,12 @@ class Scanner:
         return join(parts)
 
     async def _scan_keys(
-        self, partition: ScanPartition, scan_filter: ScanFilter, chunk_size_bytes: int
+        self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
     ) -> AsyncGenerator[ScanChunk, None]:
         is_inside = await _inside(partition.ranges)
         order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
         parts: list[FoundRecords] = []
-        size_bytes = row_count = 0
+        size_bytes, row_count, chunk_size_bytes = 0, 0, next(sizes_bytes)
         for key in dict.fromkeys(partition.keys):
             query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
             await asyncio.sleep(0)  # many keys in a row may have nothing to read
@@ -189,7 +193,7 @@ class Scanner:
                 if size_bytes >= chunk_size_bytes or row_count >= CHUNK_ROW_COUNT:
                     for chunk in await _by_queue(join(parts)):
                         yield chunk
-                    parts, size_bytes, row_count = [], 0, 0
+                    parts, size_bytes, row_count, chunk_size_bytes = [], 0, 0, next(sizes_bytes)
         for chunk in await _by_queue(join(parts)):
             yield chunk
 

@@ -25,3 +25,6 @@ LIMITS: Limits = {
     "PlanScan": SCAN,
     "Scan": SCAN,
 }
+
+REQUEST_SIZE_BYTES_MAX = max(limit.size_bytes_max for limit in LIMITS.values())
+"""The largest of all: gRPC collects so much for each call before anybody may refuse it."""

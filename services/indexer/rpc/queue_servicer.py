@@ -11,6 +11,7 @@ from reput.indexer.v1 import queue_service_pb2 as messages
 from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
 from libs.machine.loop import in_steps
+from libs.store.answer_sizes import answer_sizes
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.page_token import decode_token, encode_token
@@ -78,6 +79,10 @@ class QueueServicer:
 
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Pull again and again; each answer waits until the reader took the one before."""
+        size_bytes = requests.clamped(
+            request.size_bytes_max, "size_bytes_max", default=SUBSCRIBE_SIZE_DEFAULT, most=SIZE_MAX
+        )
+        sizes_bytes = answer_sizes(size_bytes)
         query = PullQuery(
             topic=self._indexer.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
@@ -85,9 +90,7 @@ class QueueServicer:
             message_count_max=requests.clamped(
                 request.message_count_max, "message_count_max", default=SUBSCRIBE_COUNT_DEFAULT, most=COUNT_MAX
             ),
-            size_bytes_max=requests.clamped(
-                request.size_bytes_max, "size_bytes_max", default=SUBSCRIBE_SIZE_DEFAULT, most=SIZE_MAX
-            ),
+            size_bytes_max=next(sizes_bytes),
             tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
         )
         if self._stream_count >= self._stream_count_max:
@@ -98,6 +101,8 @@ class QueueServicer:
                 with self._indexer.completeness.answering():
                     result = await self._indexer.puller.pull(query, wait_s=HEARTBEAT_S)
                 yield _subscribe_response(query, result)
+                if len(result.found.sizes):
+                    query = replace(query, size_bytes_max=next(sizes_bytes))
                 query = replace(query, queue_offset=result.next_queue_offset)
         finally:
             self._stream_count -= 1

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MetricsServer: the Prometheus endpoint, with few threads and little patience.
+
+Invariants: at most CONNECTION_COUNT_MAX connections are open, and as many threads; one more ends the oldest, so that
+callers who never finish their request keep no scraper out. Callers: any thread; it runs in one of its own.
+"""
+
+import socket
+import threading
+from collections import OrderedDict
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+CONNECTION_COUNT_MAX = 16
+
+REQUEST_TIMEOUT_S = 5.0
+"""How long a connection may say nothing, or take nothing of its answer."""
+
+_CLOSE_LOOK_S = 0.1
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_TIMEOUT_S
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
+        """Scrapes are not worth a line."""
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Serves from construction to `close`. Raises OSError for an address that can't be had."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+        self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self._open: OrderedDict[Any, None] = OrderedDict()
+        self._lock = threading.Lock()
+        super().__init__((str(address[0]), int(address[1])), _Handler)
+        self.set_app(make_wsgi_app(registry))
+        self._thread = threading.Thread(target=self.serve_forever, args=(_CLOSE_LOOK_S,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a connection, and end the oldest one if there are too many."""
+        with self._lock:
+            if len(self._open) >= CONNECTION_COUNT_MAX:
+                oldest, _ = self._open.popitem(last=False)
+                _end(oldest)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection is done with."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that went away, or was ended, is nobody's error."""
+
+    def close(self) -> None:
+        """Serve no more."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+
+def _end(connection: Any) -> None:
+    """Let the thread of a connection see its end."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # its caller was quicker

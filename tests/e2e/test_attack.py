@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small part of `make attack`: hostile requests to every method, and what greedy clients make a service hold."""
+
+import dataclasses
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from libs.runtime.roles import ROLES
+from tests.attack import fuzz
+from tests.attack.hostile import targets
+from tests.attack.row import violations
+from tests.attack.rows import ROWS, run
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+FUZZ_COUNT = 1_500
+SECONDS = 2.0
+SMALL_ROWS = ("refused_requests", "scans_that_do_not_read")
+
+
+def test_every_method_is_attacked() -> None:
+    """A method that is served is among the targets, health and reflection of each service too."""
+    paths = {target.path for target in targets()}
+    assert set(ROLES) <= paths
+    assert {"/grpc.health.v1.Health/Check", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} <= paths
+
+
+@pytest.mark.timeout(300)
+async def test_hostile_requests(tmp_path: Path) -> None:
+    """Each is answered with a reason, none with a bug, and nothing that was there changes."""
+    seed = int(os.environ.get("REPUT_SEED", random.SystemRandom().getrandbits(31)))
+    print(f"repeat with REPUT_SEED={seed}")
+    report = await fuzz.run(tmp_path, seed=seed, count=FUZZ_COUNT)
+    assert report.violations == []
+    assert report.request_count >= FUZZ_COUNT
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name in SMALL_ROWS], ids=lambda row: row.name)
+async def test_greedy_clients(tmp_path: Path, row: object) -> None:
+    """A short visit of each costs bounded memory, which comes back, and fails nobody else's call."""
+    short = dataclasses.replace(next(one for one in ROWS if one is row), seconds=SECONDS)
+    assert violations(short, await run(short, tmp_path, calm_s=SECONDS)) == []

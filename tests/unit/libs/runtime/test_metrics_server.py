@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics endpoint beside callers who never finish."""
+
+import contextlib
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from libs.runtime import metrics_server
+from libs.runtime.metrics_server import CONNECTION_COUNT_MAX, MetricsServer
+
+TIMEOUT_S = 20.0
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[MetricsServer]:
+    """An endpoint with one counter."""
+    registry = CollectorRegistry()
+    Counter("seen", "how often", registry=registry).inc()
+    server = MetricsServer("127.0.0.1", 0, registry)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def scraped(server: MetricsServer) -> str:
+    """The page."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=TIMEOUT_S) as page:
+        text: str = page.read().decode()
+        return text
+
+
+def half_request(server: MetricsServer) -> socket.socket:
+    """A caller who does not finish."""
+    connection = socket.create_connection(("127.0.0.1", server.server_port), TIMEOUT_S)
+    connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+    return connection
+
+
+def test_half_requests_keep_no_scraper_out(capfd: pytest.CaptureFixture[str]) -> None:
+    """Many of them take few threads; the oldest is ended for the next one, without a line on standard error."""
+    with serving() as server, contextlib.ExitStack() as stack:
+        before = threading.active_count()
+        halves = [stack.enter_context(half_request(server)) for _ in range(4 * CONNECTION_COUNT_MAX)]
+        for half in halves[: 3 * CONNECTION_COUNT_MAX]:
+            assert half.recv(1) == b""
+        assert "seen_total 1.0" in scraped(server)
+        # the thread of one that was ended may need a moment
+        assert threading.active_count() <= before + 2 * CONNECTION_COUNT_MAX
+    assert capfd.readouterr().err == ""
+
+
+def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else has to come for it."""
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.1)
+    with serving() as server, half_request(server) as half:
+        assert half.recv(1) == b""
+
+
+def test_it_serves_ipv6() -> None:
+    """An address is taken in either form."""
+    registry = CollectorRegistry()
+    try:
+        server = MetricsServer("::1", 0, registry)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server.close()

@@ -23,8 +23,8 @@ ARENA_COUNT_MAX = 2
 """One for the loop's thread and one for all others. malloc_trim leaves the end of each but the first as it is: gRPC's
 threads had four and more, each with tens of mebibytes that nobody used."""
 
-TRIM_THRESHOLD_BYTES = 32 << 20
-TOP_PAD_BYTES = 16 << 20
+TRIM_THRESHOLD_BYTES = 24 << 20
+TOP_PAD_BYTES = 4 << 20
 """The end of an arena shrinks when so much of it is free, and grows by so much."""
 
 LOOK_INTERVAL_S = 5.0

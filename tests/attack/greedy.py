@@ -309,7 +309,9 @@ def idle_append_streams(targets: Targets, seconds: float) -> Counts:
     return asyncio.run(_hold(targets["commitlog"], seconds, 1_200, lambda one: one.stream_stream(APPEND_STREAM)()))
 
 
-async def _hold(target: str, seconds: float, count: int, begin: Callable[[grpc.aio.Channel], Any]) -> Counts:
+async def _hold(
+    target: str, seconds: float, count: int, begin: Callable[[grpc.aio.Channel], Any], *, again_s: float = AGAIN_S
+) -> Counts:
     """Hold so many calls on several connections, each begun again when it ends; how often they were begun and ended."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     counts = {"begun": 0, "ended": 0}
@@ -319,7 +321,7 @@ async def _hold(target: str, seconds: float, count: int, begin: Callable[[grpc.a
             counts["begun"] += 1
             await begin(channel).code()
             counts["ended"] += 1
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(again_s)
 
     channels = [grpc.aio.insecure_channel(target, options) for _ in range(HOLDING_CONNECTIONS)]
     tasks = []
@@ -362,7 +364,8 @@ def wide_topics(targets: Targets, seconds: float) -> Counts:
 def health_watchers(targets: Targets, seconds: float) -> Counts:
     """Watches the health of the service, without a token, as often as calls are allowed."""
     raw = health_pb2.HealthCheckRequest().SerializeToString()
-    return asyncio.run(_hold(targets["commitlog"], seconds, 16_600, lambda one: one.unary_stream(WATCH)(raw)))
+    holding = _hold(targets["commitlog"], seconds, 16_600, lambda one: one.unary_stream(WATCH)(raw), again_s=seconds)
+    return asyncio.run(holding)
 
 
 def metrics_connections(targets: Targets, seconds: float) -> Counts:

@@ -203,7 +203,10 @@ class Fs(Protocol):
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and the missing ones above it; no error when it is there. Durable on return."""
+        """Make a directory and the missing ones above it; no error when it is there. Durable on return.
+
+        Raises DiskFull.
+        """
         ...
 
     def remove_directory(self, path: Path) -> None:

@@ -198,7 +198,8 @@ class PosixFs:
             self._suited_directories.add(path.parent)
         if self.disk_usage(path.parent).free_bytes < reserved_bytes:
             raise DiskFull(path, needed_bytes=reserved_bytes)  # an attempt would take what is left from everybody else
-        descriptor, created = _open_unfinished(path)
+        with _full_disk_named(path, reserved_bytes):  # a file system may be out of inodes
+            descriptor, created = _open_unfinished(path)
         try:
             os.truncate(descriptor, size_bytes)
             os.posix_fallocate(descriptor, 0, reserved_bytes)
@@ -297,7 +298,8 @@ class PosixFs:
         """See `Fs.make_directory`."""
         missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)
+            with _full_disk_named(directory, PAGE_SIZE_BYTES):
+                directory.mkdir(exist_ok=True)
             self.sync_directory(directory.parent)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))

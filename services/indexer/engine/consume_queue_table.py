@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from libs.formats.dispatch_columns import DispatchBatch
 from libs.formats.offsets import is_file_name
+from libs.machine.errors import DiskFull
 from libs.machine.fs import TEMPORARY_SUFFIX, Fs
 from libs.machine.uninterrupted import uninterrupted
+from libs.store.errors import StoreFull
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
 from libs.store.set_apart import SetApart
@@ -437,7 +439,10 @@ class ConsumeQueueTable:
             yield from queues.values()
 
     def _begin(self, topic: str, queue_id: int, unit_count: int) -> ConsumeQueue:
-        queue = self._make(topic, queue_id, 0, is_clean=True)
+        try:
+            queue = self._make(topic, queue_id, 0, is_clean=True)
+        except DiskFull as error:  # no room for its directory
+            raise StoreFull(path=error.path, needed_bytes=error.needed_bytes) from error
         self._make_room([(queue, unit_count)])
         return queue
 

@@ -32,7 +32,7 @@ SHARED_SOURCES = {
 }
 POOL_ONLY = ("segment.before_commit", "segment.after_commit")
 BATCHES_ONLY = (*POOL_ONLY, "segment.before_write", "file.write")
-MAPPED_ONLY = ("file.sync", "file.read", "create.before_rename", "create.after_rename")
+MAPPED_ONLY = ("file.sync", "file.read", "file.reserve", "create.before_rename", "create.after_rename")
 SIMULATED_ONLY = ("removal.before_remove", "removal.after_remove")
 NOT_PASSED = {
     *(("indexer", name) for name in (*BATCHES_ONLY, "file.read", *SIMULATED_ONLY)),
@@ -43,7 +43,7 @@ end's sectors, and the Janitor maps no file. Queues that can be removed have los
 load of seconds have not; the simulation removes queues, and ends processes meanwhile."""
 
 ORDINALS_MAX = {
-    **dict.fromkeys(("settle.", "mark_clean.", "delay"), 1),
+    **dict.fromkeys(("settle.", "mark_clean.", "delay", "file.reserve"), 1),
     **dict.fromkeys(("delete_segment.", "retention.", "index_file.before_remove", "index_file.after_remove"), 3),
     **dict.fromkeys(("append.", "queue.", "index.", "segment.before_write", "file.write"), 100),
 }

@@ -2,6 +2,7 @@
 """ConsumeQueueTable: which queues there are, how batches are shared out, which names become paths."""
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from libs.formats import record
 from libs.machine.errors import DiskFull
+from libs.machine.faulty_fs import Fault, FaultyFs, no_faults
+from libs.machine.fs import Fs
 from libs.machine.memory_fs import MemoryFs, MemoryMappedFile
 from libs.store.errors import StoreFull
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
@@ -20,7 +23,7 @@ from tests.support.patience import LIMIT_S
 DIRECTORY = Path("/data/consumequeue")
 
 
-def make_table(fs: MemoryFs, *, bound: int = 0, is_clean: bool = False, mapped: int = 1_024) -> ConsumeQueueTable:
+def make_table(fs: Fs, *, bound: int = 0, is_clean: bool = False, mapped: int = 1_024) -> ConsumeQueueTable:
     table = ConsumeQueueTable(fs, DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
     table.load(bound_physical_offset=bound, is_clean=is_clean)
     return table
@@ -271,3 +274,18 @@ async def test_a_prepared_queue_without_a_message_is_none_after_a_restart() -> N
     assert ends(table) == {}
     feed(table, log)
     assert ends(table) == {("T", 0): 1}
+
+
+async def test_a_disk_without_room_for_a_directory_is_full() -> None:
+    """As one without room for a file; ext4 needs a block for each."""
+    fs, log = FaultyFs(MemoryFs()), FakeLog()
+    table = make_table(fs)
+    log.append("T", 0)
+    log.append("U", 0)
+    fs.plan = lambda operation, path: Fault(errno.ENOSPC) if (operation, path.name) == ("make_directory", "0") else None
+    (batch,) = log.batches()
+    with pytest.raises(StoreFull):
+        await table.prepare(batch)
+    fs.plan = no_faults
+    await table.prepare(batch)
+    assert ends(table) == {("T", 0): 0, ("U", 0): 0}

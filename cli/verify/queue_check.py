@@ -24,11 +24,11 @@ from cli.verify.queue_files import QUEUE_DIRECTORY, QueueFiles
 from cli.verify.queue_units import UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import record
-from libs.formats.consume_queue import QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES, has_place
+from libs.formats.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES, has_place
 from libs.kernel.index_cy import encode_queue_units
 from services.indexer.engine.consume_queue import UNIT
 from services.indexer.engine.names import is_topic
-from services.indexer.engine.stepped_over import OTHERS
+from services.indexer.engine.stepped_over import OTHERS, Stepped, StepReason
 
 
 @dataclass(slots=True)
@@ -211,7 +211,10 @@ class QueueCheck:
         """The parts of a run whose units must be there. That they go on where the queue was is checked here too."""
         while run.start < run.end:
             physical_offset = int(batch.physical_offsets[order[run.start]])
-            if self._is_stepped_over(run, physical_offset):
+            is_left_out = self._is_left_out(run, physical_offset)
+            if is_left_out:  # the log's numbers go on all the same
+                run.state.next, run.state.last_physical_offset = run.queue_offset + 1, physical_offset
+            if is_left_out or self._is_stepped_over(run, physical_offset):
                 self._stepped_count += 1
                 run = replace(run, start=run.start + 1, queue_offset=run.queue_offset + 1)
                 continue
@@ -235,11 +238,16 @@ class QueueCheck:
             return False
         if physical_offset >= progress.queue_physical_offset:
             return True
-        return any(
-            (note.topic, note.queue_id) in ((state.topic, state.queue_id), OTHERS)
-            and note.first_physical_offset <= physical_offset <= note.last_physical_offset
-            for note in progress.stepped_over
+        return any(_speaks_of(note, state, physical_offset) for note in progress.stepped_over)
+
+    def _is_left_out(self, run: Run, physical_offset: int) -> bool:
+        """Whether there was no room for the run's first record when its topic was deleted, and it has no unit."""
+        progress, state = self._store.progress, run.state
+        notes = [] if progress is None else progress.stepped_over
+        is_noted = any(
+            note.reason == StepReason.TOPIC_DELETED and _speaks_of(note, state, physical_offset) for note in notes
         )
+        return is_noted and state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
 
     def _follows(self, run: Run, physical_offset: int) -> bool:
         """Whether the run's queue offsets can be; a jump is told, and the queue goes on behind it."""
@@ -343,3 +351,8 @@ def _end_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState
     """Whether no queue is missing that the Indexer counted when it last wrote down how far it is."""
     found = sum(files.end_unit for files in queues.values())
     return store.progress is not None and found >= store.progress.queue_end_sum
+
+
+def _speaks_of(note: Stepped, state: QueueState, physical_offset: int) -> bool:
+    is_of_queue = (note.topic, note.queue_id) in ((state.topic, state.queue_id), OTHERS)
+    return is_of_queue and note.first_physical_offset <= physical_offset <= note.last_physical_offset

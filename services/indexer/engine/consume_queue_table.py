@@ -443,7 +443,13 @@ class ConsumeQueueTable:
             queue = self._make(topic, queue_id, 0, is_clean=True)
         except DiskFull as error:  # no room for its directory
             raise StoreFull(path=error.path, needed_bytes=error.needed_bytes) from error
-        self._make_room([(queue, unit_count)])
+        try:
+            self._make_room([(queue, unit_count)])
+        except StoreFull:
+            queue.close()
+            with contextlib.suppress(OSError):  # where nothing fits an empty directory is too much
+                self._remove(topic, str(queue_id))
+            raise
         return queue
 
     def _make_room(self, growing: list[tuple[ConsumeQueue, int]]) -> None:

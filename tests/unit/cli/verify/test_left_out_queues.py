@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store whose Indexer had no room for queues of a topic that was deleted: in order, as its notes say."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+from libs.machine.clock import ManualClock
+from libs.machine.faulty_fs import Fault, FaultyFs
+from libs.machine.posix_fs import PosixFs
+from services.commitlog.engine.commit_log import CommitLog
+from services.indexer.engine.rebuild import rebuild
+from tests.unit.cli.verify.made_store import SEGMENT_SIZE, commit_log_config, indexer_config
+from tests.unit.cli.verify.test_store import verified
+from tests.unit.services.commitlog.support import LISTEN_HOST, append, message
+
+
+async def _make(data_dir: Path) -> None:
+    log = CommitLog(commit_log_config(data_dir), PosixFs(), ManualClock(), on_failure=lambda error: None)
+    await log.open(LISTEN_HOST)
+    for _ in range(2):
+        await append(log, *(message(topic=topic, queue_id=number) for topic in ("orders", "wide") for number in (0, 1)))
+    await log.topics.delete("wide")
+    await log.close()
+    fs = FaultyFs(
+        PosixFs(),
+        lambda operation, path: Fault(errno.ENOSPC) if operation == "create_mapped" and "wide" in path.parts else None,
+    )
+    await rebuild(
+        fs, indexer_config(data_dir), log_data_dir=data_dir, segment_size_bytes=SEGMENT_SIZE, clock=ManualClock()
+    )
+
+
+def test_what_was_left_out_is_no_fault(tmp_path: Path) -> None:
+    """As long as the Indexer says that it was; every other message has its unit."""
+    asyncio.run(_make(tmp_path))
+    assert list((tmp_path / "consumequeue" / "wide").iterdir()) == []
+    findings = verified(tmp_path)[1]
+    assert [found for found in findings if found.severity == "fault"] == []
+    assert "RECORDS_STEPPED_OVER" in {found.code for found in findings}
+    (tmp_path / "reput" / "index_progress").unlink()
+    assert [found for found in verified(tmp_path)[1] if found.severity == "fault"]

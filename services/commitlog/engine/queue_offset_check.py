@@ -95,7 +95,7 @@ class QueueOffsetCheck:
                 if self._contradicts(end, known):
                     contradicting_count += 1
                     self._tell_contradicting(end, known, contradicting_count)
-                elif not known:
+                elif not known and self._gate.are_queue_offsets_unknown:
                     raised_count += 1
                     self._raise(end, raised_count)
         if max(raised_count, contradicting_count) > TOLD_COUNT_MAX:

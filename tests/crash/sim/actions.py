@@ -356,6 +356,17 @@ async def remove_queues(world: World, chance: random.Random) -> str:
     return f"{deleted}; remove queues: {len(removed.ends)}"
 
 
+async def begin_again(world: World, chance: random.Random) -> str:
+    """The next message of a queue has queue offset 0, as if another program had dropped the queue."""
+    if world.log is None or world.log.process.failures:
+        return "begin again: nobody listens"
+    name = chance.choice(TOPICS), chance.choice((0, 1, 3))
+    world.model.begun_again.add(name)
+    world.log.log.topics.table.set_next_queue_offset(name[0].encode(), name[1], 0)
+    world.count("queues begun again")
+    return f"begin again: {name[0]}/{name[1]}"
+
+
 async def rebuild(world: World, chance: random.Random) -> str:
     """Somebody has the indexes built again while they are in use."""
     del chance
@@ -411,6 +422,7 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "delete": (5, delete),
     "trim": (3, trim),
     "remove_queues": (3, remove_queues),
+    "begin_again": (3, begin_again),
     "rebuild": (1, rebuild),
     "look": (4, look),
     "query": (6, query),

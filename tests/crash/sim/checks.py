@@ -78,10 +78,9 @@ async def check_answers(world: World, chance: random.Random) -> int:
 
 async def _check_answers(world: World, indexer: Indexer, chance: random.Random) -> int:
     kept = world.model.kept()
-    queues: dict[tuple[str, int], list[Placed]] = defaultdict(list)
+    queues = world.model.queued()
     keys: dict[tuple[str, str], list[Placed]] = defaultdict(list)
     for message in kept:
-        queues[message.topic, message.queue_id].append(message)
         for key in message.message.all_keys:
             keys[message.topic, key].append(message)
     for (topic, queue_id), messages in queues.items():
@@ -98,7 +97,7 @@ async def _check_answers(world: World, indexer: Indexer, chance: random.Random) 
         expected = [one.physical_offset for one in reversed(keys[topic, key])]
         expect(found == expected, f"key {key} of {topic} finds {found}, not {expected}")
     for _ in range(QUERY_COUNT_MAX if kept else 0):
-        await _check_time(indexer, kept, chance)
+        await _check_time(world, indexer, kept, chance)
     return len(queues) + 2 * QUERY_COUNT_MAX
 
 
@@ -120,7 +119,7 @@ async def _check_queue(indexer: Indexer, topic: str, queue_id: int, messages: li
     expect(found == expected, f"{name}: pulls give {found}, not {expected}")
 
 
-async def _check_time(indexer: Indexer, kept: list[Placed], chance: random.Random) -> None:
+async def _check_time(world: World, indexer: Indexer, kept: list[Placed], chance: random.Random) -> None:
     topic = chance.choice(kept).topic
     bounds = sorted(chance.choice(kept).store_time_ms + chance.choice((0, 0, 1, -1)) for _ in range(2))
     query = TimeQuery(topic, None, *bounds)
@@ -130,7 +129,8 @@ async def _check_time(indexer: Indexer, kept: list[Placed], chance: random.Rando
         page = await indexer.queries.by_time(query, page_size=PAGE_SIZE, page_token="" if token == "first" else token)
         found += _offsets(page)
         token = page.next_page_token
-    chosen = [one for one in kept if one.topic == topic and bounds[0] <= one.store_time_ms < bounds[1]]
+    queued = [one for (name, _), messages in world.model.queued().items() if name == topic for one in messages]
+    chosen = [one for one in queued if bounds[0] <= one.store_time_ms < bounds[1]]
     expected = [one.physical_offset for one in sorted(chosen, key=lambda one: (one.queue_id, one.queue_offset))]
     expect(found == expected, f"{topic} from {bounds[0]} to {bounds[1]} ms gives {found}, not {expected}")
 

@@ -10,7 +10,7 @@ late, when the log has already changed or died.
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Container, Coroutine
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
@@ -53,6 +53,8 @@ class Listener:
     confirmed: Callable[[int], None] = lambda _physical_offset: None
     appended: Callable[[int, bool], None] = lambda _physical_offset, _is_durable: None
     wrong: Callable[[str], None] = lambda _text: None
+    begun_again: Container[tuple[str, int]] = ()
+    """Queues whose numbers were dropped: the Indexer's ends may be others."""
 
 
 class Link:
@@ -136,7 +138,9 @@ class Link:
             verdicts = [await check.compare(page) for page in found]
             check.finish(is_complete=is_complete)
             contradicting_count = sum(verdict.contradicting_count for verdict in verdicts)
-            if contradicting_count or (any(verdict.raised_count for verdict in verdicts) and not are_unknown):
+            may_differ = any((end.topic, end.queue_id) in self._listener.begun_again for page in found for end in page)
+            is_raised = any(verdict.raised_count for verdict in verdicts)
+            if not may_differ and (contradicting_count or (is_raised and not are_unknown)):
                 self._listener.wrong(f"the log's queue offsets are not the Indexer's: {found}, {verdicts}")
             return contradicting_count
 

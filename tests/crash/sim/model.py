@@ -100,6 +100,8 @@ class Model:
     content: bytearray = field(default_factory=bytearray)
     next_queue_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     """Of the records in `content` and all before."""
+    begun_again: set[tuple[str, int]] = field(default_factory=set)
+    """Queues whose numbers were dropped: the next record of each may have queue offset 0."""
     last_store_time_ms: int = 0
     last_number: int = -1
 
@@ -161,6 +163,16 @@ class Model:
         first = bisect.bisect_left(self.placed, self.min_physical_offset, key=lambda one: one.physical_offset)
         return self.placed[first:]
 
+    def queued(self) -> dict[tuple[str, int], list[Placed]]:
+        """The same by queue, those alone that a queue has: a queue that begins again has none from before."""
+        found: dict[tuple[str, int], list[Placed]] = {}
+        for one in self.kept():
+            messages = found.setdefault((one.topic, one.queue_id), [])
+            if one.queue_offset == 0:
+                messages.clear()
+            messages.append(one)
+        return found
+
     def undelivered(self) -> list[int]:
         """Numbers of the delayed messages that are in the log but not as deliveries, oldest first."""
         delivered = {one.message.number for one in self.placed if one.is_delivery}
@@ -201,6 +213,8 @@ class Model:
         _check_fields(found, message, where, is_delivery=is_delivery)
         queue = (found.topic, found.queue_id)
         next_offset = self.next_queue_offsets.get(queue, 0)
+        if found.queue_offset == 0 and queue in self.begun_again:
+            next_offset = 0
         follows = is_delivery or message.is_first or self.last_number in (number - 1, -1)
         for is_right, what in (
             (found.physical_offset == physical_offset, f"says that it is at {found.physical_offset}"),

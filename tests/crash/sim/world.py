@@ -224,7 +224,7 @@ class World:
             self.loop.chance,
             record_count_max=self.setup.record_count_max,
             delay_ms_max=self.setup.link_delay_ms_max,
-            listener=Listener(self.confirmed, self.acknowledged, self.broken.append),
+            listener=Listener(self.confirmed, self.acknowledged, self.broken.append, self.model.begun_again),
         )
         with process.running():
             indexer = Indexer(

@@ -267,7 +267,9 @@ async def test_all_kinds(tmp_path: Path, major: str, is_killed: bool) -> None:
         for name, messages in before.of(apart=True).items():
             check_equal(messages, after.of(apart=True)[name], str(name))
         assert after.of(apart=False) == grown
-        assert (after.timer_count, after.by_key) == (before.timer_count, before.by_key)
+        assert after.by_key == before.by_key
+        # RocketMQ may enter again what it had not noted as being in the wheel; its files are as it left them.
+        assert before.timer_count <= after.timer_count <= 2 * before.timer_count
         await write(opened, way, drafts)
         last = await content(opened, way)
         await opened.stop()

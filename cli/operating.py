@@ -31,9 +31,9 @@ DIRECTORY_COLUMNS = (
 STEPPED_OVER_COLUMNS = (
     "topic", "queue_id", "reason", "record_count", "first_physical_offset", "last_physical_offset", "last_queue_offset",
 )  # fmt: skip
-TABLES = {"log_directories": DIRECTORY_COLUMNS, "stepped_over": STEPPED_OVER_COLUMNS}
+DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", "own_bytes")
+TABLES = {"log_directories": DIRECTORY_COLUMNS, "stepped_over": STEPPED_OVER_COLUMNS, "disks": DISK_COLUMNS}
 """Lists in the states, below the other fields."""
-DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes")
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
 RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")
@@ -131,11 +131,20 @@ def janitor_policy(context: typer.Context, as_json: JsonOption = False) -> None:
 def janitor_run(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide and explain, delete nothing.")] = False,
+    trust_clock: Annotated[
+        bool,
+        typer.Option(
+            "--trust-clock", help="Believe the Janitor's clock from now on, with --dry-run for once: you looked at it."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Decide now which segments expire, and delete them. Exit code 5 if an owner refused."""
     with client_of(context) as client:
-        run = client.admin.run_retention(dry_run=dry_run) if dry_run else _run_with_progress(client)
+        if dry_run:
+            run = client.admin.run_retention(dry_run=True, trust_clock=trust_clock)
+        else:
+            run = _run_with_progress(client, trust_clock=trust_clock)
     fields = _run_fields(run)
     if as_json:
         print_json(fields)
@@ -159,14 +168,14 @@ def janitor_history(context: typer.Context, as_json: JsonOption = False) -> None
         print_rows(map(_run_fields, client.admin.retention_history()), columns, as_json=as_json)
 
 
-def _run_with_progress(client: Client) -> Run:
+def _run_with_progress(client: Client, *, trust_clock: bool) -> Run:
     """Run, and show on a terminal how many segments are deleted: many take a while, with a pause between two."""
     with (
         ThreadPoolExecutor(max_workers=1) as executor,
         Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress,
     ):
         task = progress.add_task("deleting segments", total=None)
-        running = executor.submit(client.admin.run_retention, dry_run=False)
+        running = executor.submit(client.admin.run_retention, dry_run=False, trust_clock=trust_clock)
         while not running.done():
             wait([running], timeout=POLL_INTERVAL_S)
             with contextlib.suppress(ReputError):  # the run itself will tell

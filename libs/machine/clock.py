@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clock: the only place that asks the machine for the time.
 
-Wall time is for what is stored and shown; it may jump. Monotonic time is for how long something took.
+Wall time is for what is stored and shown; it may jump. Monotonic time is for how long something took, a sleep of the
+machine included.
 """
 
 import time
@@ -29,7 +30,7 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         """See `Clock.monotonic_s`."""
-        return time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ManualClock:

@@ -163,6 +163,9 @@ class CommitLogConfig:
     clock_step_ms_max: Annotated[int, Meta(ge=0)] = 1_000
     """A record whose store time is older than its predecessor's by more than this is left over from an older log."""
 
+    store_time_ahead_ms_max: Annotated[int, Meta(ge=0)] = 10_000
+    """The log warns while the store time of its last record is further ahead of the clock."""
+
     disk_reserve_bytes: Annotated[int, Meta(ge=0)] = 64 * limits.MIB
     """Appends are refused while the disk of data_dir, or each disk of the log, has less free space than this."""
 

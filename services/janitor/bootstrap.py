@@ -22,6 +22,7 @@ from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
+from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.policy import Policy, Schedule, Unsafe
 from services.janitor.engine.retention_loop import Pace, RetentionLoop
@@ -56,7 +57,7 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
-        fs = PosixFs()
+        fs, clock = PosixFs(), SystemClock()
         self._fs, self._directory = fs, config.data_dir / "reput"
         self._history = RunHistory(fs, self._directory / "retention_history.jsonl")
         interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
@@ -88,7 +89,8 @@ class Service:
                 retry_interval_ms=config.retry_interval_ms,
             ),
             history=self._history,
-            clock=SystemClock(),
+            time=BelievedTime(clock, ahead_ms_max=config.clock_ahead_ms_max, jump_ms_max=config.clock_jump_ms_max),
+            clock=clock,
         )
         shell.telemetry.observe("retention", self._loop.counters)
         self.server = GrpcServer(

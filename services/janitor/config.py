@@ -72,17 +72,19 @@ class JanitorConfig:
     RocketMQ's diskMaxUsedSpaceRatio."""
 
     disk_forcible_percent: Percent = 85
-    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set.
+    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by it.
 
     RocketMQ's diskSpaceCleanForciblyRatio."""
 
     disk_full_percent: Percent = 90
-    """Above this one the CommitLog is told to refuse appends, until disk_forcible_percent is reached again.
+    """Above this one of its own disk the CommitLog is told to refuse appends, until it is disk_forcible_percent again.
 
     RocketMQ's diskSpaceWarningLevelRatio."""
 
     disk_forced: bool = True
-    """Whether segments that have not expired may be deleted for a disk; otherwise a full disk refuses appends.
+    """Whether segments that have not expired may be deleted for a disk that gains by it.
+
+    Otherwise the log's own disk fills up and refuses appends.
 
     RocketMQ's cleanFileForciblyEnable."""
 
@@ -106,6 +108,18 @@ class JanitorConfig:
 
     check_interval_ms: Positive = 10_000
     """Time between two looks."""
+
+    clock_ahead_ms_max: NotNegative = 3_600_000
+    """How far the clock may be ahead of the newest message and of the time that the Janitor has watched since.
+
+    Further ahead, ages are counted without it: what has expired by the clock alone waits.
+    """
+
+    clock_jump_ms_max: NotNegative = 60_000
+    """How far the clock may move against monotonic time between two looks.
+
+    After a longer jump ages are counted by the clock of before, which goes on with monotonic time.
+    """
 
     retry_interval_ms: Positive = 120_000
     """Time until a segment that somebody read is tried again outside of the hours of delete_when.

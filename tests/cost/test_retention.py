@@ -13,6 +13,7 @@ from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
+from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, IndexFacts, LogFacts, Trimmed
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
@@ -79,14 +80,17 @@ class IndexedFacts(Owners):
 
 def janitor(owners: Owners, clock: ManualClock) -> RetentionLoop:
     """A Janitor of these owners that has deleted nothing yet."""
-    return RetentionLoop(
+    loop = RetentionLoop(
         log=owners,
         index=owners,
         policy=POLICY,
         pace=Pace(first_check_delay_ms=0, check_interval_ms=10_000, delete_interval_ms=0, retry_interval_ms=120_000),
         history=RunHistory(MemoryFs(), Path("/history")),
+        time=BelievedTime(clock, ahead_ms_max=HOUR_MS, jump_ms_max=60_000),
         clock=clock,
     )
+    loop.time.trust()  # the store was quiet until now
+    return loop
 
 
 async def stopped(segment_count: int) -> CountedMachine:

@@ -68,7 +68,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 class Store:
     """The three services on one disk."""
 
-    def __init__(self, disk: Path, index_disk: Path | None = None) -> None:
+    def __init__(self, disk: Path, index_disk: Path | None = None, janitor_flags: tuple[str, ...] = ()) -> None:
         self.data_dir = disk / "store"
         self.index_dir = (index_disk or disk) / "store"
         for directory in (self.data_dir, self.index_dir):
@@ -78,7 +78,8 @@ class Store:
         owners = ("--commitlog-target", self.log.target)
         self.indexer = FixedService("indexer", self.index_dir, *owners, *SMALL_FILES["indexer"]).start()
         owners += ("--indexer-target", self.indexer.target, "--delete-when", f"{other_hour:02d}")
-        self.janitor = FixedService("janitor", self.data_dir, *owners, *SMALL_FILES["janitor"]).start()
+        owners += (*SMALL_FILES["janitor"], *janitor_flags)
+        self.janitor = FixedService("janitor", self.data_dir, *owners).start()
 
     @property
     def services(self) -> list[FixedService]:
@@ -264,6 +265,41 @@ def test_an_index_disk_without_a_free_byte(tmp_path: Path, disk: Path) -> None:
         producer.stop()
         store.stop()
     assert not producer.problems
+
+
+def test_an_index_disk_that_somebody_else_filled(tmp_path: Path, disk: Path) -> None:
+    """Nothing goes before its time for it, however often it is looked; appends go on, and it is told whose it is."""
+    store = Store(tmp_path, disk, ("--retention-hours", "72", "--check-interval-ms", "100"))
+    producer = Producer(store.log.target)
+    try:
+        wait_until(lambda: len(index_files(store)) > 8, "messages are indexed")
+        take_every_byte(disk / "somebody")
+        wait_until(lambda: bool(janitor_status(store).disk_notes), "the Janitor tells of the disk")
+        before_count, looks = producer.acknowledged_count, set()
+        while len(looks) < 20 or producer.acknowledged_count < before_count + 5 * BATCH_COUNT:
+            looks.add(janitor_status(store).last_check_time.ToMilliseconds())
+        producer.stop()
+        status = janitor_status(store)
+        assert (status.deleted_segment_count, status.is_disk_full, status.last_error) == (0, False, "")
+        (note,) = status.disk_notes
+        assert note.startswith("the indexer's file system is used to 100 %: of its 67108864 bytes ")
+        assert note.endswith("; no segment goes before its time for it: the indexes alone do not fill it")
+        (own_bytes,) = (one.own_bytes for one in status.disks if one.service == "indexer")
+        assert 0 < own_bytes < DISK_BYTES / 2
+        numbers, start = kept(store.log)
+        assert (numbers[0], start) == (0, 0)
+    finally:
+        producer.stop()
+        store.stop()
+    assert (producer.problems, producer.refusal_count) == ([], 0)
+    assert Path(f"{store.data_dir}.janitor.log").read_text().count("the indexes alone do not fill it") == 1
+
+
+def janitor_status(store: Store) -> retention_service_pb2.GetStatusResponse:
+    """What the Janitor says."""
+    with grpc.insecure_channel(store.janitor.target) as channel:
+        stub = retention_service_pb2_grpc.RetentionServiceStub(channel)
+        return stub.GetStatus(retention_service_pb2.GetStatusRequest(), timeout=LIMIT_S)
 
 
 def index_files(store: Store) -> set[Path]:

@@ -41,6 +41,7 @@ from services.commitlog.engine.reader import RecordReader
 from services.commitlog.engine.recovery import RecoveryReport
 from services.commitlog.engine.recovery_progress import RecoveryProgress
 from services.commitlog.engine.segments import SegmentKeeper
+from services.commitlog.engine.store_time import StoreTimeWatch
 from services.commitlog.engine.topics import TopicRegistry
 from services.commitlog.engine.write_gate import WriteGate
 from services.commitlog.engine.writers import WriterTable
@@ -102,6 +103,7 @@ class CommitLogStatistics:
     is_writable: int
     raised_queues_total: int
     contradicting_queues_total: int
+    store_time_ahead_ms: int
 
 
 class CommitLog:
@@ -139,7 +141,7 @@ class CommitLog:
             fs, clock, config, self._directories, self.gate, take_ballast=lambda: self._write(self._ballast.take)
         )
         self._checkpoint_loop = SupervisedLoop(
-            "checkpoint", self._save_checkpoint, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
+            "checkpoint", self._look_and_save, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
         )
         self._snapshot_loop = SupervisedLoop(
             "queue offset snapshot",
@@ -190,6 +192,11 @@ class CommitLog:
             on_roll=self._snapshot_loop.wake,
             wait_for_commit=self.commit_loop.wait,
             on_failed=self.flusher.seal,
+        )
+        self.store_time = StoreTimeWatch(
+            self._clock,
+            lambda: self.pipeline.last_appended_time_ms,
+            ahead_ms_max=self.config.store_time_ahead_ms_max,
         )
         self.gate.are_queue_offsets_unknown = self.recovery.are_queue_offsets_unknown
         self.queue_offsets = QueueOffsetCheck(self.chain, self.topics, self.gate, on_known=self._snapshot_loop.wake)
@@ -386,6 +393,7 @@ class CommitLog:
             is_writable=int(self.gate.is_open),
             raised_queues_total=self.queue_offsets.raised_count,
             contradicting_queues_total=self.queue_offsets.contradicting_count,
+            store_time_ahead_ms=self.store_time.ahead_ms,
         )
 
     def _appended(self) -> None:
@@ -406,6 +414,10 @@ class CommitLog:
     def _dispatch_stopped(self, error: RecordDamaged) -> None:
         del error
         self._dispatch_damage_count += 1
+
+    async def _look_and_save(self) -> None:
+        self.store_time.look()
+        await self._save_checkpoint()
 
     async def _save_checkpoint(self) -> None:
         if self.gate.is_sealed:

@@ -69,6 +69,7 @@ def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
     status.sync_count = statistics.syncs_total
     status.raised_queue_count = statistics.raised_queues_total
     status.contradicting_queue_count = statistics.contradicting_queues_total
+    status.store_time_ahead_ms = statistics.store_time_ahead_ms
     status.recovery.CopyFrom(
         pb.RecoveryReport(
             was_clean_stop=recovery.was_clean_stop,

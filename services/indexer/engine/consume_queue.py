@@ -212,15 +212,20 @@ class ConsumeQueue:
         kept = range(self.min_queue_offset, self.max_queue_offset)
         return kept.start + bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
 
+    def expired_file_count(self, min_physical_offset: int) -> int:
+        """How many files `detach_expired` would give up."""
+        self._recover()
+        later = self._chain.segments[1:]
+
+        def is_kept(number: int) -> bool:
+            last = later[number].base_physical_offset // UNIT_SIZE_BYTES - 1
+            return self._physical_offset_at(last) >= min_physical_offset
+
+        return bisect_left(range(len(later)), True, key=is_kept)
+
     def detach_expired(self, min_physical_offset: int) -> list[Segment]:
         """Give up files whose records are all below this offset, never the last one. The caller removes them."""
-        self._recover()
-        expired: list[Segment] = []
-        while len(self._chain.segments) > 1:
-            last = self._chain.segments[1].base_physical_offset // UNIT_SIZE_BYTES - 1
-            if self._physical_offset_at(last) >= min_physical_offset:
-                break
-            expired.append(self._chain.detach_first())
+        expired = [self._chain.detach_first() for _ in range(self.expired_file_count(min_physical_offset))]
         if expired:
             self._min_queue_offset = max(self._min_queue_offset, self._chain.min_physical_offset // UNIT_SIZE_BYTES)
         return expired

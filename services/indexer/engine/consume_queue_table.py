@@ -48,7 +48,7 @@ class ConsumeQueueTable:
 
     def __init__(self, fs: Fs, directory: Path, *, file_size_bytes: int, mapped_file_count_max: int) -> None:
         self._fs = fs
-        self._directory = directory
+        self.directory = directory
         self.file_size_bytes = file_size_bytes
         self._maps = MapBudget(mapped_file_count_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
@@ -106,7 +106,7 @@ class ConsumeQueueTable:
         up to, `file_count_min` how many files there must be after a clean stop; -1 if that is unknown. Raises
         FilesMissing, SegmentSizeWrong and SegmentMissing.
         """
-        self._fs.make_directory(self._directory)
+        self._fs.make_directory(self.directory)
         if bound_physical_offset == 0 and not is_clean:
             self.remove_files()
             return
@@ -314,6 +314,14 @@ class ConsumeQueueTable:
                 self.start_sum += queue.first_file_queue_offset - start
         return len(self._expired) - count
 
+    def trimmable_count(self, min_physical_offset: int) -> int:
+        """How many files `trim` would give up."""
+        return sum(queue.expired_file_count(min_physical_offset) for queue in self._all() if queue.file_count > 1)
+
+    def expired_paths(self) -> set[Path]:
+        """Files that wait for their removal."""
+        return {file.path for file in self._expired}
+
     @property
     def expired_count(self) -> int:
         """How many files wait for their removal."""
@@ -377,15 +385,15 @@ class ConsumeQueueTable:
         for topic, queue_id in names:
             self._remove(topic, str(queue_id))
         for topic in dict.fromkeys(topic for topic, _ in names):
-            if not self._fs.list(self._directory / topic):
-                self._fs.remove_directory(self._directory / topic)
-                self._fs.sync_directory(self._directory)
+            if not self._fs.list(self.directory / topic):
+                self._fs.remove_directory(self.directory / topic)
+                self._fs.sync_directory(self.directory)
 
     def remove_files(self) -> None:
         """Remove the files of all queues, durably. They must not be open. Blocks. May be repeated."""
         listed = self._listed()
         ends = (
-            end_on_disk(self._fs, self._directory / topic / name, topic=topic, queue_id=int(name))
+            end_on_disk(self._fs, self.directory / topic / name, topic=topic, queue_id=int(name))
             for topic, name in listed
         )
         self.before_removal(end for end in ends if end is not None)
@@ -424,13 +432,13 @@ class ConsumeQueueTable:
 
     def _listed(self) -> list[tuple[str, str]]:
         """Topic and queue id of the queues on disk that are ours."""
-        names = self._fs.list(self._directory)
+        names = self._fs.list(self.directory)
         directories = [name for name in names if is_topic(name) and not self.set_apart.why(name)]
         return [
             (topic, name)
             for topic in directories
-            if self._fs.is_directory(self._directory / topic)
-            for name in self._fs.list(self._directory / topic)
+            if self._fs.is_directory(self.directory / topic)
+            for name in self._fs.list(self.directory / topic)
             if queue_id_of(name) is not None
         ]
 
@@ -471,7 +479,7 @@ class ConsumeQueueTable:
 
     def _remove(self, topic: str, queue: str) -> None:
         """Remove the files of a queue, oldest first, and its directory unless something else is in it."""
-        directory = self._directory / topic / queue
+        directory = self.directory / topic / queue
         for name in self._fs.list(directory):
             if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
                 self._fs.remove(directory / name)
@@ -481,7 +489,7 @@ class ConsumeQueueTable:
             self._fs.sync_directory(directory.parent)
 
     def _directory_of(self, topic: str, queue_id: int) -> Path:
-        return self._directory / topic / str(queue_id)
+        return self.directory / topic / str(queue_id)
 
     def _make(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
         return ConsumeQueue(

@@ -72,7 +72,7 @@ class IndexTable:
 
     def __init__(self, fs: Fs, directory: Path, clock: Clock, *, slot_count: int, entry_capacity: int) -> None:
         self._fs = fs
-        self._directory = directory
+        self.directory = directory
         self._clock = clock
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
@@ -100,11 +100,11 @@ class IndexTable:
         If even `finished_file` is gone, or there are fewer than `finished_count` files up to it (-1: unknown), all is
         made again. Raises SegmentSizeWrong.
         """
-        self._fs.make_directory(self._directory)
-        names = [name for name in self._fs.list(self._directory) if _is_index_name(name)]
+        self._fs.make_directory(self.directory)
+        names = [name for name in self._fs.list(self.directory) if _is_index_name(name)]
         finished = [name for name in names if name <= finished_file]
         if finished_file and (finished_file not in finished or len(finished) < finished_count):
-            _log.error("%s: %d of %d finished index files are there", self._directory, len(finished), finished_count)
+            _log.error("%s: %d of %d finished index files are there", self.directory, len(finished), finished_count)
             finished_file, replay_physical_offset, is_clean = "", 0, False
         self.next_physical_offset = next_physical_offset if is_clean else replay_physical_offset
         kept = [name for name in names if is_clean or name <= finished_file]
@@ -113,7 +113,7 @@ class IndexTable:
             self._remove(name)
         expected_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
         for name in kept:
-            path = self._directory / name
+            path = self.directory / name
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
             self._files.append(self._open(name, is_finished=name <= finished_file))
@@ -242,7 +242,7 @@ class IndexTable:
 
     def remove_files(self) -> None:
         """Remove all index files, newest first, durably. They must not be open. Blocks. May be repeated."""
-        for name in reversed([name for name in self._fs.list(self._directory) if _is_index_name(name)]):
+        for name in reversed([name for name in self._fs.list(self.directory) if _is_index_name(name)]):
             self._remove(name)
 
     def trim(self, min_physical_offset: int) -> int:
@@ -251,17 +251,24 @@ class IndexTable:
         Their files are to be removed after progress says that they are fewer (`take_expired`, `remove`): one that is
         missing otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
         """
-        count = 0
-        while (
-            self._files
-            and self._files[0].is_finished
-            and self._files[0].header.end_physical_offset < min_physical_offset
-        ):
-            file = self._files.pop(0)
+        count = self.trimmable_count(min_physical_offset)
+        for file in self._files[:count]:
             file.close()
             self._expired.append(file.name)
-            count += 1
+        del self._files[:count]
         return count
+
+    def trimmable_count(self, min_physical_offset: int) -> int:
+        """How many files `trim` would forget."""
+
+        def is_kept(file: IndexFile) -> bool:
+            return not file.is_finished or file.header.end_physical_offset >= min_physical_offset
+
+        return bisect_left(self._files, True, key=is_kept)
+
+    def expired_paths(self) -> set[Path]:
+        """Files that wait for their removal."""
+        return {self.directory / name for name in self._expired}
 
     @property
     def expired_count(self) -> int:
@@ -300,7 +307,7 @@ class IndexTable:
         header = self._files[-1].header if self._files else _NO_HEADER
         found = NewestFile(self._files[-1].name if self._files else "", header.next_entry)
         if newest not in (UNKNOWN, found):
-            _log.warning("%s: the newest file is %s, not %s: building it again", self._directory, found, newest)
+            _log.warning("%s: the newest file is %s, not %s: building it again", self.directory, found, newest)
             return False
         is_past_end = header.end_physical_offset >= self.next_physical_offset
         return self.replay_physical_offset == replay_physical_offset and not is_past_end
@@ -327,7 +334,7 @@ class IndexTable:
 
     def _roll(self) -> IndexFile:
         name = self._next_name()
-        path = self._directory / name
+        path = self.directory / name
         size_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
         try:
             mapped = self._fs.create_mapped(path, size_bytes)
@@ -348,15 +355,15 @@ class IndexTable:
         return name
 
     def _open(self, name: str, *, is_finished: bool) -> IndexFile:
-        mapped = self._fs.open_mapped(self._directory / name)
+        mapped = self._fs.open_mapped(self.directory / name)
         return IndexFile(
             mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=is_finished
         )
 
     def _remove(self, name: str) -> None:
         failpoint("index_file.before_remove")
-        self._fs.remove(self._directory / name)
-        self._fs.sync_directory(self._directory)
+        self._fs.remove(self.directory / name)
+        self._fs.sync_directory(self.directory)
         failpoint("index_file.after_remove")
 
 

@@ -26,6 +26,7 @@ from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.delay_delivery import DelayDelivery
 from services.indexer.engine.deleted_topics import DeletedTopics
+from services.indexer.engine.disk_share import allocated_bytes
 from services.indexer.engine.flush_loop import FlushLoop
 from services.indexer.engine.index_table import IndexTable, NewestFile
 from services.indexer.engine.local_records import LocalRecords
@@ -77,11 +78,13 @@ class IndexerStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What a trim removed."""
+    """What a trim removed, or would."""
 
     queue_file_count: int
     index_file_count: int
     freed_bytes: int
+    own_bytes: int = 0
+    """Bytes of all files of the indexes, if nothing was removed."""
 
 
 class Indexer:
@@ -255,17 +258,27 @@ class Indexer:
 
         The files are removed by the next round of FlushLoop.
         """
-        if min_physical_offset > self.reput.indexed_physical_offset:
-            raise OffsetBeyondEnd(
-                min_physical_offset, end=self.reput.indexed_physical_offset, field="min_physical_offset"
-            )
-        queue_file_count = self.queues.trim(min_physical_offset)
-        index_file_count = self.index.trim(min_physical_offset)
-        return Trimmed(
-            queue_file_count=queue_file_count,
-            index_file_count=index_file_count,
-            freed_bytes=queue_file_count * self.queues.file_size_bytes + index_file_count * self.index.file_size_bytes,
-        )
+        self._check_indexed(min_physical_offset)
+        return self._trimmed(self.queues.trim(min_physical_offset), self.index.trim(min_physical_offset))
+
+    async def would_trim(self, min_physical_offset: int) -> Trimmed:
+        """What `trim` would remove, and what there is; removes nothing. Raises OffsetBeyondEnd."""
+        self._check_indexed(min_physical_offset)
+        leaving = self.queues.expired_paths() | self.index.expired_paths()
+        directories = (self.queues.directory, self.index.directory)
+        own_bytes = await asyncio.to_thread(allocated_bytes, self._fs, directories, leaving)
+        queue_file_count = self.queues.trimmable_count(min_physical_offset)
+        return self._trimmed(queue_file_count, self.index.trimmable_count(min_physical_offset), own_bytes)
+
+    def _check_indexed(self, min_physical_offset: int) -> None:
+        end = self.reput.indexed_physical_offset
+        if min_physical_offset > end:
+            raise OffsetBeyondEnd(min_physical_offset, end=end, field="min_physical_offset")
+
+    def _trimmed(self, queue_file_count: int, index_file_count: int, own_bytes: int = 0) -> Trimmed:
+        queue_bytes = queue_file_count * self.queues.file_size_bytes
+        index_bytes = index_file_count * self.index.file_size_bytes
+        return Trimmed(queue_file_count, index_file_count, queue_bytes + index_bytes, own_bytes)
 
     async def disk_usage(self) -> DiskUsage:
         """The file system of the indexes; zeros if it can't be told."""

@@ -11,7 +11,7 @@ from reput.indexer.v1 import index_service_pb2 as messages
 from services.indexer.engine.completeness import UNKNOWN
 from services.indexer.engine.consumers_below import consumers_below
 from services.indexer.engine.delay_delivery import DelayDelivery
-from services.indexer.engine.indexer import Indexer, Trimmed
+from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.stepped_over import Stepped
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
@@ -20,7 +20,6 @@ from services.indexer.rpc.responses import timestamp
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
-NOTHING_TRIMMED = Trimmed(0, 0, 0)
 VERSION = importlib.metadata.version("reput-server")
 
 
@@ -66,13 +65,14 @@ class IndexServicer:
         below, count = await consumers_below(
             self._indexer.offsets, self._indexer.queues, offset, count_max=CONSUMER_COUNT_MAX
         )
-        trimmed = self._indexer.trim(offset) if not request.dry_run else NOTHING_TRIMMED
+        trimmed = await self._indexer.would_trim(offset) if request.dry_run else self._indexer.trim(offset)
         return messages.TrimToResponse(
             deleted_queue_file_count=trimmed.queue_file_count,
             deleted_index_file_count=trimmed.index_file_count,
             freed_bytes=trimmed.freed_bytes,
             consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
             consumer_count=count,
+            own_bytes=trimmed.own_bytes,
         )
 
     async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:

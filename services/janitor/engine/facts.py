@@ -40,6 +40,8 @@ class Disk:
     free_bytes: int = 0
     path: str = ""
     """Directory of the segments, for a disk of the CommitLog; else empty."""
+    own_bytes: int | None = None
+    """Bytes of it that are the owner's segments or index files; None if nobody asked. All else is others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,15 @@ class Facts:
     indexed_physical_offset: int
     replicated_physical_offset: int
     disks: Sequence[Disk] = ()
+    relief_end_physical_offset: int = 0
+    """End of the oldest segments whose index files would free what the Indexer's disk needs, or as much of it as there
+    is; 0 if it needs nothing of its own files, or none would go. See `index_relief`."""
+
+    @property
+    def newest_store_time_ms(self) -> int | None:
+        """Store time of the newest record, None without one."""
+        times_ms = [one.last_store_time_ms for one in self.segments]
+        return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +98,5 @@ class Trimmed:
     freed_bytes: int
     consumers: Sequence[ConsumerBelow] = ()
     consumer_count: int = 0
+    own_bytes: int = 0
+    """Bytes of all files of the indexes now, if it only tells what it would forget."""

@@ -3,19 +3,20 @@
 
 Invariants: at most the oldest segments of the log are deleted, without a hole, never the active one; and, unless the
 policy gives them up, none that the Indexer has not synced or an in-sync replica does not have. A segment's age is the
-age of its last record by store time, not the time of its file.
-Not handled: the deleting itself (RetentionLoop).
+age of its last record by store time, not the time of its file. Before its time a segment goes only for retention_bytes,
+for the log's own disk, or for the Indexer's disk if files of the indexes go with it that this disk needs.
+Not handled: the deleting itself (RetentionLoop), what to believe of the clock (BelievedTime).
 Rules: docs/retention.md; RocketMQ 5.3 CleanCommitLogService, whose ages are those of files and which looks at neither
-indexes nor replicas.
+indexes nor replicas, nor at whose disk is full.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 
-from services.janitor.engine.facts import LOG_OWNER, Disk, Facts, SegmentFacts
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, SegmentFacts
 
 HOUR_MS = 3_600_000
 
@@ -47,6 +48,17 @@ class Trigger(StrEnum):
     DISK_SPACE = "DISK_SPACE"
     HOUR = "HOUR"
     RETRY = "RETRY"
+
+
+class ForDisk(StrEnum):
+    """What a disk above disk_forcible_percent makes of segments that have not expired."""
+
+    DELETED = "the oldest segments go until it has room"
+    WITH_INDEXES = "the oldest segments go as long as files of the indexes go with them that it needs"
+    EMPTIER_DISK = "no segment goes before its time for it: another disk of the log has room"
+    NOT_FORCED = "no segment goes before its time for it: disk_forced is off"
+    NOT_OURS = "no segment goes before its time for it: the indexes alone do not fill it"
+    NO_GAIN = "no segment goes before its time for it: no file of the indexes would go with one"
 
 
 class Unsafe(StrEnum):
@@ -104,43 +116,100 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskNote:
+    """Which disk is full, by whom, and what comes of it. `text` is one sentence with the numbers."""
+
+    service: str
+    path: str
+    outcome: ForDisk
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the facts come to. `trigger` is None when no run is due; `decisions` are one for each segment."""
 
     trigger: Trigger | None
     decisions: Sequence[Decision]
     is_disk_full: bool
+    """Whether the log's disk is: appends are refused for no other."""
+    disk_notes: Sequence[DiskNote] = ()
+    """One for each disk above disk_forcible_percent."""
 
 
 def decide(
-    facts: Facts, now_ms: int, policy: Policy, *, was_disk_full: bool = False, requested: Trigger | None = None
+    facts: Facts,
+    now_ms: int,
+    policy: Policy,
+    *,
+    is_clock_believed: bool = True,
+    was_disk_full: bool = False,
+    requested: Trigger | None = None,
 ) -> Verdict:
-    """The verdict on all segments, oldest first. `now_ms` is wall time in milliseconds since the epoch.
+    """The verdict on all segments, oldest first. `now_ms` is the time to count ages by, in ms since the epoch.
+
+    It is the clock's, or less while that is not believed, which explanations then say.
 
     `was_disk_full` is the verdict before, for a full disk stays so until it is down to disk_forcible_percent.
     `requested` is MANUAL or RETRY when a run is due whatever the hour.
     """
     disks = emptiest_by_owner(facts.disks)
-    needs = _Needs(_excess_bytes(facts.segments, policy), _forced_bytes(disks, policy))
-    trigger = _trigger(disks, now_ms, policy, requested, needs)
-    judge = _Judge(facts, now_ms, policy, trigger, needs)
+    log_disk = disks.get(LOG_OWNER)
+    needs = _Needs(_excess_bytes(facts.segments, policy), _forced_bytes(log_disk, policy), _relief_end(facts, policy))
+    trigger = _trigger(disks.values(), now_ms, policy, requested, needs)
+    judge = _Judge(facts, now_ms, policy, trigger, needs, is_clock_believed=is_clock_believed)
     decisions = [judge.decision(segment) for segment in facts.segments]
-    return Verdict(trigger, decisions, _is_full(disks, policy, was_disk_full))
+    return Verdict(trigger, decisions, _is_full(log_disk, policy, was_disk_full), _disk_notes(facts, policy))
+
+
+def index_need_bytes(disk: Disk, own_bytes: int, policy: Policy) -> int:
+    """Bytes by which the indexes alone fill their disk beyond disk_forcible_percent; not above 0 if they do not.
+
+    What others have there counts for nothing: however much of the log went, their files would stay.
+    """
+    return own_bytes - disk.total_bytes * policy.disk_forcible_percent // 100 if is_forcing(disk, policy) else 0
+
+
+def is_forcing(disk: Disk, policy: Policy) -> bool:
+    """Whether a disk is used to more than disk_forcible_percent."""
+    return _percent(disk) > policy.disk_forcible_percent
+
+
+def reliefs(facts: Facts, policy: Policy) -> list[int]:
+    """Ends of the oldest segments that may go for the Indexer's disk, in a run: all indexed and replicated."""
+    safe_end = min(facts.indexed_physical_offset, facts.replicated_physical_offset)
+    ends = []
+    for segment in facts.segments[: policy.delete_batch_count_max]:
+        if segment.is_active or not segment.is_indexed or segment.end_physical_offset > safe_end:
+            break
+        ends.append(segment.end_physical_offset)
+    return ends
 
 
 @dataclass(slots=True)
 class _Needs:
-    """Bytes that have to go whatever their age: beyond retention_bytes, and for a disk, where that may be infinite."""
+    """What has to go whatever its age: bytes beyond retention_bytes and for the log's disk, and all below an offset."""
 
     excess_bytes: int
     forced_bytes: float
+    relief_end_physical_offset: int
 
 
 class _Judge:
     """Judges segments, which come oldest first."""
 
-    def __init__(self, facts: Facts, now_ms: int, policy: Policy, trigger: Trigger | None, needs: _Needs) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        now_ms: int,
+        policy: Policy,
+        trigger: Trigger | None,
+        needs: _Needs,
+        *,
+        is_clock_believed: bool,
+    ) -> None:
         self._facts, self._now_ms, self._policy, self._trigger = facts, now_ms, policy, trigger
+        self._by = "" if is_clock_believed else " without the clock, which is not believed"
         self._needs = needs
         self._is_forced = needs.forced_bytes > 0
         self._delete_count = 0
@@ -190,7 +259,9 @@ class _Judge:
             return Reason.OVER_SIZE, f"{age}; without it the log still has the {limit_bytes} bytes that are kept"
         if self._needs.forced_bytes > 0:
             percent = self._policy.disk_forcible_percent
-            return Reason.DISK_FORCED, f"{age}; a disk is used to more than {percent} %"
+            return Reason.DISK_FORCED, f"{age}; the log's disk is used to more than {percent} %"
+        if segment.end_physical_offset <= self._needs.relief_end_physical_offset:
+            return Reason.DISK_FORCED, f"{age}; the indexes fill their disk, and files of them go with it"
         if is_expired:
             return Reason.NOT_DUE, f"{age}; it goes in the hours of delete_when"
         return Reason.NOT_EXPIRED, age
@@ -201,7 +272,9 @@ class _Judge:
         if segment.last_store_time_ms is None:
             return False, "it has no record whose age could be told"
         age_ms = self._now_ms - segment.last_store_time_ms
-        told = f"its last record is {age_ms / HOUR_MS:.1f} hours old"
+        told = f"its last record is {age_ms / HOUR_MS:.1f} hours old{self._by}"
+        if age_ms < 0:
+            told = f"its last record is {-age_ms / HOUR_MS:.1f} hours ahead of the clock"
         if age_ms > hours * HOUR_MS:  # in whole milliseconds: the hours are only for people
             return True, f"{told}, more than the {hours} hours that are kept"
         return False, f"{told}, records are kept for {hours} hours"
@@ -236,11 +309,11 @@ class _Judge:
 
 
 def _trigger(
-    disks: Sequence[Disk], now_ms: int, policy: Policy, requested: Trigger | None, needs: _Needs
+    disks: Iterable[Disk], now_ms: int, policy: Policy, requested: Trigger | None, needs: _Needs
 ) -> Trigger | None:
     if requested is Trigger.MANUAL:
         return requested
-    if needs.forced_bytes > 0:
+    if needs.forced_bytes > 0 or needs.relief_end_physical_offset:
         return Trigger.DISK_FORCED
     if needs.excess_bytes > 0:
         return Trigger.OVER_SIZE
@@ -256,31 +329,64 @@ def _excess_bytes(segments: Sequence[SegmentFacts], policy: Policy) -> int:
     return excess_bytes if policy.retention_bytes and can_go else 0
 
 
-def _forced_bytes(disks: Sequence[Disk], policy: Policy) -> float:
-    """Bytes of the log that have to go for disks beyond disk_forcible_percent; without an end where none can tell."""
-    needed = 0.0
-    for disk in disks:
-        beyond_percent = _percent(disk) - policy.disk_forcible_percent
-        if policy.disk_forced and beyond_percent > 0:
-            can_tell = disk.service == LOG_OWNER and disk.total_bytes > 0
-            needed = max(needed, beyond_percent * disk.total_bytes / 100 if can_tell else math.inf)
-    return needed
+def _forced_bytes(disk: Disk | None, policy: Policy) -> float:
+    """Bytes of the log that have to go for its own disk; without an end where its size is unknown."""
+    if disk is None or not policy.disk_forced or not is_forcing(disk, policy):
+        return 0
+    beyond_percent = _percent(disk) - policy.disk_forcible_percent
+    return beyond_percent * disk.total_bytes / 100 if disk.total_bytes else math.inf
 
 
-def emptiest_by_owner(disks: Sequence[Disk]) -> list[Disk]:
+def _relief_end(facts: Facts, policy: Policy) -> int:
+    """Up to where segments go for the Indexer's disk."""
+    return facts.relief_end_physical_offset if policy.disk_forced else 0
+
+
+def emptiest_by_owner(disks: Sequence[Disk]) -> dict[str, Disk]:
     """One disk for each owner: of several the emptiest, and one that can't be told comes before all (as RocketMQ)."""
     found: dict[str, Disk] = {}
     for disk in disks:
         known = found.get(disk.service)
         if known is None or _percent(disk) < _percent(known):
             found[disk.service] = disk
-    return list(found.values())
+    return found
 
 
 def _percent(disk: Disk) -> int:
     return -1 if disk.used_percent is None else disk.used_percent
 
 
-def _is_full(disks: Sequence[Disk], policy: Policy, was_full: bool) -> bool:
-    most = max(map(_percent, disks), default=-1)
-    return most > policy.disk_full_percent or (was_full and most > policy.disk_forcible_percent)
+def _is_full(disk: Disk | None, policy: Policy, was_full: bool) -> bool:
+    if disk is None:
+        return False
+    return _percent(disk) > policy.disk_full_percent or (was_full and is_forcing(disk, policy))
+
+
+def _disk_notes(facts: Facts, policy: Policy) -> list[DiskNote]:
+    emptiest = emptiest_by_owner(facts.disks)
+    return [
+        _disk_note(disk, _for_disk(disk, facts, policy, is_all=is_forcing(emptiest[disk.service], policy)))
+        for disk in facts.disks
+        if is_forcing(disk, policy)
+    ]
+
+
+def _for_disk(disk: Disk, facts: Facts, policy: Policy, *, is_all: bool) -> ForDisk:
+    if not policy.disk_forced:
+        return ForDisk.NOT_FORCED
+    if disk.service == LOG_OWNER:
+        return ForDisk.DELETED if is_all else ForDisk.EMPTIER_DISK
+    if facts.relief_end_physical_offset:
+        return ForDisk.WITH_INDEXES
+    is_ours = disk.own_bytes is not None and index_need_bytes(disk, disk.own_bytes, policy) > 0
+    return ForDisk.NO_GAIN if is_ours else ForDisk.NOT_OURS
+
+
+def _disk_note(disk: Disk, outcome: ForDisk) -> DiskNote:
+    name = f"the {disk.service}'s file system" + (f" of {disk.path}" if disk.path else "")
+    whose = {LOG_OWNER: "the log's segments", INDEX_OWNER: "the indexes' files"}[disk.service]
+    text = f"{name} is used to {disk.used_percent} %"
+    if disk.own_bytes is not None:
+        others_bytes = max(0, disk.total_bytes - disk.free_bytes - disk.own_bytes)
+        text += f": of its {disk.total_bytes} bytes {disk.own_bytes} are {whose}, {others_bytes} others'"
+    return DiskNote(disk.service, disk.path, outcome, f"{text}; {outcome}")

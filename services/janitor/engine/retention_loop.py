@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """RetentionLoop: looks every few seconds what the owners' files and disks come to, and runs when a run is due.
 
-A look gathers facts, decides, and tells the CommitLog whether a disk is full; a run has the owners do what was decided.
+A look gathers facts, decides, and tells the CommitLog whether its disk is full; a run has the owners do what was
+decided.
 Invariants: one run at a time. The Indexer forgets first, then the CommitLog deletes, so that no entry ever points at a
 segment that is gone. The first refusal or failure ends the run; what was done stays done and the next run goes on.
 Callers: one event loop; `run_once` is called by the servicer, `start` and `stop` by the bootstrap.
@@ -18,10 +19,23 @@ from dataclasses import dataclass, field, replace
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
+from services.janitor.engine.believed_time import Believed, BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, Trimmed
 from services.janitor.engine.history import Run, RunHistory
+from services.janitor.engine.index_relief import with_index_relief
 from services.janitor.engine.owners import IndexOwner, LogOwner
-from services.janitor.engine.policy import Decision, Policy, Trigger, Unsafe, Verdict, decide, emptiest_by_owner
+from services.janitor.engine.policy import (
+    Decision,
+    DiskNote,
+    ForDisk,
+    Policy,
+    Trigger,
+    Unsafe,
+    Verdict,
+    decide,
+    emptiest_by_owner,
+    is_forcing,
+)
 from services.janitor.errors import JanitorError, OwnerRefused, OwnerUnavailable, RunInProgress
 
 MANUAL_ROUND_COUNT = 20
@@ -53,7 +67,9 @@ class RetentionStatistics:
     freed_bytes: int
     start_ms: int
     disks: Sequence[Disk]
+    disk_notes: Sequence[DiskNote]
     is_disk_full: bool
+    believed: Believed | None
     run_trigger: str
     run_planned_segment_count: int
     run_deleted_segment_count: int
@@ -66,6 +82,7 @@ class RetentionCounters:
     is_running: int
     last_check_time_ms: int
     is_disk_full: int
+    is_clock_believed: int
     commitlog_disk_used_percent: int
     indexer_disk_used_percent: int
     deleted_segments_total: int
@@ -86,10 +103,11 @@ class RetentionLoop:
         policy: Policy,
         pace: Pace,
         history: RunHistory,
+        time: BelievedTime,
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.policy, self.pace = policy, pace
+        self.policy, self.pace, self.time = policy, pace, time
         self._log_owner, self._index_owner = log, index
         self._history, self._clock, self._sleep = history, clock, sleep
         self._start_ms = clock.now_ms()
@@ -97,6 +115,10 @@ class RetentionLoop:
         self._last_check_ms: int | None = None
         self._last_error = self._look_error = ""
         self._disks: Sequence[Disk] = ()
+        self._disk_notes: Sequence[DiskNote] = ()
+        self._believed: Believed | None = None
+        self._is_relief_vain = False
+        """Whether a run for the Indexer's disk freed nothing there: it is not tried again before that disk has room."""
         self._indexed_physical_offset = 0
         self._is_disk_full = False
         self._has_reported = False
@@ -134,7 +156,9 @@ class RetentionLoop:
             freed_bytes=self._freed_bytes,
             start_ms=self._start_ms,
             disks=self._disks,
+            disk_notes=self._disk_notes,
             is_disk_full=self._is_disk_full,
+            believed=self._believed,
             run_trigger=self._progress.trigger if self._is_running else "",
             run_planned_segment_count=self._progress.planned_count if self._is_running else 0,
             run_deleted_segment_count=self._progress.segment_count if self._is_running else 0,
@@ -142,11 +166,12 @@ class RetentionLoop:
 
     def counters(self) -> RetentionCounters:
         """What the loop counted since its start. From any thread."""
-        used = {disk.service: disk.used_percent or 0 for disk in emptiest_by_owner(self._disks)}
+        used = {service: disk.used_percent or 0 for service, disk in emptiest_by_owner(self._disks).items()}
         return RetentionCounters(
             is_running=int(self._is_running),
             last_check_time_ms=self._last_check_ms or 0,
             is_disk_full=int(self._is_disk_full),
+            is_clock_believed=int(self._believed is None or not self._believed.note),
             commitlog_disk_used_percent=used.get(LOG_OWNER, 0),
             indexer_disk_used_percent=used.get(INDEX_OWNER, 0),
             deleted_segments_total=self._deleted_segment_count,
@@ -176,13 +201,14 @@ class RetentionLoop:
                 _log.warning("retention failed: %s", error)
             self._look_error = str(error)
 
-    async def run_once(self, *, is_dry_run: bool) -> Run:
+    async def run_once(self, *, is_dry_run: bool, trusts_clock: bool = False) -> Run:
         """Run now, whatever the hour. Raises RunInProgress, or OwnerUnavailable if there was nothing to decide on.
 
         A run whose deletions failed is returned with its `error`. A run goes on if its caller goes away.
+        `trusts_clock` has the clock believed from now on, a dry run in this run alone.
         """
         manual = replace(self.policy, delete_batch_count_max=self.policy.delete_batch_count_max * MANUAL_ROUND_COUNT)
-        return await self._start_run(Trigger.MANUAL, manual, is_dry_run=is_dry_run)
+        return await self._start_run(Trigger.MANUAL, manual, is_dry_run=is_dry_run, trusts_clock=trusts_clock)
 
     @property
     def _is_running(self) -> bool:
@@ -193,8 +219,30 @@ class RetentionLoop:
         now_s = self._clock.monotonic_s()
         return self._in_use_s is not None and (now_s - self._in_use_s) * 1000 >= self.pace.retry_interval_ms
 
-    async def _look(self, policy: Policy, requested: Trigger | None) -> Verdict:
-        """Gather facts, decide, and tell the CommitLog about the disks."""
+    async def _look(self, policy: Policy, requested: Trigger | None, *, now_ms: int | None = None) -> Verdict:
+        """Gather facts, decide, and tell the CommitLog about its disk. `now_ms` replaces the believed time."""
+        facts = await self._facts(policy)
+        believed = self.time.look(facts.newest_store_time_ms)
+        verdict = decide(
+            facts,
+            believed.now_ms if now_ms is None else now_ms,
+            policy,
+            is_clock_believed=now_ms is not None or not believed.note,
+            was_disk_full=self._is_disk_full,
+            requested=requested,
+        )
+        self._disks, self._indexed_physical_offset = facts.disks, facts.indexed_physical_offset
+        self._tell(believed, verdict.disk_notes)
+        # Again at each look, for the CommitLog forgets an old report; at the first to end one of a Janitor before this.
+        if verdict.is_disk_full or self._is_disk_full or not self._has_reported:
+            used_percent = emptiest_by_owner(self._disks)[LOG_OWNER].used_percent or 0
+            await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
+            self._has_reported = True
+        self._is_disk_full = verdict.is_disk_full
+        return verdict
+
+    async def _facts(self, policy: Policy) -> Facts:
+        """What the owners say."""
         log = await self._log_owner.log_facts()
         try:
             index = await self._index_owner.index_facts()
@@ -202,16 +250,23 @@ class RetentionLoop:
             if policy.unsafe_segments is Unsafe.KEEP:
                 raise
             index = IndexFacts(0, Disk(INDEX_OWNER, None))
-        self._disks, self._indexed_physical_offset = (*log.disks, index.disk), index.indexed_physical_offset
-        facts = Facts(log.segments, index.indexed_physical_offset, log.replicated_physical_offset, self._disks)
-        verdict = decide(facts, self._clock.now_ms(), policy, was_disk_full=self._is_disk_full, requested=requested)
-        # Again at each look, for the CommitLog forgets an old report; at the first to end one of a Janitor before this.
-        if verdict.is_disk_full or self._is_disk_full or not self._has_reported:
-            used_percent = max(disk.used_percent or 0 for disk in emptiest_by_owner(self._disks))
-            await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
-            self._has_reported = True
-        self._is_disk_full = verdict.is_disk_full
-        return verdict
+        disks = (*log.disks, index.disk)
+        facts = Facts(log.segments, index.indexed_physical_offset, log.replicated_physical_offset, disks)
+        self._is_relief_vain &= is_forcing(index.disk, policy)
+        facts = await with_index_relief(facts, self._index_owner, policy)
+        return replace(facts, relief_end_physical_offset=0) if self._is_relief_vain else facts
+
+    def _tell(self, believed: Believed, notes: Sequence[DiskNote]) -> None:
+        """Say what is new about the disks and the clock, once, whatever the numbers do meanwhile."""
+        known = {(note.service, note.path): note.outcome for note in self._disk_notes}
+        for note in notes:
+            if known.pop((note.service, note.path), None) is not note.outcome:
+                _log.warning("%s", note.text)
+        for service, path in known:
+            _log.warning("the %s's file system%s has room again", service, path and f" of {path}")
+        if bool(believed.note) != bool(self._believed and self._believed.note):
+            _log.warning("%s", believed.note or "the clock is believed again")
+        self._disk_notes, self._believed = notes, believed
 
     def _warn_if_stuck(self, verdict: Verdict) -> None:
         """A disk that fills up and nothing to delete is worth a word, once."""
@@ -225,7 +280,13 @@ class RetentionLoop:
         self._has_warned = is_stuck
 
     async def _start_run(
-        self, trigger: Trigger, policy: Policy, verdict: Verdict | None = None, *, is_dry_run: bool = False
+        self,
+        trigger: Trigger,
+        policy: Policy,
+        verdict: Verdict | None = None,
+        *,
+        is_dry_run: bool = False,
+        trusts_clock: bool = False,
     ) -> Run:
         """Run in a task of its own, so that a caller's cancellation does not stop it between the owners."""
         if self._is_running:
@@ -234,15 +295,18 @@ class RetentionLoop:
         self._run_started_ms = max(self._clock.now_ms(), self._history.last_time_ms + 1)
         run = Run(time_ms=self._run_started_ms, trigger=trigger, is_dry_run=is_dry_run)
         self._progress = _Deleted(trigger=trigger)
-        self._run_task = asyncio.create_task(self._run(run, trigger, policy, verdict), name="retention run")
+        now_ms = self._clock.now_ms() if trusts_clock else None
+        if trusts_clock and not is_dry_run:
+            self.time.trust()
+        self._run_task = asyncio.create_task(self._run(run, policy, verdict, now_ms), name="retention run")
         return await asyncio.shield(self._run_task)
 
-    async def _run(self, run: Run, trigger: Trigger, policy: Policy, verdict: Verdict | None) -> Run:
+    async def _run(self, run: Run, policy: Policy, verdict: Verdict | None, now_ms: int | None) -> Run:
         decisions: Sequence[Decision] = ()
         deleted = self._progress
         failure: JanitorError | asyncio.CancelledError | None = None
         try:
-            decisions = (verdict or await self._look(policy, trigger)).decisions
+            decisions = (verdict or await self._look(policy, Trigger.MANUAL, now_ms=now_ms)).decisions
             doomed = [decision for decision in decisions if decision.is_delete]
             deleted.planned_count = len(doomed)
             if doomed and run.is_dry_run:
@@ -280,6 +344,7 @@ class RetentionLoop:
             batch = doomed[first : first + batch_size]
             if self._indexed_physical_offset:  # otherwise there is no Indexer, and the policy gives it up
                 deleted.trimmed = await self._index_owner.trim_to(self._trimmable(batch), is_dry_run=False)
+                deleted.index_freed_bytes += deleted.trimmed.freed_bytes
                 deleted.freed_bytes += deleted.trimmed.freed_bytes
             for decision in batch:
                 if deleted.segment_count:
@@ -302,6 +367,8 @@ class RetentionLoop:
         """Count the run and remember it if it deleted something or failed in a new way."""
         is_in_use = isinstance(failure, OwnerRefused) and failure.refusal == "IN_USE"
         self._in_use_s = self._clock.monotonic_s() if is_in_use else None
+        if run.deleted_segment_count and not self._progress.index_freed_bytes:
+            self._is_relief_vain = any(note.outcome is ForDisk.WITH_INDEXES for note in self._disk_notes)
         is_news = run.error != "" and (run.error != self._last_error or run.trigger == Trigger.MANUAL)
         self._last_error = run.error
         self._deleted_segment_count += run.deleted_segment_count
@@ -328,5 +395,7 @@ class _Deleted:
     segment_count: int = 0
     lost_count: int = 0
     freed_bytes: int = 0
+    index_freed_bytes: int = 0
+    """Those of them that the Indexer freed."""
     trimmed: Trimmed = field(default_factory=lambda: Trimmed(0))
     """What the Indexer last said."""

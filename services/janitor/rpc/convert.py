@@ -32,11 +32,14 @@ def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
 
 
 def disk(
-    service: str, told: log_service_pb2.LogDirectory | index_service_pb2.GetStatusResponse, path: str = ""
+    service: str,
+    told: log_service_pb2.LogDirectory | index_service_pb2.GetStatusResponse,
+    path: str = "",
+    own_bytes: int | None = None,
 ) -> Disk:
     """The disk of an owner, by what it told; a total of 0 bytes is unknown."""
     used_percent = told.disk_used_percent if told.disk_total_bytes > 0 else None
-    return Disk(service, used_percent, told.disk_total_bytes, told.disk_free_bytes, path)
+    return Disk(service, used_percent, told.disk_total_bytes, told.disk_free_bytes, path, own_bytes)
 
 
 def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
@@ -45,7 +48,7 @@ def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
         ConsumerBelow(one.group, one.topic, one.queue_id, one.queue_offset, one.min_queue_offset)
         for one in response.consumers
     ]
-    return Trimmed(response.freed_bytes, consumers, response.consumer_count)
+    return Trimmed(response.freed_bytes, consumers, response.consumer_count, response.own_bytes)
 
 
 def disk_message(known: Disk) -> retention_service_pb2.Disk:
@@ -56,6 +59,7 @@ def disk_message(known: Disk) -> retention_service_pb2.Disk:
         free_bytes=known.free_bytes,
         used_percent=known.used_percent or 0,
         path=known.path,
+        own_bytes=known.own_bytes,
     )
 
 

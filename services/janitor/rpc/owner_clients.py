@@ -35,7 +35,11 @@ class CommitLogClient:
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options())
         if status.state != log_service_pb2.LOG_STATE_SERVING:
             raise OwnerUnavailable(service=LOG_OWNER, text="it is recovering")
-        disks = [disk(LOG_OWNER, one, one.path) for one in status.log_directories if not one.is_read_only]
+        disks = [
+            disk(LOG_OWNER, one, one.path, own_bytes=one.segment_count * status.segment_size_bytes)
+            for one in status.log_directories
+            if not one.is_read_only
+        ]
         return LogFacts(await self._segments(), status.confirmed_physical_offset, disks)
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:

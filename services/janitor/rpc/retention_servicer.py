@@ -39,11 +39,14 @@ class RetentionServicer:
             run_planned_segment_count=statistics.run_planned_segment_count,
             run_deleted_segment_count=statistics.run_deleted_segment_count,
             lost_segment_count=statistics.lost_segment_count,
+            disk_notes=[note.text for note in statistics.disk_notes],
+            clock_note=statistics.believed.note if statistics.believed else "",
+            believed_time=timestamp(statistics.believed.now_ms if statistics.believed else None),
         )
 
     async def GetPolicy(self, _request: messages.GetPolicyRequest, _: object) -> messages.GetPolicyResponse:
         """The policy in force."""
-        policy, pace = self._loop.policy, self._loop.pace
+        policy, pace, time = self._loop.policy, self._loop.pace, self._loop.time
         return messages.GetPolicyResponse(
             retention_hours=policy.retention_hours,
             delete_hours=sorted(policy.schedule.hours),
@@ -58,11 +61,14 @@ class RetentionServicer:
             disk_forced=policy.disk_forced,
             unsafe_segments=policy.unsafe_segments.value,
             retry_interval_ms=pace.retry_interval_ms,
+            clock_ahead_ms_max=time.ahead_ms_max,
+            clock_jump_ms_max=time.jump_ms_max,
         )
 
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
         """Decide now and delete unless it is a dry run."""
-        return messages.RunOnceResponse(run=run_message(await self._loop.run_once(is_dry_run=request.dry_run)))
+        run = await self._loop.run_once(is_dry_run=request.dry_run, trusts_clock=request.trust_clock)
+        return messages.RunOnceResponse(run=run_message(run))
 
     async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:
         """A page of past runs. The token is the time of the page's last run."""

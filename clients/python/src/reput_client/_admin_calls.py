@@ -58,12 +58,12 @@ def retention_policy() -> Call[retention_service_pb2.GetPolicyResponse]:
     return Call("janitor", f"{_RETENTION}/GetPolicy", request, retention_service_pb2.GetPolicyResponse, same)
 
 
-def run_retention(*, dry_run: bool) -> Call[retention_service_pb2.Run]:
+def run_retention(*, dry_run: bool, trust_clock: bool) -> Call[retention_service_pb2.Run]:
     """Decide now, and delete unless it is a dry run."""
     return Call(
         "janitor",
         f"{_RETENTION}/RunOnce",
-        retention_service_pb2.RunOnceRequest(dry_run=dry_run),
+        retention_service_pb2.RunOnceRequest(dry_run=dry_run, trust_clock=trust_clock),
         retention_service_pb2.RunOnceResponse,
         lambda response: response.run,
         is_repeatable=dry_run,

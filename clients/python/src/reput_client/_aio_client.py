@@ -241,9 +241,12 @@ class AsyncAdmin:
         """The retention policy in force."""
         return await self._channels.run(_admin_calls.retention_policy())
 
-    async def run_retention(self, *, dry_run: bool) -> retention_service_pb2.Run:
-        """Decide now which segments expire, and delete them unless it is a dry run."""
-        return await self._channels.run(_admin_calls.run_retention(dry_run=dry_run))
+    async def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
+        """Decide now which segments expire, and delete them unless it is a dry run.
+
+        `trust_clock` has the Janitor believe its clock from now on, or with `dry_run` for this run, whatever it did.
+        """
+        return await self._channels.run(_admin_calls.run_retention(dry_run=dry_run, trust_clock=trust_clock))
 
     def retention_history(self) -> AsyncIterator[retention_service_pb2.Run]:
         """Past runs that deleted something or failed, newest first."""

@@ -244,9 +244,12 @@ class Admin:
         """The retention policy in force."""
         return self._channels.run(_admin_calls.retention_policy())
 
-    def run_retention(self, *, dry_run: bool) -> retention_service_pb2.Run:
-        """Decide now which segments expire, and delete them unless it is a dry run."""
-        return self._channels.run(_admin_calls.run_retention(dry_run=dry_run))
+    def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
+        """Decide now which segments expire, and delete them unless it is a dry run.
+
+        `trust_clock` has the Janitor believe its clock from now on, or with `dry_run` for this run, whatever it did.
+        """
+        return self._channels.run(_admin_calls.run_retention(dry_run=dry_run, trust_clock=trust_clock))
 
     def retention_history(self) -> Iterator[retention_service_pb2.Run]:
         """Past runs that deleted something or failed, newest first."""

@@ -61,6 +61,11 @@ class Owners:
         self.calls: list[tuple[str, int]] = []
         self.reports: list[tuple[bool, int]] = []
         self.lost: list[int] = []
+        self.index_files: list[tuple[int, int]] = []
+        """End of the records that a file of the indexes has, and its bytes; oldest first."""
+        self.other_bytes = 0
+        """Bytes of others on the Indexer's disk."""
+        self.dry_run_count = 0
         self.after_delete: Callable[[], object] = lambda: None
         self.failures: dict[str, JanitorError] = {}
 
@@ -70,7 +75,18 @@ class Owners:
 
     async def index_facts(self) -> IndexFacts:
         self._fail("index_facts")
-        return IndexFacts(self.indexed, self.disks[INDEX_OWNER])
+        return IndexFacts(self.indexed, self.index_disk())
+
+    def index_disk(self) -> Disk:
+        """The Indexer's disk of 1,000 bytes, if it has anything, and else what `disks` says."""
+        used_bytes = self.own_bytes + self.other_bytes
+        if not used_bytes:
+            return self.disks[INDEX_OWNER]
+        return Disk(INDEX_OWNER, -(-used_bytes // 10), total_bytes=1000, free_bytes=1000 - used_bytes)
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(size_bytes for _, size_bytes in self.index_files)
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         self._fail("report_disk")
@@ -79,9 +95,14 @@ class Owners:
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         self._fail(f"trim_to {min_physical_offset}")
         assert min_physical_offset <= self.indexed
-        if not is_dry_run:
-            self.calls.append(("trim", min_physical_offset))
-        return Trimmed(0 if is_dry_run else 7, (CONSUMER,), 3)
+        freed = [file for file in self.index_files if file[0] <= min_physical_offset]
+        freed_bytes = sum(size_bytes for _, size_bytes in freed)
+        if is_dry_run:
+            self.dry_run_count += 1
+            return Trimmed(freed_bytes, (CONSUMER,), 3, self.own_bytes)
+        self.calls.append(("trim", min_physical_offset))
+        self.index_files = self.index_files[len(freed) :]
+        return Trimmed(freed_bytes, (CONSUMER,), 3)
 
     async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
         self._fail(f"delete_segment {base_physical_offset}")

@@ -9,7 +9,18 @@ import pytest
 from reput.commitlog.v1 import segment_service_pb2
 
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, SegmentFacts
-from services.janitor.engine.policy import DELETING, HOUR_MS, Policy, Reason, Schedule, Trigger, Unsafe, decide
+from services.janitor.engine.policy import (
+    DELETING,
+    HOUR_MS,
+    ForDisk,
+    Policy,
+    Reason,
+    Schedule,
+    Trigger,
+    Unsafe,
+    decide,
+    reliefs,
+)
 from tests.unit.services.janitor.support import FAR, NOW_HOUR, NOW_MS, SIZE, policy, segment
 
 ACTIVE = segment(9, age_hours=0, is_active=True)
@@ -91,7 +102,7 @@ TRIGGERS = [
     ("forced", {"hours": OTHER_HOUR}, [log_disk(86)], None, "DISK_FORCED", OLD, "DISK_FORCED"),
     ("forced by hand", {}, [log_disk(86)], "MANUAL", "MANUAL", OLD, "DISK_FORCED"),
     ("not forced", {"disk_forced": False}, [log_disk(99)], None, "DISK_SPACE", OLD, YOUNG),
-    ("forced by indexes", {}, [log_disk(10), Disk(INDEX_OWNER, 86)], None, "DISK_FORCED", OLD, "DISK_FORCED"),
+    ("a disk of the indexes forces nothing", {}, [log_disk(10), Disk(INDEX_OWNER, 99)], None, "DISK_SPACE", OLD, YOUNG),
     ("of several the emptiest", {}, [log_disk(99), log_disk(60)], None, "HOUR", OLD, YOUNG),
     ("one of several unknown", {}, [log_disk(99), log_disk(None)], None, "DISK_SPACE", OLD, YOUNG),
     ("enough by what expired", {}, [log_disk(86, total_bytes=SIZE * 100)], None, "DISK_FORCED", OLD, YOUNG),
@@ -142,7 +153,7 @@ def test_what_is_not_safe(unsafe: str, percent: int, reasons: list[str], lost: l
 
 
 def test_a_full_disk_stays_full_until_it_has_room() -> None:
-    """Above 90 % it is full, and it stays so until it is 85 % again."""
+    """Above 90 % it is full, and it stays so until it is 85 % again; the Indexer's disk keeps no append out."""
     for was_full, percent, is_full in (
         (False, 90, False),
         (False, 91, True),
@@ -151,9 +162,60 @@ def test_a_full_disk_stays_full_until_it_has_room() -> None:
         (False, 86, False),
         (True, None, False),
     ):
-        for disk in (log_disk(percent), Disk(INDEX_OWNER, percent)):
-            verdict = decide(Facts([], FAR, FAR, [disk]), NOW_MS, policy(), was_disk_full=was_full)
-            assert verdict.is_disk_full is is_full, (was_full, percent)
+        disks = [log_disk(percent), Disk(INDEX_OWNER, 100)]
+        verdict = decide(Facts([], FAR, FAR, disks), NOW_MS, policy(), was_disk_full=was_full)
+        assert verdict.is_disk_full is is_full, (was_full, percent)
+
+
+# own bytes of the indexes of a disk of 1,000, end of the segments that would help, policy, outcome
+NOTES = [
+    (849, 0, {}, ForDisk.NOT_OURS),
+    (850, 0, {}, ForDisk.NOT_OURS),
+    (851, 0, {}, ForDisk.NO_GAIN),
+    (860, 2 * SIZE, {}, ForDisk.WITH_INDEXES),
+    (860, 2 * SIZE, {"disk_forced": False}, ForDisk.NOT_FORCED),
+]
+
+
+@pytest.mark.parametrize(("own_bytes", "end", "changes", "outcome"), NOTES)
+def test_what_a_disk_of_the_indexes_makes_of_segments(
+    own_bytes: int, end: int, changes: dict[str, object], outcome: ForDisk
+) -> None:
+    """Only segments whose index files it needs and gets go before their time, and the note says why or why not."""
+    segments = [segment(number, age_hours=1) for number in range(4)] + [ACTIVE]
+    disk = Disk(INDEX_OWNER, 90, total_bytes=1000, free_bytes=100, own_bytes=own_bytes)
+    facts = Facts(segments, FAR, FAR, [log_disk(50), disk], relief_end_physical_offset=end)
+    verdict = decide(facts, NOW_MS, policy(**changes))
+    deleted = [one for one in verdict.decisions if one.is_delete]
+    assert [one.reason for one in deleted] == (["DISK_FORCED"] * 2 if outcome is ForDisk.WITH_INDEXES else [])
+    assert (verdict.trigger == "DISK_FORCED") is bool(deleted)
+    (note,) = verdict.disk_notes
+    assert note.outcome is outcome
+    assert note.text == (
+        f"the indexer's file system is used to 90 %: of its 1000 bytes {own_bytes} are the indexes' files, "
+        f"{900 - own_bytes} others'; {outcome}"
+    )
+
+
+def test_what_several_disks_of_the_log_make_of_segments() -> None:
+    """A disk of the log is told of, too; as long as another one has room, nothing goes for it."""
+    full = Disk(LOG_OWNER, 99, total_bytes=1000, free_bytes=10, path="/a", own_bytes=40)
+    for percent, outcome in ((60, ForDisk.EMPTIER_DISK), (86, ForDisk.DELETED)):
+        verdict = decide(Facts([], FAR, FAR, [full, log_disk(percent)]), NOW_MS, policy())
+        assert verdict.disk_notes[0].outcome is outcome
+        told = "of its 1000 bytes 40 are the log's segments, 950 others'"
+        assert verdict.disk_notes[0].text == f"the commitlog's file system of /a is used to 99 %: {told}; {outcome}"
+
+
+def test_segments_that_may_go_for_the_indexes() -> None:
+    """The oldest of a batch, as far as they are indexed and replicated, and never the active one."""
+    segments = [segment(number) for number in range(4)] + [segment(4, is_active=True)]
+    assert reliefs(Facts(segments, FAR, FAR), policy()) == [SIZE, 2 * SIZE, 3 * SIZE, 4 * SIZE]
+    assert reliefs(Facts(segments, FAR, FAR), policy(delete_batch_count_max=2)) == [SIZE, 2 * SIZE]
+    assert reliefs(Facts(segments, 2 * SIZE, FAR), policy()) == [SIZE, 2 * SIZE]
+    assert reliefs(Facts(segments, FAR, 3 * SIZE - 1), policy()) == [SIZE, 2 * SIZE]
+    segments[1] = segment(1, is_indexed=False)
+    assert reliefs(Facts(segments, FAR, FAR), policy()) == [SIZE]
 
 
 def test_explanations_have_numbers() -> None:
@@ -166,6 +228,19 @@ def test_explanations_have_numbers() -> None:
         f"its last record is 80.0 hours old, more than the 72 hours that are kept; it stays because {obstacle}",
         "its last record is 2.5 hours old, records are kept for 72 hours",
         "it takes appends",
+    ]
+
+
+def test_explanations_say_what_became_of_the_clock() -> None:
+    """A record from the future, and ages that the clock does not count."""
+    future = replace(segment(0), last_store_time_ms=NOW_MS + 48 * HOUR_MS)
+    told = [
+        decide(Facts([one], FAR, FAR), NOW_MS, policy(), is_clock_believed=is_believed).decisions[0].explanation
+        for one, is_believed in ((future, True), (segment(1, age_hours=2), False))
+    ]
+    assert told == [
+        "its last record is 48.0 hours ahead of the clock, records are kept for 72 hours",
+        "its last record is 2.0 hours old without the clock, which is not believed, records are kept for 72 hours",
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
+from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import HOUR_MS, Unsafe
@@ -32,9 +33,15 @@ class Room:
     """A loop with its surroundings. `pauses` are the seconds slept between deletions."""
 
     def __init__(
-        self, owners: Owners, *, batch: int = 10, hours: tuple[int, ...] = (NOW_HOUR,), **changes: object
+        self,
+        owners: Owners,
+        *,
+        batch: int = 10,
+        hours: tuple[int, ...] = (NOW_HOUR,),
+        clock: ManualClock | None = None,
+        **changes: object,
     ) -> None:
-        self.clock = ManualClock(NOW_MS)
+        self.clock = clock or ManualClock(NOW_MS)
         self.pauses: list[float] = []
         self.paused = asyncio.Event()
         self.fs = MemoryFs()
@@ -50,6 +57,7 @@ class Room:
                 first_check_delay_ms=60_000, check_interval_ms=10_000, delete_interval_ms=100, retry_interval_ms=120_000
             ),
             history=self.history,
+            time=BelievedTime(self.clock, ahead_ms_max=HOUR_MS, jump_ms_max=60_000),
             clock=self.clock,
             sleep=self._sleep,
         )
@@ -78,6 +86,7 @@ def owners_with(count: int) -> Owners:
 async def test_index_forgets_first() -> None:
     """The Indexer is trimmed to the end of a batch before the CommitLog loses the batch's first segment."""
     owners = owners_with(3)
+    owners.index_files = [(SIZE, 7), (3 * SIZE, 7)]
     room = Room(owners, batch=2)
     run = await room.loop.run_once(is_dry_run=False)
     assert owners.calls == [
@@ -223,19 +232,19 @@ async def test_stop_ends_a_run() -> None:
 
 
 async def test_disks_are_reported_until_they_are_not_full() -> None:
-    """A full disk of either owner is told at each look, and its end once; the first look tells it in any case.
+    """A full disk of the log is told at each look, and its end once; the first look tells it in any case.
 
-    So a Janitor that was started again ends what the one before it told.
+    So a Janitor that was started again ends what the one before it told. The Indexer's disk keeps no append out.
     """
     owners = Owners([segment(0, age_hours=0, is_active=True)])
     room = Room(owners, disk_forced=False)
     room.clock.advance(60_000)
     for percent in (80, 91, 86, 85, 84):
-        owners.disks[INDEX_OWNER] = Disk(INDEX_OWNER, percent)
+        owners.disks = {LOG_OWNER: Disk(LOG_OWNER, percent), INDEX_OWNER: Disk(INDEX_OWNER, 100)}
         await room.loop.check()
         assert room.loop.statistics().is_disk_full is (percent in (91, 86))
     assert owners.reports == [(False, 80), (True, 91), (True, 86), (False, 85)]
-    assert [disk.used_percent for disk in room.loop.statistics().disks] == [50, 84]
+    assert [disk.used_percent for disk in room.loop.statistics().disks] == [84, 100]
 
 
 async def test_a_segment_in_use_is_tried_again() -> None:

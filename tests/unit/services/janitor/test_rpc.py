@@ -3,6 +3,7 @@
 
 # ruff: noqa: N802 - gRPC methods carry the names of the protos
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
                 size_bytes=SIZE,
                 is_active=base == self.bases[-1],
                 is_indexed=True,
-                last_store_time={"seconds": 1_000_000_000},
+                last_store_time={"seconds": round(time.time()) if base == self.bases[-1] else 1_000_000_000},
             )
             for base in self.bases
         ]

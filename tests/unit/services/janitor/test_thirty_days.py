@@ -15,6 +15,7 @@ import pytest
 
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
+from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import (
     INDEX_OWNER,
     LOG_OWNER,
@@ -122,6 +123,7 @@ async def thirty_days(world: World, policy: Policy) -> World:
         policy=policy,
         pace=Pace(first_check_delay_ms=0, check_interval_ms=1, delete_interval_ms=0, retry_interval_ms=1),
         history=history,
+        time=BelievedTime(world.clock, ahead_ms_max=HOUR_MS, jump_ms_max=60_000),
         clock=world.clock,
         sleep=no_pause,
     )

@@ -750,6 +750,7 @@ class GetStatusResponse(_message.Message):
     DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
     LOG_DIRECTORIES_FIELD_NUMBER: _builtins.int
     DATA_DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    STORE_TIME_AHEAD_MS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
     epoch: _builtins.int
@@ -794,6 +795,10 @@ class GetStatusResponse(_message.Message):
     """Used part of what the store could use of the log's file system, rounded up, 0 to 100."""
     data_disk_free_bytes: _builtins.int
     """Bytes of the data directory's file system that are free for the store."""
+    store_time_ahead_ms: _builtins.int
+    """How far the store time of the last record is ahead of the service's clock, in milliseconds; 0 if it is not. Until the
+    clock has caught up, all messages get this one store time, because store times never go back.
+    """
     @_builtins.property
     def indexed_time(self) -> _timestamp_pb2.Timestamp:
         """When the Indexer last reported. Absent: not since the start."""
@@ -848,10 +853,11 @@ class GetStatusResponse(_message.Message):
         disk_used_percent: _builtins.int = ...,
         log_directories: _abc.Iterable[Global___LogDirectory] | None = ...,
         data_disk_free_bytes: _builtins.int = ...,
+        store_time_ahead_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -349,7 +349,7 @@ class TrimToRequest(_message.Message):
     min_physical_offset: _builtins.int
     """First byte of the log that will be kept."""
     dry_run: _builtins.bool
-    """Tell what would be forgotten, and forget nothing."""
+    """Tell what would be forgotten and freed, and forget nothing."""
     def __init__(
         self,
         *,
@@ -375,6 +375,7 @@ class TrimToResponse(_message.Message):
     FREED_BYTES_FIELD_NUMBER: _builtins.int
     CONSUMERS_FIELD_NUMBER: _builtins.int
     CONSUMER_COUNT_FIELD_NUMBER: _builtins.int
+    OWN_BYTES_FIELD_NUMBER: _builtins.int
     deleted_queue_file_count: _builtins.int
     """Queue files that were deleted."""
     deleted_index_file_count: _builtins.int
@@ -383,6 +384,8 @@ class TrimToResponse(_message.Message):
     """Bytes that were freed."""
     consumer_count: _builtins.int
     """How many such offsets there are in all."""
+    own_bytes: _builtins.int
+    """With dry_run: bytes that the files of the indexes take on their file system, without those that are on their way out."""
     @_builtins.property
     def consumers(self) -> _containers.RepeatedCompositeFieldContainer[_consumer_pb2.ConsumerBelow]:
         """Groups whose stored offsets are below what is kept then: they miss what lies between. At most 100, those that miss
@@ -397,10 +400,11 @@ class TrimToResponse(_message.Message):
         freed_bytes: _builtins.int = ...,
         consumers: _abc.Iterable[_consumer_pb2.ConsumerBelow] | None = ...,
         consumer_count: _builtins.int = ...,
+        own_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_count", b"consumer_count", "consumers", b"consumers", "deleted_index_file_count", b"deleted_index_file_count", "deleted_queue_file_count", b"deleted_queue_file_count", "freed_bytes", b"freed_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_count", b"consumer_count", "consumers", b"consumers", "deleted_index_file_count", b"deleted_index_file_count", "deleted_queue_file_count", b"deleted_queue_file_count", "freed_bytes", b"freed_bytes", "own_bytes", b"own_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,6 +82,9 @@ class GetStatusResponse(_message.Message):
     RUN_PLANNED_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     RUN_DELETED_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     LOST_SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    DISK_NOTES_FIELD_NUMBER: _builtins.int
+    CLOCK_NOTE_FIELD_NUMBER: _builtins.int
+    BELIEVED_TIME_FIELD_NUMBER: _builtins.int
     is_running: _builtins.bool
     """True while a run is under way."""
     last_error: _builtins.str
@@ -102,6 +105,8 @@ class GetStatusResponse(_message.Message):
     """Segments that it has deleted."""
     lost_segment_count: _builtins.int
     """Segments deleted since the start although they were not indexed or not replicated: an alarm."""
+    clock_note: _builtins.str
+    """Why ages are not counted by the Janitor's clock; empty if they are."""
     @_builtins.property
     def last_check_time(self) -> _timestamp_pb2.Timestamp:
         """When it last looked. Absent: not since the start."""
@@ -117,6 +122,14 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Disk]:
         """The disks, as of the last look."""
+
+    @_builtins.property
+    def disk_notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """One sentence for each file system that is used above disk_forcible_percent: by whom, and what comes of it."""
+
+    @_builtins.property
+    def believed_time(self) -> _timestamp_pb2.Timestamp:
+        """The time that ages are counted by, as of the last look. Absent: it has not looked since the start."""
 
     def __init__(
         self,
@@ -135,10 +148,13 @@ class GetStatusResponse(_message.Message):
         run_planned_segment_count: _builtins.int = ...,
         run_deleted_segment_count: _builtins.int = ...,
         lost_segment_count: _builtins.int = ...,
+        disk_notes: _abc.Iterable[_builtins.str] | None = ...,
+        clock_note: _builtins.str = ...,
+        believed_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_check_time", b"last_check_time", "next_check_time", b"next_check_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["believed_time", b"believed_time", "last_check_time", b"last_check_time", "next_check_time", b"next_check_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_segment_count", b"deleted_segment_count", "disks", b"disks", "freed_bytes", b"freed_bytes", "is_disk_full", b"is_disk_full", "is_running", b"is_running", "last_check_time", b"last_check_time", "last_error", b"last_error", "lost_segment_count", b"lost_segment_count", "next_check_time", b"next_check_time", "run_deleted_segment_count", b"run_deleted_segment_count", "run_planned_segment_count", b"run_planned_segment_count", "run_trigger", b"run_trigger", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["believed_time", b"believed_time", "clock_note", b"clock_note", "deleted_segment_count", b"deleted_segment_count", "disk_notes", b"disk_notes", "disks", b"disks", "freed_bytes", b"freed_bytes", "is_disk_full", b"is_disk_full", "is_running", b"is_running", "last_check_time", b"last_check_time", "last_error", b"last_error", "lost_segment_count", b"lost_segment_count", "next_check_time", b"next_check_time", "run_deleted_segment_count", b"run_deleted_segment_count", "run_planned_segment_count", b"run_planned_segment_count", "run_trigger", b"run_trigger", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -155,6 +171,7 @@ class Disk(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     USED_PERCENT_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    OWN_BYTES_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     """commitlog or indexer."""
     total_bytes: _builtins.int
@@ -165,6 +182,10 @@ class Disk(_message.Message):
     """Used part, rounded up, 0 to 100."""
     path: _builtins.str
     """Directory of the segments, for a disk of the CommitLog; else empty."""
+    own_bytes: _builtins.int
+    """Bytes of it that are the owner's: the log's segments, or the files of the indexes. Absent: not known; for the indexes it
+    is asked for while their file system is used above disk_forcible_percent.
+    """
     def __init__(
         self,
         *,
@@ -173,12 +194,15 @@ class Disk(_message.Message):
         free_bytes: _builtins.int = ...,
         used_percent: _builtins.int = ...,
         path: _builtins.str = ...,
+        own_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_own_bytes", b"_own_bytes", "own_bytes", b"own_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "path", b"path", "service", b"service", "total_bytes", b"total_bytes", "used_percent", b"used_percent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_own_bytes", b"_own_bytes", "free_bytes", b"free_bytes", "own_bytes", b"own_bytes", "path", b"path", "service", b"service", "total_bytes", b"total_bytes", "used_percent", b"used_percent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__own_bytes: _TypeAlias = _typing.Literal["own_bytes"]  # noqa: Y015
+    _WhichOneofArgType__own_bytes: _TypeAlias = _typing.Literal["_own_bytes", b"_own_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__own_bytes) -> _WhichOneofReturnType__own_bytes | None: ...
 
 Global___Disk: _TypeAlias = Disk  # noqa: Y015
 
@@ -218,6 +242,8 @@ class GetPolicyResponse(_message.Message):
     DISK_FORCED_FIELD_NUMBER: _builtins.int
     UNSAFE_SEGMENTS_FIELD_NUMBER: _builtins.int
     RETRY_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_MS_MAX_FIELD_NUMBER: _builtins.int
+    CLOCK_JUMP_MS_MAX_FIELD_NUMBER: _builtins.int
     retention_hours: _builtins.int
     """Segments whose last record is older than this expire. Hours."""
     time_zone: _builtins.str
@@ -233,15 +259,19 @@ class GetPolicyResponse(_message.Message):
     disk_max_used_percent: _builtins.int
     """Above this used part of a disk expired segments are deleted at once."""
     disk_forcible_percent: _builtins.int
-    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set."""
+    """Above this one the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by it."""
     disk_full_percent: _builtins.int
-    """Above this one appends are refused, until it is disk_forcible_percent again."""
+    """Above this one of the log's disk appends are refused, until it is disk_forcible_percent again."""
     disk_forced: _builtins.bool
     """Whether segments that have not expired are deleted above disk_forcible_percent."""
     unsafe_segments: _builtins.str
     """What becomes of segments that are not indexed or not replicated: keep, delete_when_forced or delete."""
     retry_interval_ms: _builtins.int
     """Pause before a segment that was in use is tried again, in milliseconds."""
+    clock_ahead_ms_max: _builtins.int
+    """How far the clock may be ahead of the newest message and of the time that was watched since, in milliseconds."""
+    clock_jump_ms_max: _builtins.int
+    """How far the clock may move against monotonic time, in milliseconds."""
     @_builtins.property
     def delete_hours(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Hours of the day in which expired segments are deleted, 0 to 23."""
@@ -262,10 +292,12 @@ class GetPolicyResponse(_message.Message):
         disk_forced: _builtins.bool = ...,
         unsafe_segments: _builtins.str = ...,
         retry_interval_ms: _builtins.int = ...,
+        clock_ahead_ms_max: _builtins.int = ...,
+        clock_jump_ms_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_interval_ms", b"check_interval_ms", "delete_batch_count_max", b"delete_batch_count_max", "delete_hours", b"delete_hours", "delete_interval_ms", b"delete_interval_ms", "disk_forced", b"disk_forced", "disk_forcible_percent", b"disk_forcible_percent", "disk_full_percent", b"disk_full_percent", "disk_max_used_percent", b"disk_max_used_percent", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "retry_interval_ms", b"retry_interval_ms", "time_zone", b"time_zone", "unsafe_segments", b"unsafe_segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_interval_ms", b"check_interval_ms", "clock_ahead_ms_max", b"clock_ahead_ms_max", "clock_jump_ms_max", b"clock_jump_ms_max", "delete_batch_count_max", b"delete_batch_count_max", "delete_hours", b"delete_hours", "delete_interval_ms", b"delete_interval_ms", "disk_forced", b"disk_forced", "disk_forcible_percent", b"disk_forcible_percent", "disk_full_percent", b"disk_full_percent", "disk_max_used_percent", b"disk_max_used_percent", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "retry_interval_ms", b"retry_interval_ms", "time_zone", b"time_zone", "unsafe_segments", b"unsafe_segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -278,16 +310,20 @@ class RunOnceRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    TRUST_CLOCK_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
     """Decide and explain, delete nothing."""
+    trust_clock: _builtins.bool
+    """Believe the Janitor's clock from now on, or with dry_run for this run, whatever it did: somebody has looked at it."""
     def __init__(
         self,
         *,
         dry_run: _builtins.bool = ...,
+        trust_clock: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "trust_clock", b"trust_clock"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,7 @@ from reput_client import connect
 from reput_client.aio import connect as connect_async
 
 from libs.machine.failpoints import armed
+from tests.support.patience import LIMIT_S
 from tests.support.service_process import Refusal
 from tests.unit.services.commitlog.served import Client, served
 
@@ -24,7 +25,7 @@ IDLE_MS = 150
 
 async def wait_until(is_so: Callable[[], bool]) -> None:
     """Look until it is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             if is_so():
                 return
@@ -51,7 +52,7 @@ async def silent(client: Client, service: Any, count: int) -> AsyncIterator[None
 async def reason_of(call: Any) -> str:
     """Why a stream ended."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             await call.read()
     refusal = Refusal(caught.value)
     return f"{refusal.code.name} {refusal.reason}"
@@ -120,8 +121,8 @@ async def test_a_producer_does_not_notice(tmp_path: Path) -> None:
             with connect(commitlog=target) as client, client.producer() as producer:
                 offsets = []
                 for _ in range(3):
-                    offsets.append(producer.send("t", b"x", queue_id=0).result(30).queue_offset)
-                    asyncio.run_coroutine_threadsafe(wait_streams(service, 0), loop).result(30)
+                    offsets.append(producer.send("t", b"x", queue_id=0).result(LIMIT_S).queue_offset)
+                    asyncio.run_coroutine_threadsafe(wait_streams(service, 0), loop).result(LIMIT_S)
                 return offsets
 
         loop = asyncio.get_running_loop()

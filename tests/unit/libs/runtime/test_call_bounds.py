@@ -16,6 +16,7 @@ from libs.runtime.health import WATCH_COUNT_MAX
 from libs.runtime.settings import ServerConfig
 from libs.runtime.tokens import find_local_token
 from tests.attack import http2
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, details_of, serving
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
@@ -24,7 +25,7 @@ LARGE = bytes(1 << 20)
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for something that the server does on its own."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         while not is_so():  # noqa: ASYNC110 - nobody tells when gRPC is done
             await asyncio.sleep(0.01)
 
@@ -73,7 +74,7 @@ async def test_a_stream_that_nobody_reads_ends() -> None:
     async with serving(config) as served:
         served.log.answer = LARGE
         call = served.channel.unary_stream(DISPATCH)(b"")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await served.log.ended.wait()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read_all(call)

@@ -10,6 +10,7 @@ import pytest
 from libs.runtime import tokens
 from libs.runtime.settings import ServerConfig
 from libs.runtime.tokens import TokenFile, ensure_local_token
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, GET_STATUS, Served, details_of, serving
 
 Metadata = tuple[tuple[str, str], ...]
@@ -35,7 +36,7 @@ async def outcome(served: Served, method: str, metadata: Metadata) -> str:
     """OK, or the reason of the refusal with the role that it names."""
     try:
         if method == DISPATCH:
-            await served.channel.unary_stream(method)(b"", metadata=metadata, timeout=5).read()
+            await served.channel.unary_stream(method)(b"", metadata=metadata, timeout=LIMIT_S).read()
         else:
             await served.call(method, metadata=metadata)
     except grpc.aio.AioRpcError as error:

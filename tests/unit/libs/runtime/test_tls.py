@@ -144,7 +144,7 @@ async def test_a_renewed_certificate_is_served(
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.secure_channel(f"localhost:{served.server.port}", credentials, options) as channel:
             try:
-                return bool(await channel.unary_unary(APPEND)(b"x", timeout=5) == b"x")
+                return bool(await channel.unary_unary(APPEND)(b"x", timeout=LIMIT_S) == b"x")
             except grpc.aio.AioRpcError as error:
                 assert error.code() is grpc.StatusCode.UNAVAILABLE  # noqa: PT017 - both ends are right
                 return False
@@ -200,17 +200,17 @@ async def test_a_renewed_certificate_is_shown(
         )
         channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=100)
         append, dispatch = channel.unary_unary(APPEND), channel.unary_stream(DISPATCH)
-        assert await append(b"x", timeout=5, metadata=metadata()) == b"x"
+        assert await append(b"x", timeout=LIMIT_S, metadata=metadata()) == b"x"
         following = dispatch(b"", metadata=metadata())
         await following.read()
         install("stranger")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await append(b"x", timeout=5, metadata=metadata())
+            await append(b"x", timeout=LIMIT_S, metadata=metadata())
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, "it shows the new one, which is not known here yet"
         await following.read()
         following.cancel()
     async with serving(config("stranger", port), credentials=channel_credentials(pairs, "stranger")):
-        assert await append(b"x", timeout=20, metadata=metadata(), wait_for_ready=True) == b"x"
+        assert await append(b"x", timeout=LIMIT_S, metadata=metadata(), wait_for_ready=True) == b"x"
     await channel.close()
 
 

@@ -11,6 +11,7 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import MemoryFs, nothing_survives
 from libs.store.ballast import Ballast
 from libs.store.errors import StoreFull
+from tests.support.patience import LIMIT_S
 
 BALLAST = Path("/home/reput/ballast")
 FILE = BALLAST.with_name("file")
@@ -137,7 +138,7 @@ def test_who_makes_files_gets_nothing_of_it() -> None:
     def make_file() -> None:
         with ballast.spared():
             is_making.set()
-            assert may_end.wait(30)
+            assert may_end.wait(LIMIT_S)
 
     def step() -> None:
         with ballast.given_way(), pytest.raises(StoreFull), ballast.spared():
@@ -146,11 +147,11 @@ def test_who_makes_files_gets_nothing_of_it() -> None:
 
     threads = [threading.Thread(target=make_file), threading.Thread(target=step)]
     threads[0].start()
-    assert is_making.wait(30)
+    assert is_making.wait(LIMIT_S)
     threads[1].start()
     assert not is_done.wait(0.1)
     may_end.set()
-    assert is_done.wait(30)
+    assert is_done.wait(LIMIT_S)
     for thread in threads:
         thread.join()
     with ballast.spared(), ballast.spared():

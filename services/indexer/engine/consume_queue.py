@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
+from libs.formats.offsets import is_file_name
 from libs.kernel.index_cy import encode_queue_units
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import PAGE_SIZE_BYTES, Fs
+from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
@@ -360,3 +361,14 @@ def _end_of_room(segment: Segment, unit_count: int) -> int:
 
 def _is_message(units: _UnitOrUnits) -> Any:
     return (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
+
+
+def remove_files(fs: Fs, directory: Path) -> None:
+    """Remove the files of a queue, oldest first, durably, and its directory unless something else is in it. Blocks."""
+    for name in fs.list(directory):
+        if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
+            fs.remove(directory / name)
+            fs.sync_directory(directory)  # or a power cut might take a later file and leave this one
+    if not fs.list(directory):
+        fs.remove_directory(directory)
+        fs.sync_directory(directory.parent)

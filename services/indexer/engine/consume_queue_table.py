@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.dispatch_columns import DispatchBatch
-from libs.formats.offsets import is_file_name
 from libs.machine.errors import DiskFull
-from libs.machine.fs import TEMPORARY_SUFFIX, Fs
+from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.errors import StoreFull
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
 from libs.store.set_apart import SetApart
-from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows, remove_files
 from services.indexer.engine.log_history import end_on_disk
 from services.indexer.engine.log_source import QueueEnd
 from services.indexer.engine.names import QUEUE_ID_MAX, is_topic, queue_id_of
@@ -383,7 +382,7 @@ class ConsumeQueueTable:
         Oldest first, so that what a crash leaves of a queue ends where the queue ended. Blocks.
         """
         for topic, queue_id in names:
-            self._remove(topic, str(queue_id))
+            remove_files(self._fs, self._directory_of(topic, queue_id))
         for topic in dict.fromkeys(topic for topic, _ in names):
             if not self._fs.list(self.directory / topic):
                 self._fs.remove_directory(self.directory / topic)
@@ -398,7 +397,7 @@ class ConsumeQueueTable:
         )
         self.before_removal(end for end in ends if end is not None)
         for topic, name in listed:
-            self._remove(topic, name)
+            remove_files(self._fs, self.directory / topic / name)
 
     def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
@@ -456,7 +455,7 @@ class ConsumeQueueTable:
         except StoreFull:
             queue.close()
             with contextlib.suppress(OSError):  # where nothing fits an empty directory is too much
-                self._remove(topic, str(queue_id))
+                remove_files(self._fs, self._directory_of(topic, queue_id))
             raise
         return queue
 
@@ -476,17 +475,6 @@ class ConsumeQueueTable:
         queues[queue.queue_id] = queue
         self.queue_count += 1
         self.start_sum += queue.first_file_queue_offset
-
-    def _remove(self, topic: str, queue: str) -> None:
-        """Remove the files of a queue, oldest first, and its directory unless something else is in it."""
-        directory = self.directory / topic / queue
-        for name in self._fs.list(directory):
-            if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
-                self._fs.remove(directory / name)
-                self._fs.sync_directory(directory)  # or a power cut might take a later file and leave this one
-        if not self._fs.list(directory):
-            self._fs.remove_directory(directory)
-            self._fs.sync_directory(directory.parent)
 
     def _directory_of(self, topic: str, queue_id: int) -> Path:
         return self.directory / topic / str(queue_id)

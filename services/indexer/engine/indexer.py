@@ -102,8 +102,7 @@ class Indexer:
         sink: LogSink | None = None,
     ) -> None:
         """Delayed messages are delivered through the sink; without one they are not."""
-        self._config = config
-        self._fs = fs
+        self._config, self._fs = config, fs
         self._lock: Lock | None = None
         self.start_time_ms = clock.now_ms()
         self.polls = LongPolls(config.long_poll_count_max)

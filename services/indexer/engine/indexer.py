@@ -111,13 +111,7 @@ class Indexer:
         records = self._local_records or records
         self._ballast = config.ballast(fs)
         small_files = self._ballast.roomy_fs()
-        self.offsets = ConsumerOffsets(
-            small_files,
-            config.data_dir / consumer_offsets.PATH,
-            clock,
-            count_max=config.consumer_offset_count_max,
-            expire_s=config.consumer_offset_expire_hours * 3600,
-        )
+        self.offsets = _offsets(config, small_files, clock)
         self.queries = QueryEngine(self.queues, self.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.puller = Puller(self.queues, records, self.polls)
         self.scanner = Scanner(self.queues, records, self.queries, count_max=config.scan_count_max)
@@ -355,3 +349,13 @@ def _tables(config: IndexerConfig, fs: Fs, clock: Clock) -> tuple[ConsumeQueueTa
         entry_capacity=config.index_entry_capacity,
     )
     return queues, index
+
+
+def _offsets(config: IndexerConfig, fs: Fs, clock: Clock) -> ConsumerOffsets:
+    return ConsumerOffsets(
+        fs,
+        config.data_dir / consumer_offsets.PATH,
+        clock,
+        count_max=config.consumer_offset_count_max,
+        expire_s=config.consumer_offset_expire_hours * 3600,
+    )

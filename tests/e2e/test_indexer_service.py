@@ -316,7 +316,9 @@ async def test_trim_and_status(tmp_path: Path) -> None:
         request = index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450], dry_run=True)
         dry = await client.index.TrimTo(request)
         below = consumer_pb2.ConsumerBelow(group="g", topic=T, queue_id=0, queue_offset=7, min_queue_offset=450)
-        assert dry == index_pb.TrimToResponse(consumers=[below], consumer_count=1)
+        assert (list(dry.consumers), dry.consumer_count) == ([below], 1)
+        assert (dry.deleted_queue_file_count, dry.deleted_index_file_count) == (4, 6)
+        assert 0 < dry.freed_bytes <= dry.own_bytes
         assert (await client.queues.Pull(queue_pb.PullRequest(topic=T))).status == queue_pb.PULL_STATUS_FOUND
         trimmed = await client.index.TrimTo(index_pb.TrimToRequest(min_physical_offset=result.physical_offsets[450]))
         assert (list(trimmed.consumers), trimmed.consumer_count) == ([below], 1)

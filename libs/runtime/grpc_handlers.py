@@ -31,7 +31,7 @@ from libs.runtime.grpc_errors import (
     status_of,
 )
 from libs.runtime.request_check import DEFAULT_LIMITS, Limits, RequestParser
-from libs.runtime.roles import ROLES
+from libs.runtime.roles import ROLES, Role
 from libs.runtime.telemetry import Telemetry
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -59,11 +59,13 @@ def service_handler(
     errors: ErrorTable,
     gate: Gate,
     bounds: CallBounds,
+    trusted_bounds: CallBounds,
     telemetry: Telemetry,
 ) -> grpc.GenericRpcHandler:
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
 
-    Those named in `early` are called also before the service is ready. `limits` are those of the other methods.
+    Those named in `early` are called also before the service is ready. `limits` are those of the other methods. Methods
+    that clients may not call are within `trusted_bounds`, so that clients never take their room.
 
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -86,12 +88,14 @@ def service_handler(
             is_early=method.name in early,
             errors=errors,
             gate=gate,
-            bounds=bounds,
+            bounds=bounds if ROLES.get(f"/{service.full_name}/{method.name}", _CLIENT) is _CLIENT else trusted_bounds,
             telemetry=telemetry,
         )
         handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
+
+_CLIENT = Role.CLIENT
 
 _MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,

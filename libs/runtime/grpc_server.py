@@ -52,6 +52,10 @@ KEEPALIVE_INTERVAL_MS = 60_000
 KEEPALIVE_TIMEOUT_MS = 20_000
 
 
+TRUSTED_CALL_COUNT_MAX = 256
+"""Calls of other services and of operators at once."""
+
+
 class _AlwaysOpen:
     """The gate of what answers in every state."""
 
@@ -78,16 +82,13 @@ class GrpcServer:
         self._errors = errors
         self._telemetry = telemetry
         self._limits = limits
-        self._bounds = CallBounds(
-            call_count_max=config.concurrent_rpc_max,
-            answer_bytes_max=config.answer_inflight_bytes_max,
-            unread_timeout_s=config.stream_unread_timeout_ms / 1000,
-        )
+        self._bounds = self._room(config.concurrent_rpc_max)
+        self._trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
         self._health = HealthServicer()
         self._service_names: list[str] = []
         self._server = grpc.aio.server(
             options=server_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
-            maximum_concurrent_rpcs=config.concurrent_rpc_max + HEALTH_CALL_COUNT_MAX,
+            maximum_concurrent_rpcs=config.concurrent_rpc_max + TRUSTED_CALL_COUNT_MAX + HEALTH_CALL_COUNT_MAX,
         )
         self._server.add_generic_rpc_handlers((Guard(config, telemetry),))
 
@@ -109,20 +110,24 @@ class GrpcServer:
             errors=self._errors,
             gate=self,
             bounds=self._bounds,
+            trusted_bounds=self._trusted_bounds,
             telemetry=self._telemetry,
         )
         self._server.add_generic_rpc_handlers((handler,))
         self._service_names.append(service.full_name)
 
+    def _room(self, call_count_max: int) -> CallBounds:
+        """Room for so many calls and their answers, which no others take."""
+        return CallBounds(
+            call_count_max=call_count_max,
+            answer_bytes_max=self._config.answer_inflight_bytes_max,
+            unread_timeout_s=self._config.stream_unread_timeout_ms / 1000,
+        )
+
     def _add_own_services(self) -> None:
         """Health, which answers in every state and has room of its own, and reflection."""
-        own_room = CallBounds(
-            call_count_max=HEALTH_CALL_COUNT_MAX,
-            answer_bytes_max=self._config.answer_inflight_bytes_max,
-            unread_timeout_s=self._bounds.unread_timeout_s,
-        )
         self._health.add(self._service_names)
-        self._add("Health", health_pb2, self._health, own_room)
+        self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
         self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), self._bounds)
 
@@ -133,6 +138,7 @@ class GrpcServer:
             errors=self._errors,
             gate=_AlwaysOpen(),
             bounds=bounds,
+            trusted_bounds=bounds,
             telemetry=self._telemetry,
         )
         self._server.add_generic_rpc_handlers((handler,))

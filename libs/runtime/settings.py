@@ -51,8 +51,8 @@ class ServerConfig:
     """Listen beyond loopback without TLS all the same. Everybody who reaches the port can then read and write."""
 
     concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
-    """Most calls at once, long polls and streams counted; further ones are refused with WINDOW_FULL. Health checks have
-    room of their own."""
+    """Most calls at once, long polls and streams counted; further ones are refused with WINDOW_FULL. Health checks and
+    what only services and operators may call have room of their own."""
 
     answer_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
     """Bytes of answers that readers have not taken yet, over all callers; further ones are refused with WINDOW_FULL.

@@ -97,22 +97,36 @@ async def test_a_stream_that_is_read_slowly_goes_on() -> None:
 async def test_answers_that_nobody_takes_are_bounded() -> None:
     """What is beyond the budget is refused with WINDOW_FULL, small ones pass; all is back when the reader has gone."""
     async with serving(ServerConfig(port=0, answer_inflight_bytes_max=4 << 20)) as served:
-        answers = served.server._bounds.answers
+        answers = served.server._trusted_bounds.answers
         connection = await _connection(served)
         served.log.answer = LARGE
         for _ in range(4):
             await asyncio.to_thread(connection.call, DISPATCH, b"")
         await until(lambda: answers.taken_bytes == 4 << 20)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.call(APPEND, LARGE)
+            await _first_answer(served)
         info, _, retry = details_of(caught.value)
         assert (info.reason, dict(info.metadata)) == ("WINDOW_FULL", {"limit": str(4 << 20)})
         assert retry.retry_delay.ToMilliseconds() > 0
-        assert await served.call(APPEND, LARGE[:SMALL_ANSWER_BYTES]) == LARGE[:SMALL_ANSWER_BYTES]
+        served.log.answer = LARGE[:SMALL_ANSWER_BYTES]
+        assert await _first_answer(served) == LARGE[:SMALL_ANSWER_BYTES]
         connection.close()
         await until(lambda: answers.taken_bytes == 0)
-        assert await served.call(APPEND, LARGE) == LARGE
+        served.log.answer = LARGE
+        assert await _first_answer(served) == LARGE
         await until(lambda: answers.taken_bytes == 0)
+
+
+async def _first_answer(served: Served) -> object:
+    """What a follower of its own gets first, except for the empty handshake."""
+    call = served.channel.unary_stream(DISPATCH)(b"")
+    try:
+        while True:
+            answer = await call.read()
+            if answer:
+                return answer
+    finally:
+        call.cancel()
 
 
 async def test_unary_answers_that_nobody_takes_count_until_the_call_is_over() -> None:
@@ -154,6 +168,26 @@ async def test_health_has_room_of_its_own() -> None:
         held.cancel()
         await until(lambda: served.server._bounds.calls.count == 0)
         assert await served.call(APPEND, b"y") == b"y"
+
+
+async def test_services_have_room_of_their_own() -> None:
+    """While clients have taken all calls and all bytes of answers, a follower is served; it has a bound, too."""
+    async with serving(ServerConfig(port=0, concurrent_rpc_max=1)) as served:
+        held = served.channel.stream_stream(APPEND_STREAM)()
+        await held.write(b"x")
+        assert await held.read() == b"x"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.call(APPEND, b"y")
+        assert details_of(caught.value)[0].reason == "WINDOW_FULL"
+        taken = served.server._bounds.answers
+        taken.take(ServerConfig(port=0).answer_inflight_bytes_max)
+        following = served.channel.unary_stream(DISPATCH)(b"")
+        await following.read()
+        assert (served.server._bounds.calls.count, served.server._trusted_bounds.calls.count) == (1, 1)
+        assert served.server._trusted_bounds.answers is not taken
+        following.cancel()
+        held.cancel()
+        await until(lambda: served.server._trusted_bounds.calls.count == 0)
 
 
 async def test_a_watch_tells_each_change_and_ends_with_the_server() -> None:

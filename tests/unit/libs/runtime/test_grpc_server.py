@@ -171,6 +171,7 @@ async def test_a_caller_who_goes_during_a_write_is_no_error(caplog: pytest.LogCa
         errors={},
         gate=SimpleNamespace(is_ready=True, is_stopping=False),
         bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
+        trusted_bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
         telemetry=Telemetry.off(),
     ).service(Details())
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):

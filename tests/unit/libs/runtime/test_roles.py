@@ -41,5 +41,6 @@ def test_a_method_without_a_rule_is_not_served(monkeypatch: pytest.MonkeyPatch) 
             errors={},
             gate=Gate(),
             bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
+            trusted_bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
             telemetry=Telemetry.off(),
         )

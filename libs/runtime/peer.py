@@ -56,6 +56,7 @@ class Peer:
             ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
             ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, reconnect_ms_max)),
             ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
+            ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
         ]
         if self.tls_ca_file is None:
             return grpc.aio.insecure_channel(self.target, options=options, interceptors=interceptors), self._metadata

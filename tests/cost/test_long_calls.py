@@ -144,7 +144,7 @@ async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch
     """A small one is not: it is quick, and a thread would cost more than it spares."""
     log = ComputedLog(5_000)
     servicer = ScanServicer(await indexed(log))
-    monkeypatch.setattr(scan_servicer, "LOOP_FRAME_SIZE_BYTES_MAX", 1_000 * log.record_size_bytes)
+    monkeypatch.setattr(scan_servicer, "LOOP_FRAME_SIZE_BYTES_MAX", 400 * log.record_size_bytes)
     makers: dict[int, threading.Thread] = {}
     encode = FrameEncoder.encode
 
@@ -153,12 +153,12 @@ async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch
         return encode(encoder, found)
 
     monkeypatch.setattr(FrameEncoder, "encode", noted)
-    for row_count in (1_000, 1_001):
+    for row_count in (400, 401):
         one = scan_service_pb2.ScanRange(topic="topic-00000", end_queue_offset=row_count)
         request = scan_service_pb2.ScanRequest(partition=scan_service_pb2.ScanPartition(ranges=[one]))
         assert len([answer async for answer in servicer.Scan(request, None)]) == 1
-    assert makers[1_000] is threading.main_thread()
-    assert makers[1_001] is not threading.main_thread()
+    assert makers[400] is threading.main_thread()
+    assert makers[401] is not threading.main_thread()
 
 
 class CollidingLog(ComputedLog):

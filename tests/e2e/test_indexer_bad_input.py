@@ -363,7 +363,9 @@ async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
     """Every bad request gets its code, reason and field; the indexes' bytes stay as they are, and the server lives."""
     async with served_log(tmp_path / "log") as (log_service, log):
         target = f"127.0.0.1:{log_service.server.port}"
-        async with served(tmp_path / "index", target) as (_, client):
+        hour_ms = 3_600_000  # what is entered is written down by itself, whenever that is due
+        intervals = {"flush_interval_ms": hour_ms, "flush_thorough_interval_ms": hour_ms}
+        async with served(tmp_path / "index", target, **intervals) as (_, client):
             good = append_pb.AppendRequest(messages=[message(topic=TOPIC, queue_id=0, properties={"KEYS": "k"})] * 3)
             result = (await log.append.Append(good)).result
             await client.wait_indexed(result.physical_offsets[-1] + 1)

@@ -13,6 +13,7 @@ RocketMQ's counterpart is ReputMessageService, which skips what it can't read.
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
 import logging
 from collections.abc import Awaitable, Callable
@@ -457,10 +458,9 @@ def _before(batch: DispatchBatch, physical_offset: int) -> DispatchBatch:
     """The part of a batch whose records lie below an offset."""
     count = int(np.searchsorted(batch.physical_offsets, physical_offset))
     key_count = int(batch.key_counts[:count].sum())
-    return DispatchBatch(
-        start_physical_offset=batch.start_physical_offset,
+    return dataclasses.replace(
+        batch,
         end_physical_offset=physical_offset,
-        queues=batch.queues,
         physical_offsets=batch.physical_offsets[:count],
         record_sizes=batch.record_sizes[:count],
         queue_indexes=batch.queue_indexes[:count],

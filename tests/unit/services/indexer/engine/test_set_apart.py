@@ -18,12 +18,13 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.names import is_group
 from services.indexer.engine.pull import PullQuery, PullStatus
 from services.indexer.engine.query import KeyQuery
+from services.indexer.engine.reput_loop import ReputState
 from services.indexer.engine.stepped_over import StepReason
 from services.indexer.engine.tag_filter import parse_tag_expression
 from services.indexer.errors import TopicSetApart
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.delay_world import World
-from tests.unit.services.indexer.support import DATA_DIR, eventually, running
+from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, running
 
 QUEUES = DATA_DIR / "consumequeue"
 FOREIGN = (
@@ -104,6 +105,17 @@ async def test_files_stay_and_records_are_stepped_over(has_topics: bool) -> None
         assert queue.max_queue_offset == 5
         assert [(note.topic, note.record_count) for note in indexer.queues.stepped_over.notes()] == expected
         assert log.failures == []
+
+
+async def test_a_batch_that_is_entered_in_part() -> None:
+    """What lies before a record that can't be entered is still known for what it is."""
+    log, fs = mixed_log(), rocketmq_disk(has_topics=False)
+    log.append("plain", keys=" ".join(f"k{number}" for number in range(SMALL.index_entry_capacity)))
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+        assert indexer.reput.indexed_physical_offset == log.records[-1].physical_offset
+        assert indexer.queues.topics() == ["plain"]
+        assert [(note.topic, note.record_count) for note in indexer.queues.stepped_over.notes()][-1] == ("gone", 4)
 
 
 async def test_refusals() -> None:

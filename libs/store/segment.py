@@ -167,8 +167,11 @@ class Segment:
             raise SegmentUnreadable(path=self.path, position=at, reason=error.strerror or str(error)) from error
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Where bytes may be that are not zero, from `position` on; see `MappedFile.data_ranges`."""
-        return (self._mapped or self._map()).data_ranges(position)
+        """Where bytes may be that are not zero, from `position` on; see `MappedFile.data_ranges`.
+
+        Raises SegmentUnreadable as `buffer` does.
+        """
+        return (self._mapped or self._map_present()).data_ranges(position)
 
     @property
     def end_physical_offset(self) -> int:

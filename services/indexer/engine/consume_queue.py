@@ -82,8 +82,8 @@ class ConsumeQueue:
         self._is_clean = is_clean
         self._is_recovered = False
         self.was_changed = False
-        self._end_as_found = 0
         """Whether another program has written units since the clean stop; they were dropped, and so may be others."""
+        self._end_as_found = 0
         self._min_queue_offset = 0
         self._min_physical_offset = 0
 
@@ -255,11 +255,12 @@ class ConsumeQueue:
         self._chain.close()
 
     def _recover(self) -> None:
+        """Look for the end. Raises SegmentUnreadable, each time until the file can be read."""
         if not self._is_recovered:
-            self._is_recovered = True
             is_less = self._drop_past_bound(clear_rest=not self._is_clean)
             self.was_changed = is_less and self._is_clean
             self._end_as_found = self._chain.max_physical_offset // UNIT_SIZE_BYTES
+            self._is_recovered = True
 
     def _drop_past_bound(self, *, clear_rest: bool) -> bool:
         """Keep the valid units before the bound and nothing after the first that is not; whether that was a unit."""
@@ -278,7 +279,8 @@ class ConsumeQueue:
             self._chain.destroy()
             self._min_queue_offset, self._min_physical_offset = 0, 0
         else:
-            self._min_queue_offset = min(max(self._min_queue_offset, first), self.max_queue_offset)
+            end = self._chain.max_physical_offset // UNIT_SIZE_BYTES
+            self._min_queue_offset = min(max(self._min_queue_offset, first), end)
         return is_less
 
     def _valid_count(self, segment: Segment) -> int:

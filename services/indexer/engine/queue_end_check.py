@@ -4,15 +4,15 @@
 Such a start only lists the files of the queues: each is opened when somebody first asks for it. If one has lost units
 meanwhile, by a disk or by somebody's hand, its answers lack messages without a word. So all queues are opened once in
 the background, one at a time, and what they end with is compared with the sum that the stop wrote down; if it differs,
-all indexes are built anew. An unclean start does the same before it serves.
+or one can't be read, all indexes are built anew. An unclean start does the same before it serves.
 Callers: the event loop's thread.
 """
 
 import asyncio
-import contextlib
 import logging
 
-from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from libs.store.errors import SegmentUnreadable
+from services.indexer.engine.consume_queue_table import ConsumeQueueTable, LeftQueues
 from services.indexer.engine.reput_loop import ReputLoop
 
 _log = logging.getLogger(__name__)
@@ -32,26 +32,35 @@ class QueueEndCheck:
             self._task = asyncio.create_task(self._run(), name="check of the queues' ends")
 
     async def stop(self) -> None:
-        """End it; raises what it met, if anything."""
+        """End it, wherever it is."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         left = self._queues.left
         assert left is not None
+        try:
+            found = await self._end_sum(left)
+        except SegmentUnreadable as error:
+            self._build_anew(str(error))
+        except OSError as error:
+            _log.error("whether the queues end where they ended is not known: %s", error)
+        else:
+            if found not in (None, left.end_sum):
+                self._build_anew(f"the queues have {found} units, but {left.end_sum} when the Indexer stopped")
+
+    async def _end_sum(self, left: LeftQueues) -> int | None:
+        """What the ends add up to; None if queues were cut, removed or dropped meanwhile: the sum speaks of others."""
         found = 0
         for queue in left.queues:
             await asyncio.sleep(0)
-            if self._queues.left is not left:  # cut, removed or dropped meanwhile: the sum speaks of others
-                return
+            if self._queues.left is not left:
+                return None
             found += queue.end_as_found
         self._queues.left = None
-        if found != left.end_sum:
-            _log.error(
-                "the queues have %d units, but %d when the Indexer stopped: all indexes are built anew",
-                found,
-                left.end_sum,
-            )
-            self._reput.request_rebuild()
+        return found
+
+    def _build_anew(self, why: str) -> None:
+        _log.error("%s: all indexes are built anew", why)
+        self._reput.request_rebuild()

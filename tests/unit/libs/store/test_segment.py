@@ -255,7 +255,9 @@ def test_an_unreadable_page_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [None, 0, SIZE // 2, SIZE + 1])
-@pytest.mark.parametrize("touch", [lambda segment: segment.buffer, lambda segment: segment.hold()])
+@pytest.mark.parametrize(
+    "touch", [lambda segment: segment.buffer, lambda segment: segment.hold(), lambda segment: segment.data_ranges(0)]
+)
 def test_a_file_that_somebody_changed_is_told(
     tmp_path: Path, size_bytes: int | None, touch: Callable[[Segment], object]
 ) -> None:

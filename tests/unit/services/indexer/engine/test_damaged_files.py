@@ -9,7 +9,7 @@ import pytest
 from libs.formats import index_file
 from libs.machine.failpoints import armed
 from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.store.errors import SegmentSizeWrong, SyncFailed
+from libs.store.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.progress import IndexProgress, ProgressFile
 from tests.support.fake_log import FakeLog
@@ -185,6 +185,39 @@ async def test_units_after_a_clean_stop(damage: Callable[[MemoryFs], None], capl
     caplog.clear()
     await assert_complete(fs, log)
     assert "built anew" not in caplog.text
+
+
+def shortened(fs: MemoryFs) -> None:
+    """Of the newest file of a queue only its first unit is there."""
+    path = DATA_DIR / max(derived(fs, QUEUE))
+    data = fs.read(path)[:UNIT_SIZE_BYTES]
+    fs.remove(path)
+    fs.write_atomic(path, data)
+
+
+@pytest.mark.parametrize("damage", [last_queue_file, shortened])
+async def test_a_file_that_goes_behind_a_clean_start(
+    damage: Callable[[MemoryFs], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was there when the start listed it, and not as it was when it is opened: all is built anew, the stop is clean.
+
+    Until then whoever asks is told, each time.
+    """
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=True)
+    indexer = make_indexer(log, fs)
+    damage(fs)
+    assert indexer.queues.left is not None
+    harmed = next(queue for queue in indexer.queues.left.queues if queue.queue_id == 0)
+    for _ in range(2):
+        with pytest.raises(SegmentUnreadable):
+            harmed.max_queue_offset  # noqa: B018 - asking alone tells
+    indexer.start()
+    await eventually(lambda: "all indexes are built anew" in caplog.text)
+    await eventually(lambda: indexer.completeness.is_complete)
+    await indexer.close()
+    assert progress_of(fs).is_clean
+    await assert_complete(fs, log)
 
 
 @pytest.mark.parametrize("damage", [zeroed_tail, zeroed_middle, unit_too_many, rubbish_behind])

@@ -133,6 +133,7 @@ class CommitLog:
         self._store: OpenStore | None = None
         self._dispatch_damage_count = 0
         self._snapshot_end: int | None = None
+        self._snapshot_forgotten_count = 0  # of numbers that have gone without a record
         # One thread for the small files: a loop that was stopped may still be writing when the last save comes.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="small files")
         self._ballast = config.ballast(fs)
@@ -467,8 +468,9 @@ class CommitLog:
 
         The ballast is no such room in the background: what gives way on a full disk may be taken by somebody else.
         """
-        end = self.chain.max_physical_offset
-        if end == self._snapshot_end or self.gate.is_sealed or self.gate.are_queue_offsets_unknown:
+        end, forgotten_count = self.chain.max_physical_offset, self.queue_offsets.forgotten_count
+        is_same = end == self._snapshot_end and forgotten_count == self._snapshot_forgotten_count
+        if is_same or self.gate.is_sealed or self.gate.are_queue_offsets_unknown:
             return
         counters = self.topics.table.frozen_counters()
         snapshot = QueueSnapshot(
@@ -489,7 +491,7 @@ class CommitLog:
                 queue_snapshot.save(self._fs, self.config.data_dir, snapshot, counters)
 
         await self._write(save)
-        self._snapshot_end = end
+        self._snapshot_end, self._snapshot_forgotten_count = end, forgotten_count
 
     async def _write(self, save: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, save)

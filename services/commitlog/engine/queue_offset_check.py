@@ -72,6 +72,7 @@ class QueueOffsetCheck:
     ) -> None:
         self.raised_count = 0
         self.contradicting_count = 0
+        self.forgotten_count = 0
         self._chain = chain
         self._topics = topics
         self._gate = gate
@@ -117,6 +118,7 @@ class QueueOffsetCheck:
         if self._topics.find(end.topic) is not None or end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
             return False
         self._topics.table.set_next_queue_offset(topic, end.queue_id, 0)
+        self.forgotten_count += 1
         return True
 
     def _exceeded(self, end: QueueEnd) -> int | None:

@@ -55,6 +55,9 @@ KEEPALIVE_TIMEOUT_MS = 20_000
 TRUSTED_CALL_COUNT_MAX = 256
 """Calls of other services and of operators at once."""
 
+REFLECTION_CALL_COUNT_MAX = 64
+"""Reflection streams at once; a tool needs one, for a moment."""
+
 
 class _AlwaysOpen:
     """The gate of what answers in every state."""
@@ -86,9 +89,9 @@ class GrpcServer:
         self._trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
         self._health = HealthServicer()
         self._service_names: list[str] = []
+        rooms = (config.concurrent_rpc_max, TRUSTED_CALL_COUNT_MAX, HEALTH_CALL_COUNT_MAX, REFLECTION_CALL_COUNT_MAX)
         self._server = grpc.aio.server(
-            options=server_options(request_size_bytes_max + REQUEST_SLACK_BYTES),
-            maximum_concurrent_rpcs=config.concurrent_rpc_max + TRUSTED_CALL_COUNT_MAX + HEALTH_CALL_COUNT_MAX,
+            options=server_options(request_size_bytes_max + REQUEST_SLACK_BYTES), maximum_concurrent_rpcs=sum(rooms)
         )
         self._server.add_generic_rpc_handlers((Guard(config, telemetry),))
 
@@ -125,11 +128,12 @@ class GrpcServer:
         )
 
     def _add_own_services(self) -> None:
-        """Health, which answers in every state and has room of its own, and reflection."""
+        """Health and reflection, which answer in every state and have a room of their own each."""
         self._health.add(self._service_names)
         self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
-        self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), self._bounds)
+        room = self._room(REFLECTION_CALL_COUNT_MAX)
+        self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)
 
     def _add(self, name: str, module: Any, servicer: object, bounds: CallBounds) -> None:
         handler = service_handler(

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2
 
 from libs.runtime.call_bounds import SMALL_ANSWER_BYTES, AnswerBudget, CallLimit
 from libs.runtime.grpc_errors import TooManyAnswers, TooManyCalls
+from libs.runtime.grpc_server import REFLECTION_CALL_COUNT_MAX
 from libs.runtime.health import WATCH_COUNT_MAX
 from libs.runtime.settings import ServerConfig
 from libs.runtime.tokens import find_local_token
@@ -20,6 +21,7 @@ from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, details_of, serving
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 LARGE = bytes(1 << 20)
 
 
@@ -168,6 +170,21 @@ async def test_health_has_room_of_its_own() -> None:
         held.cancel()
         await until(lambda: served.server._bounds.calls.count == 0)
         assert await served.call(APPEND, b"y") == b"y"
+
+
+async def test_reflection_has_room_of_its_own() -> None:
+    """Who keeps asking what there is takes no caller's place, and finds an end itself."""
+    async with serving(ServerConfig(port=0, concurrent_rpc_max=1)) as served:
+        asked = [served.channel.stream_stream(REFLECTION)() for _ in range(REFLECTION_CALL_COUNT_MAX)]
+        for one in asked:
+            await one.write(b"")
+            await one.read()
+        assert await served.call(APPEND, b"x") == b"x"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.channel.stream_stream(REFLECTION)().read()
+        assert details_of(caught.value)[0].reason == "WINDOW_FULL"
+        for one in asked:
+            one.cancel()
 
 
 async def test_services_have_room_of_their_own() -> None:

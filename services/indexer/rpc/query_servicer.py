@@ -6,6 +6,7 @@ from reput.indexer.v1 import query_service_pb2 as messages
 from libs.formats.protobuf_wire import int_field
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.query import KeyQuery, Page, TimeQuery
+from services.indexer.errors import MessageNotFound
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field, text_field
 
@@ -51,7 +52,11 @@ class QueryServicer:
             with self._indexer.completeness.answering():
                 found = await self._indexer.queries.by_unique_id(topic, unique_id)
         else:
-            found = await self._indexer.queries.by_offset_id(request.message_id)
+            try:
+                found = await self._indexer.queries.by_offset_id(request.message_id)
+            except MessageNotFound:
+                self._indexer.completeness.begin()  # it may be one that is not indexed again yet
+                raise
         return messages_field(found, MESSAGE)
 
 

@@ -78,8 +78,8 @@ def remove_unused(
     """Remove queues of topics that were deleted.
 
     Of all topics that the CommitLog does not know any more, in fact, except those that the store itself needs. Their
-    messages can't be read by queue any more; by key and by id they can, until the log deletes them. A rebuild brings
-    the queues back.
+    messages can't be read by queue any more; until the log deletes them they are found by key, and by id if they have
+    a key. A rebuild brings the queues back.
     """
     with client_of(context) as client:
         removed = client.admin.remove_unused_queues(dry_run=True)

@@ -208,6 +208,10 @@ class ConsumeQueueTable:
                         physical_offset=int(batch.physical_offsets[row]),
                     )
 
+    def settle(self, *, are_as_left: bool) -> None:
+        """Those that a clean stop left were compared; if they end as they did nobody needs to add it up again."""
+        self.left, self._are_ends_known = None, self._are_ends_known or are_as_left
+
     def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
         """Queues that begin again with a record of this batch. Raises what `place` does."""
         begun = [one for one in self.place(batch) if one.placed.begins_again]

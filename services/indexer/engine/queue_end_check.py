@@ -58,7 +58,7 @@ class QueueEndCheck:
             if self._queues.left is not left:
                 return None
             found += queue.end_as_found
-        self._queues.left = None
+        self._queues.settle(are_as_left=found == left.end_sum)
         return found
 
     def _build_anew(self, why: str) -> None:

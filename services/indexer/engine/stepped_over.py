@@ -2,7 +2,7 @@
 """SteppedOver: which records have no unit in a queue although they name one, by queue, with place, reason and count.
 
 One record never stops the indexing of all others: what can't be entered into its queue is noted here, and the indexing
-goes on behind it. Its keys are indexed all the same, and it is found by its id.
+goes on behind it. Its keys are indexed all the same, and with a key it is found by its id, unless it is set apart.
 Invariants: the decision depends on the log alone, so a rebuild makes the same notes (but of topics that were deleted
 when the disk had no room: with more room a rebuild enters their records); a record that comes again, as in a replay, is
 noted once; the notes are written down with the progress whose records they speak of. At most

@@ -187,6 +187,19 @@ async def test_units_after_a_clean_stop(damage: Callable[[MemoryFs], None], capl
     assert "built anew" not in caplog.text
 
 
+async def test_the_ends_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compared behind a clean start is known: an odd record later has nobody look at all queues again."""
+    log, fs = filled(30), MemoryFs()
+    await left(fs, log, is_clean=True)
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.queues.left is None)
+        monkeypatch.setattr(indexer.queues, "_all", None)
+        log.append("T", 0, queue_offset=77)
+        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.queues.stepped_over.record_count == 1
+        monkeypatch.undo()
+
+
 def shortened(fs: MemoryFs) -> None:
     """Of the newest file of a queue only its first unit is there."""
     path = DATA_DIR / max(derived(fs, QUEUE))

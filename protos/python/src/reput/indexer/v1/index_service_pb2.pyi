@@ -199,7 +199,9 @@ class GetStatusResponse(_message.Message):
     disk_used_percent: _builtins.int
     """Used part of what the indexes could use of it, rounded up, 0 to 100."""
     stepped_over_record_count: _builtins.int
-    """Records that name a queue and have no place in it, and that the log still has; they are found by key and by id."""
+    """Records that name a queue and have no place in it, and that the log still has; they are found by key,
+    and by id if they have a key.
+    """
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""

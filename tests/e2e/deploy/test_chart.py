@@ -213,6 +213,11 @@ def test_own_tokens_are_taken() -> None:
     assert render("trust.secretName=mine") == render("trust.secretName=mine")
 
 
+def test_values_of_before_are_enough() -> None:
+    """`--reuse-values` brings the values of an older chart, which had no `trust`."""
+    assert objects("trust=null").keys() == objects().keys()
+
+
 def test_data_is_on_claims() -> None:
     """Without a word from the operator every service keeps its data on a claim of its own."""
     manifests = objects()

@@ -128,7 +128,7 @@ grpc:
 
 {{/* The Secret with the tokens of services and operators. */}}
 {{- define "reput.trustSecretName" -}}
-{{- .Values.trust.secretName | default (printf "%s-trust" (include "reput.fullname" .)) -}}
+{{- (.Values.trust).secretName | default (printf "%s-trust" (include "reput.fullname" .)) -}}
 {{- end }}
 
 {{/* Where certificate and token are read. The whole Secret is mounted, never a part by subPath, so that renewals arrive. */}}

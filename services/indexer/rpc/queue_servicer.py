@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """QueueService over the engine's queues and pulls. Answers with messages are put together as bytes."""
 
+import itertools
 import struct
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator
@@ -154,23 +155,30 @@ class QueueServicer:
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
         last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
-        self._indexer.completeness.begin()
+        with self._indexer.completeness.answering():
+            entries = await self._entries(request.topic, last, page_size + 1)
+        token = ""
+        if len(entries) > page_size:
+            entries.pop()
+            position = _QUEUE_ID.pack(entries[-1].queue_id) + entries[-1].topic.encode()
+            token = encode_token("queues", arguments, position)
+        return messages.ListQueuesResponse(queues=entries, next_page_token=token)
+
+    async def _entries(self, topic: str, last: tuple[str, int] | None, count: int) -> list[messages.Queue]:
+        """The first so many queues of a topic, or of all, behind the last one of a page."""
         entries: list[messages.Queue] = []
-        async for step in in_steps(self._queues_behind(request.topic, last), count=STEP_QUEUE_COUNT):
-            for queue in step:
-                if len(entries) == page_size:
-                    position = _QUEUE_ID.pack(entries[-1].queue_id) + entries[-1].topic.encode()
-                    token = encode_token("queues", arguments, position)
-                    return messages.ListQueuesResponse(queues=entries, next_page_token=token)
-                entries.append(
-                    messages.Queue(
-                        topic=queue.topic,
-                        queue_id=queue.queue_id,
-                        min_queue_offset=queue.min_queue_offset,
-                        max_queue_offset=queue.max_queue_offset,
-                    )
+        queues = itertools.islice(self._queues_behind(topic, last), count)
+        async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
+            entries += [
+                messages.Queue(
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    min_queue_offset=queue.min_queue_offset,
+                    max_queue_offset=queue.max_queue_offset,
                 )
-        return messages.ListQueuesResponse(queues=entries)
+                for queue in step
+            ]
+        return entries
 
     def _queues_behind(self, topic: str, last: tuple[str, int] | None) -> Iterator[ConsumeQueue]:
         """The queues of a topic, or of all, behind the last one of a page."""

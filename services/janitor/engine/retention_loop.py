@@ -235,7 +235,8 @@ class RetentionLoop:
         self._tell(believed, verdict.disk_notes)
         # Again at each look, for the CommitLog forgets an old report; at the first to end one of a Janitor before this.
         if verdict.is_disk_full or self._is_disk_full or not self._has_reported:
-            used_percent = emptiest_by_owner(self._disks)[LOG_OWNER].used_percent or 0
+            disk = emptiest_by_owner(self._disks).get(LOG_OWNER)  # none, if none takes segments
+            used_percent = 0 if disk is None else disk.used_percent or 0
             await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
             self._has_reported = True
         self._is_disk_full = verdict.is_disk_full

@@ -71,7 +71,8 @@ class Owners:
 
     async def log_facts(self) -> LogFacts:
         self._fail("log_facts")
-        return LogFacts(list(self.segments), self.replicated, [self.disks[LOG_OWNER]])
+        disks = [disk for service, disk in self.disks.items() if service == LOG_OWNER]
+        return LogFacts(list(self.segments), self.replicated, disks)
 
     async def index_facts(self) -> IndexFacts:
         self._fail("index_facts")

@@ -247,6 +247,17 @@ async def test_disks_are_reported_until_they_are_not_full() -> None:
     assert [disk.used_percent for disk in room.loop.statistics().disks] == [84, 100]
 
 
+async def test_a_log_without_a_disk_that_takes_segments() -> None:
+    """Its only file system is read-only or gone: nothing is told of it, and what has expired goes all the same."""
+    owners = owners_with(2)
+    room = Room(owners, hours=(NOW_HOUR,))
+    room.clock.advance(60_000)
+    del owners.disks[LOG_OWNER]
+    await room.loop.check()
+    assert (owners.reports, room.loop.statistics().last_error) == ([(False, 0)], "")
+    assert [run[0] for run in room.runs] == ["HOUR"]
+
+
 async def test_a_segment_in_use_is_tried_again() -> None:
     """Outside of the hours a segment that was read is tried again two minutes later, and then no more."""
     owners = owners_with(2)

@@ -85,16 +85,19 @@ class SteppedOver:
         key = self._key(topic, queue_id, reason)
         known = self._notes.get(key)
         new = len(physical_offsets) if known is None else _count_behind(physical_offsets, known.last_physical_offset)
-        if new == 0:
+        first, last = int(physical_offsets[0]), int(physical_offsets[-1])
+        if known is not None:  # the note of all others is of many queues, which come one after the other
+            first = min(first, known.first_physical_offset)
+        if known is not None and new == 0:
+            self._notes[key] = msgspec.structs.replace(known, first_physical_offset=first)
             return
-        first, last = int(physical_offsets[-new]), int(physical_offsets[-1])
         count = 0 if known is None else known.record_count
         self._notes[key] = Stepped(
             key[0],
             key[1],
             int(reason),
             count + new,
-            first if known is None else known.first_physical_offset,
+            first,
             last,
             int(queue_offsets[-1]),
         )
@@ -107,7 +110,8 @@ class SteppedOver:
 
     def has(self, topic: str, queue_id: int, physical_offset: int) -> bool:
         """Whether a record of this queue may have been stepped over here."""
-        notes = (self._notes.get(self._key(topic, queue_id, reason)) for reason in StepReason)
+        names = ((topic, queue_id), OTHERS)
+        notes = (self._notes.get((*name, int(reason))) for name in names for reason in StepReason)
         return any(
             note is not None and note.first_physical_offset <= physical_offset <= note.last_physical_offset
             for note in notes

@@ -145,6 +145,8 @@ def _make(path: Path) -> None:
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(descriptor)  # after a power cut an empty one would keep all services from starting
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     finally:

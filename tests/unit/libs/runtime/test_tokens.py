@@ -2,6 +2,7 @@
 """Tokens in files: several at once, renewed without a restart, and the local one, made for the user alone."""
 
 import logging
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_the_local_token_is_made_once_for_its_user(home: Path) -> None:
     assert len(TokenFile("token", paths[0]).shown) >= 32
     first = TokenFile("token", paths[0]).shown
     assert TokenFile("token", ensure_local_token()).shown == first
+
+
+def test_the_local_token_is_on_the_disk_before_it_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut leaves no empty file under its name, with which no service would start."""
+    synced = []
+
+    def sync(descriptor: int) -> None:
+        assert not local_token_path().exists()
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    made = ensure_local_token()
+    assert synced == [made.stat().st_size]
 
 
 def test_a_local_token_that_others_may_read_is_refused(home: Path) -> None:

@@ -116,7 +116,7 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
     "RECORDS_STEPPED_OVER": (
         "note",
         "records fit no queue, and the Indexer has stepped over them",
-        "nothing: they are found by key and by id; `reput status` names queues, places and reasons",
+        "nothing: they are found by key, and by id if they have a key; `reput status` names queues, places and reasons",
     ),
     "QUEUE_UNIT_UNCHECKED": ("note", "units point into damaged parts of the log and can't be judged", NOTHING),
     "QUEUE_NOT_CHECKED": ("note", "a kind of queue of RocketMQ that is not checked", NOTHING),

@@ -141,12 +141,11 @@ def ensure_local_token() -> Path:
 def _make(path: Path) -> None:
     """Make the file with its content in one step: a link to a finished file."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    # O_SYNC: after a power cut an empty one would keep all services from starting
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_SYNC, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
-            file.flush()
-            os.fsync(descriptor)  # after a power cut an empty one would keep all services from starting
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     finally:

@@ -36,13 +36,13 @@ async def test_every_message_is_there(tmp_path: Path, major: str, end: str, mess
         else:
             await rocketmq.halt_after(HALT_DELAY_MS)
             await killed(history, write, 0, rocketmq.wait_halted())
-    before = index_bytes(tmp_path, sizes)
+    before = index_bytes(tmp_path, sizes) if end == "clean" else None  # a halt may leave a file of 0 bytes
     async with ReputStore.served(tmp_path, sizes) as reput:
         await reput.settle()
         if end != "clean":
             history.adopt(await reput.walk())
         await Reader(history, sizes).check_reput(reput)
-    if end == "clean":
+    if before is not None:
         after = index_bytes(tmp_path, sizes)
         check_equal(before.queue_files, after.queue_files, "queue files")
         check_equal(before.entries, after.entries, "index entries")

@@ -80,15 +80,20 @@ def test_the_local_token_is_made_once_for_its_user(home: Path) -> None:
 
 def test_the_local_token_is_on_the_disk_before_it_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power cut leaves no empty file under its name, with which no service would start."""
-    synced = []
+    written, begin, name = [], os.open, os.link
 
-    def sync(descriptor: int) -> None:
-        assert not local_token_path().exists()
-        synced.append(os.fstat(descriptor).st_size)
+    def open_synchronous(path: Path, flags: int, mode: int) -> int:
+        assert flags & os.O_SYNC
+        return begin(path, flags, mode)
 
-    monkeypatch.setattr(os, "fsync", sync)
+    def link(source: Path, target: Path) -> None:
+        written.append(source.stat().st_size)
+        name(source, target)
+
+    monkeypatch.setattr(os, "open", open_synchronous)
+    monkeypatch.setattr(os, "link", link)
     made = ensure_local_token()
-    assert synced == [made.stat().st_size]
+    assert written == [made.stat().st_size]
 
 
 def test_a_local_token_that_others_may_read_is_refused(home: Path) -> None:

@@ -73,6 +73,7 @@ class MappedFile(Protocol):
         """Make all that was written before the call durable; other threads run meanwhile.
 
         Raises OSError once; after that the bytes may be lost although a repeated call succeeds. Never retry it.
+        A file that was removed or replaced is such an error: nobody would find the bytes.
         """
         ...
 

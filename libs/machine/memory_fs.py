@@ -58,6 +58,8 @@ class MemoryMappedFile:
         except OSError:
             self.fail_sync()
             raise
+        if self._file.is_removed:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed", str(self.path))
         self._file.sync()
 
     def fail_sync(self) -> None:
@@ -244,7 +246,7 @@ class MemoryFs:
     def remove(self, path: Path) -> None:
         """See `Fs.remove`."""
         with self._mutex:
-            self._file(path)
+            self._file(path).is_removed = True
             del self._directory(path.parent).names[path.name]
 
     def rename(self, source: Path, target: Path) -> None:

@@ -67,7 +67,8 @@ class File:
     The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
     them, as Linux does. Only a write makes them dirty again, also one of the same bytes, if it goes through `write`:
     a store into a mapping can't be told from none when it changes nothing.
-    `reserved_bytes` is where the blocks end that the file has; None if it has all.
+    `reserved_bytes` is where the blocks end that the file has; None if it has all. `is_removed` is true when somebody
+    took its name; a crash does not, it makes other files.
     """
 
     def __init__(self, data: bytes = b"", durable: bytes = b"", reserved_bytes: int | None = None) -> None:
@@ -75,6 +76,7 @@ class File:
         self.durable = durable
         self.believed = durable
         self.reserved_bytes = reserved_bytes
+        self.is_removed = False
         self._durably_reserved_bytes = reserved_bytes
         self._written_pages: set[int] = set()
 

@@ -47,7 +47,9 @@ class PosixMappedFile:
 
     def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
         self.path = path
-        self.size_bytes = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        self.size_bytes = status.st_size
+        self._identity = status.st_dev, status.st_ino
         self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
         self._descriptor = -1
         self.buffer = memory.map_file(descriptor, self.size_bytes, writable=writable)
@@ -63,13 +65,14 @@ class PosixMappedFile:
             data, position = data[wrote_bytes:], position + wrote_bytes
 
     def sync(self) -> None:
-        """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not)."""
+        """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not).
+
+        Raises OSError, too, if what has the name is not this file any more, or is shorter: nobody would find the bytes.
+        """
         failpoint("file.sync")
-        try:
-            with self._opened() as descriptor:
-                os.fdatasync(descriptor)
-        except FileNotFoundError:
-            return  # it was removed: there is nothing that could be durable
+        with self._opened() as descriptor:
+            self._check_in_place(os.fstat(descriptor))
+            os.fdatasync(descriptor)
 
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`."""
@@ -125,6 +128,13 @@ class PosixMappedFile:
         self.buffer = memoryview(b"")
         if descriptor >= 0:
             os.close(descriptor)
+
+    def _check_in_place(self, status: os.stat_result) -> None:
+        """Raise OSError if another program has removed, replaced or shortened the file."""
+        if (status.st_dev, status.st_ino) != self._identity or status.st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "another program has removed the file", str(self.path))
+        if status.st_size < self.size_bytes:
+            raise OSError(errno.EIO, f"the file ends at byte {status.st_size}", str(self.path))
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:

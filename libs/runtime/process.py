@@ -26,6 +26,7 @@ import structlog
 import uvloop
 
 from libs.formats.errors import FormatError
+from libs.kernel import bus_error_cy
 from libs.machine import failpoints
 from libs.runtime import malloc
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
@@ -33,7 +34,7 @@ from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.settings import ServerConfig, TelemetryConfig
-from libs.runtime.telemetry import Telemetry, set_up
+from libs.runtime.telemetry import Telemetry, is_console, set_up
 from libs.store.errors import StoreError, StoreLocked, SyncFailed
 
 _log = structlog.get_logger(__name__)
@@ -158,9 +159,8 @@ def main(
         return _end_with(f"reput {section}: {error}")
     malloc.tune()
     raise_descriptor_limit()
-    faulthandler.enable(
-        STANDARD_ERROR
-    )  # a page of a mapped file that the disk can't read is SIGBUS: say where, at least
+    faulthandler.enable(STANDARD_ERROR)
+    bus_error_cy.watch(*bus_error_line(section, is_console=is_console(loaded.value.telemetry.log_format)))
     with malloc.giving_back():
         return uvloop.run(_run(section, loaded.value, build))
 
@@ -184,6 +184,14 @@ def settle_heap() -> None:
     """Keep the cyclic collector from what the start made: a full round holds the loop while it walks all of it."""
     gc.collect()
     gc.freeze()
+
+
+def bus_error_line(section: str, *, is_console: bool) -> tuple[bytes, bytes]:
+    """What is said before and after the place when a page of a mapped file is gone, in the form of the log."""
+    what = "the service ends: another program made a file shorter, or its disk can't be read: "
+    if is_console:
+        return f"reput {section}: {what}".encode(), b"\n"
+    return f'{{"service": "{section}", "level": "critical", "event": "{what}'.encode(), b'"}\n'
 
 
 def raise_descriptor_limit() -> None:

@@ -190,9 +190,13 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
+def is_console(log_format: str) -> bool:
+    """Whether the log is for a person at a terminal."""
+    return log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+
+
 def set_up_logging(service: str, level: str, log_format: str) -> None:
     """Send structlog's and the standard library's records to standard error in one form."""
-    is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -202,7 +206,7 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
     ]
     renderer: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-        if is_console
+        if is_console(log_format)
         else [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
     )
     formatter = structlog.stdlib.ProcessorFormatter(

@@ -290,6 +290,8 @@ class Segment:
                     failpoint("segment.before_sync")
                     (self._mapped or self._map()).sync()
                 except OSError as error:
+                    if self._is_closed:
+                        return self.flushed_position  # it was deleted meanwhile
                     reason = error.strerror or str(error)
                     self._shared.error = SyncFailed(path=self.path, position=position, reason=reason)
                     raise self._shared.error from error

@@ -38,6 +38,33 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         yield World(fs, Path("/home"))
 
 
+@pytest.mark.parametrize("is_written", [False, True], ids=["mapped", "written"])
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+def test_a_removed_file_can_not_be_made_durable(world: World, is_written: bool, is_replaced: bool) -> None:
+    """What is stored into it would be lost with the process: the sync says so."""
+    path = world.home / "f"
+    mapped = world.fs.create_mapped(path, 8192)
+    if is_written:
+        mapped.write(0, memoryview(b"abc"))
+    mapped.sync()
+    world.fs.remove(path)
+    if is_replaced:
+        world.fs.create_mapped(path, 8192).close()
+    with pytest.raises(FileNotFoundError) as caught:
+        mapped.sync()
+    assert caught.value.filename == str(path)
+    mapped.close()
+
+
+def test_a_shortened_file_can_not_be_made_durable(tmp_path: Path) -> None:
+    """Another program cut off its end: the sync says where it ends."""
+    mapped = PosixFs().create_mapped(tmp_path / "f", 8192)
+    os.truncate(tmp_path / "f", 4096)
+    with pytest.raises(OSError, match="ends at byte 4096"):
+        mapped.sync()
+    mapped.close()
+
+
 def test_a_created_file_is_zeros_of_full_size(world: World) -> None:
     """A new mapped file has its size and reads as zeros."""
     mapped = world.fs.create_mapped(world.home / "f", 10_000)

@@ -81,6 +81,12 @@ def decode_header(buffer: ReadableBuffer) -> IndexHeader:
     return header
 
 
+def read_next_entry(buffer: ReadableBuffer) -> int:
+    """The number that the next entry gets, as it is stored; the buffer has at least a header."""
+    number: int = SLOT.unpack_from(buffer, ENTRY_COUNT_AT)[0]
+    return number
+
+
 def encode_entry(entry: IndexEntry) -> bytes:
     """20 bytes."""
     return ENTRY.pack(*entry)

@@ -37,3 +37,4 @@ cdef void put_rows(Put job) noexcept nogil
 cdef void put_entry(Put job, long long entry, long long key_hash, long long physical_offset, long long store_time_ms) noexcept nogil
 cdef long long read_entry_count(Source file) noexcept nogil
 cdef long long walk_chain(Chain job) noexcept nogil
+cdef bint is_entry_good(Chain job, Py_ssize_t at) noexcept nogil

@@ -193,8 +193,9 @@ def select_index_entries(
     Answers (count, next_entry): pass next_entry as before_entry to go on; 0 means that the chain has ended. Fewer than
     `limit` may come of a chain that goes on: one call looks at VISIT_COUNT_MAX entries, whosever hash they have. 0 as
     before_entry starts at the newest entry. An entry is found if its time, known only to the second, may lie in
-    [begin_time_ms, end_time_ms]: none of the range is missed, the caller looks at the records. The chain's numbers
-    must fall, so a damaged file ends the walk instead of making it endless.
+    [begin_time_ms, end_time_ms]: none of the range is missed, the caller looks at the records. What can't be in a file
+    that nobody harmed ends the walk: an entry that is not there, of another slot, or of a record that lies outside of
+    the header's range, or a chain whose numbers do not fall. next_entry is -1 - position then, of its first byte.
     Raises ValueError for a hash that is negative, a file too small for its slots, and arrays shorter than `limit`.
     """
     job = Chain()
@@ -223,43 +224,60 @@ def select_index_entries(
 def walk_chain(job):
     """Walk from the newest entry, or from the one older than before_entry; the entry to go on before, 0 at the end."""
     entries_at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * job.slot_count
-    at: cython.Py_ssize_t
+    at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * (job.key_hash % job.slot_count)
     bound: cython.longlong = read_entry_count(job.file)
     capacity: cython.longlong = (len(job.view) - entries_at) // ENTRY_SIZE
     file_begin_ms: cython.longlong = get_int64(job.file, 0)
     last: cython.longlong = job.before_entry
     entry: cython.longlong
-    difference_s: cython.longlong
     time_ms: cython.longlong
     visit_count: cython.int = 0
+    if file_begin_ms < 0 or file_begin_ms > TIME_MAX:
+        return -1
     if bound > capacity:
-        bound = capacity
-    if file_begin_ms < 0 or file_begin_ms > TIME_MAX or last >= bound:
+        return -1 - 36
+    if last >= bound:
         return 0
     if last > 0:
-        entry = get_int32(job.file, entries_at + ENTRY_SIZE * last + 16)
-        if entry >= last:
-            return 0
+        at = entries_at + ENTRY_SIZE * last
+        entry = get_int32(job.file, at + 16)
+        bound = last
     else:
-        entry = get_int32(job.file, HEADER_SIZE + SLOT_SIZE * (job.key_hash % job.slot_count))
-    while 0 < entry < bound:
+        entry = get_int32(job.file, at)
+    while entry != 0:
+        if entry < 0 or entry >= bound:
+            return -1 - at
         if job.count == job.limit or visit_count == VISITS:
             return last
         visit_count += 1
         at = entries_at + ENTRY_SIZE * entry
-        difference_s = get_int32(job.file, at + 12)
-        if difference_s < 0:
-            return 0
+        if not is_entry_good(job, at):
+            return -1 - at
         # RocketMQ computes the first entry's difference against the file before; its true time is the file's begin.
-        time_ms = file_begin_ms if entry == 1 else file_begin_ms + difference_s * 1000
+        time_ms = (
+            file_begin_ms
+            if entry == 1
+            else file_begin_ms + cython.cast(cython.longlong, get_int32(job.file, at + 12)) * 1000
+        )
         if time_ms < job.begin_time_ms:
             return 0
         if get_int32(job.file, at) == job.key_hash and time_ms <= job.end_time_ms:
             job.out_physical[job.count] = get_int64(job.file, at + 4)
             job.out_entry[job.count] = entry
             job.count += 1
-        last = entry
+        last = bound = entry
         entry = get_int32(job.file, at + 16)
-        if entry >= last:
-            return 0
     return 0
+
+
+def is_entry_good(job, at):
+    """Whether the entry at a place can be in the chain of the key: one of its slot, of a record of the file."""
+    key_hash: cython.longlong = get_int32(job.file, at)
+    physical_offset: cython.longlong = get_int64(job.file, at + 4)
+    if key_hash < 0 or key_hash % job.slot_count != job.key_hash % job.slot_count:
+        return False
+    if key_hash == 0 and physical_offset == 0 and job.key_hash != 0:
+        return False  # zeros: no key but one of 2^31 has this hash
+    if physical_offset < get_int64(job.file, 16) or physical_offset > get_int64(job.file, 24):
+        return False
+    return get_int32(job.file, at + 12) >= 0

@@ -11,6 +11,7 @@ from libs.machine.errors import StoreLocked
 __all__ = [
     "CheckpointDamaged",
     "CommitFailed",
+    "IndexDamaged",
     "LogDirectoryLeftOut",
     "LogDirectoryMissing",
     "OffsetBeyondEnd",
@@ -107,6 +108,18 @@ class SegmentUnreadable(StoreError):
     def segment(self) -> str:
         """Name of the file, as callers of a service may hear it."""
         return self.path.name
+
+
+class IndexDamaged(SegmentUnreadable):
+    """A file of an index holds what nobody wrote: its answers would lack messages. The log is not concerned."""
+
+    def __init__(self, *, path: Path, position: int, reason: str) -> None:
+        StoreError.__init__(
+            self,
+            f"{path}: damaged at byte {position}: {reason}; nothing was changed: `reput index rebuild` makes the "
+            "indexes anew from the log",
+        )
+        self.path, self.position, self.reason = path, position, reason
 
 
 class SyncFailed(StoreError):

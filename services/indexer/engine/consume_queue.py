@@ -26,6 +26,7 @@ from libs.formats.offsets import is_file_name
 from libs.kernel.index_cy import encode_queue_units
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs
+from libs.store.errors import IndexDamaged
 from libs.store.map_budget import MapBudget
 from libs.store.segment import Segment
 from libs.store.segment_chain import SegmentChain
@@ -137,7 +138,12 @@ class ConsumeQueue:
         return self._chain.max_physical_offset == self._chain.min_physical_offset
 
     def read(self, queue_offset: int, count: int) -> Units:
-        """Units from `queue_offset` on, at most `count`, fewer at the end; none if their file is gone."""
+        """Units from `queue_offset` on, at most `count`, fewer at the end; none if their file is gone.
+
+        They end before one that can't be: without a size, or of a record before that of the unit before. Raises
+        IndexDamaged if that is the first.
+        """
+        first = queue_offset
         end = min(queue_offset + count, self.max_queue_offset)
         parts: list[NDArray[np.void]] = []
         while queue_offset < end and queue_offset * UNIT_SIZE_BYTES >= self._chain.min_physical_offset:
@@ -147,18 +153,30 @@ class ConsumeQueue:
             parts.append(np.frombuffer(segment.buffer, UNIT, part_count, position))
             queue_offset += part_count
         units = np.concatenate(parts) if parts else np.empty(0, UNIT)
-        return Units(
-            units["physical_offset"].astype(np.int64),
-            units["record_size_bytes"].astype(np.int32),
-            units["tags_code"].astype(np.int64),
-        )
+        offsets = units["physical_offset"].astype(np.int64)
+        sizes = units["record_size_bytes"].astype(np.int32)
+        bad = np.flatnonzero((sizes <= 0) | (np.diff(offsets, prepend=-1) <= 0))
+        if len(bad):
+            count = int(bad[0])
+            if count == 0:
+                raise self._damaged(first, int(offsets[0]), int(sizes[0]))
+            offsets, sizes, units = offsets[:count], sizes[:count], units[:count]
+        return Units(offsets, sizes, units["tags_code"].astype(np.int64))
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size of the record of one unit, which must be there."""
+        """Physical offset and size of the record of one unit, which must be there. Raises IndexDamaged."""
         position = queue_offset * UNIT_SIZE_BYTES
         segment = self._chain.find(position)
-        physical_offset, record_size, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
-        return physical_offset, record_size
+        physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
+        if physical_offset < 0 or size_bytes <= 0:
+            raise self._damaged(queue_offset, physical_offset, size_bytes)
+        return physical_offset, size_bytes
+
+    def _damaged(self, queue_offset: int, physical_offset: int, size_bytes: int) -> IndexDamaged:
+        segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
+        position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
+        reason = f"no unit of a queue has physical offset {physical_offset} and {size_bytes} bytes here"
+        return IndexDamaged(path=segment.path, position=position, reason=reason)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
         """First queue offset of the file after the one that this queue offset belongs to."""

@@ -197,11 +197,12 @@ class IndexTable:
         Keys are compared by hash only, and store times, [start, end), only to the second: the caller looks at the
         records. Only records below `below_physical_offset` count. `cursor` goes on after the step before; if its file
         is gone the search goes on by the offset alone. A step may find nothing and still have a cursor.
+        Raises IndexDamaged.
         """
         newest, entry = self._place_of(cursor)
         for position in range(newest, -1, -1):
             file = self._files[position]
-            header = file.header
+            header = file.checked_header(end_physical_offset=self.next_physical_offset)
             has_records = header.begin_physical_offset < below_physical_offset
             if has_records and header.begin_time_ms < end_time_ms and header.end_time_ms >= start_time_ms:
                 found = file.select(

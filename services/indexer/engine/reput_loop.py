@@ -26,7 +26,7 @@ from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
-from libs.store.errors import StoreFull, SyncFailed
+from libs.store.errors import IndexDamaged, StoreFull, SyncFailed
 from services.indexer.engine.completeness import Completeness
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.deleted_topics import DeletedTopics
@@ -188,6 +188,9 @@ class ReputLoop:
             self.halt(error)
         except NotARecord as error:
             self._misplaced = error  # perhaps it is another log: its handshake from 0 on tells
+        except IndexDamaged as error:
+            _log.error("all indexes are built anew: %s", error)
+            self.request_rebuild()
         except SyncFailed:
             raise  # FlushLoop has halted this one
         except Exception as error:

@@ -162,21 +162,25 @@ def test_select_by_time(build: Build) -> None:
             assert all(begin - 1000 < times[index] < end + 1000 for index in found)
 
 
-def test_damaged_chains_end(build: Build) -> None:
-    """Cycles, numbers outside of the file and a wrong count end the walk; nothing outside of the file is read."""
+def test_damaged_chains_are_told(build: Build) -> None:
+    """Cycles, numbers outside of the file and a wrong count end the walk, with their place; nothing else is read."""
     guarded = Guarded(FILE_SIZE)
     clean = bytearray(FILE_SIZE)
-    put(build, clean, [(index, BEGIN_MS, [1]) for index in range(11)])
+    put(build, clean, [(100 + index, BEGIN_MS, [1]) for index in range(11)])
     slot_at, third_at = index_file.slot_position(1, SLOTS), index_file.entry_position(3, SLOTS)
-    for at, value in [
-        (slot_at, 2**31 - 1), (slot_at, -1), (slot_at, 12), (third_at + 16, 3), (third_at + 16, 9), (third_at + 16, -5),
-        (third_at + 16, 2**31 - 1), (36, 2**31 - 1), (36, 0), (36, -1), (third_at + 12, -1), (0, -1), (0, 2**31 - 1),
+    for at, value, place in [
+        (slot_at, 2**31 - 1, slot_at), (slot_at, -1, slot_at), (slot_at, 12, slot_at),
+        (third_at + 16, 3, third_at), (third_at + 16, 9, third_at), (third_at + 16, -5, third_at),
+        (third_at + 16, 2**31 - 1, third_at), (36, 2**31 - 1, 36), (36, 0, slot_at), (36, -1, slot_at),
+        (third_at + 12, -1, third_at), (0, -1, 0), (0, 2**31 - 1, 0),
+        (third_at, 2, third_at), (third_at, -1, third_at), (third_at + 8, 99, third_at), (third_at + 8, 111, third_at),
+        (third_at + 4, 1, third_at), (third_at + 4, -1, third_at),
     ]:  # fmt: skip
         damaged = bytearray(clean)
         struct.pack_into(">i", damaged, at, value)
         found, next_entry = select(build, guarded.hold(bytes(damaged)), 1, limit=20)
-        assert len(found) <= 11
-        assert next_entry == 0
+        assert found == [(99 + entry, entry) for entry in range(11, 11 - len(found), -1)]
+        assert next_entry == -1 - place
         for before in (1, 5, 11, 12, 2**31 - 1, 2**40, -3):
             select(build, guarded.hold(bytes(damaged)), 1, before=before, limit=2)
         put(build, guarded.hold(bytes(damaged)), [(50, BEGIN_MS, [1])])

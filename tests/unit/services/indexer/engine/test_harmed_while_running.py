@@ -88,7 +88,7 @@ async def test_nothing_is_entered_into_a_harmed_index_file(caplog: pytest.LogCap
 @pytest.mark.parametrize("kind", ["zeros", "random"])
 @pytest.mark.parametrize("tags", ["*", "A", "B"])
 async def test_a_queue_file(kind: str, tags: str) -> None:
-    """What lies before the harm is there; at its first unit a pull is refused, whatever the tags, as is a time search."""
+    """What lies before the harm is there; at its first unit a pull is refused, whatever the tags; so is the time."""
     log, fs = filled(), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)

@@ -27,14 +27,15 @@ from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.delay_level import DELAY_LEVELS_MS
 from libs.formats.errors import FormatError
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
+from libs.formats.store_checkpoint import StoreCheckpoint
 from libs.kernel import scan_cy
 from libs.kernel.scan_columns import ScanColumns
-from libs.store import tail_search
+from libs.store import log_end, tail_search
 
 WINDOW_BYTES = 16 * limits.MIB
 RECORD_COUNT_MAX = 1 << 16
 CLOCK_STEP_MS_MAX = 1000
-"""A record that is older than the one before it by more than this is left of an older log; the CommitLog's default."""
+"""A record that is older than the one before it by more than this may be left of an older log; the CommitLog's default."""
 
 STALE = -1
 """Stands beside the statuses of `scan`: the next record is too old."""
@@ -149,6 +150,7 @@ class LogWalk:
         self._files = files
         self._log = log
         self._state = state
+        self._durable = log_end.known_durable(state.checkpoint or StoreCheckpoint(), has_epochs=bool(state.epochs))
         self._report = report
         self._check_crc = check_crc
         count = min(RECORD_COUNT_MAX, log.size_bytes // limits.RECORD_SIZE_BYTES_MIN + 1)
@@ -214,11 +216,12 @@ class LogWalk:
         return view[: self._files.read_into(segment.path, position, view)]
 
     def _first_stale(self) -> int | None:
-        count = self._columns.count
-        times = np.frombuffer(self._columns.store_times_ms, np.int64, count)
-        newest = np.maximum.accumulate(np.concatenate(([self.facts.last_store_time_ms], times)))[:-1]
-        stale = np.flatnonzero(times < newest - CLOCK_STEP_MS_MAX)
-        return int(stale[0]) if len(stale) else None
+        return log_end.first_stale(self._columns, self.facts.last_store_time_ms, CLOCK_STEP_MS_MAX, self._durable)
+
+    def _least_time_ms(self, physical_offset: int) -> int:
+        """The store time that a record from this offset on has at least."""
+        is_free = self._durable.is_foreign or physical_offset < self._durable.physical_offset
+        return 0 if is_free else self.facts.last_store_time_ms - CLOCK_STEP_MS_MAX
 
     def _take(self, segment: LogFile, view: memoryview, count: int) -> LogBatch:
         """The first records of the columns as a batch, after a look at what no checksum covers."""
@@ -359,7 +362,7 @@ class LogWalk:
             is_durable = segment.base_physical_offset + end <= self._state.known_end_physical_offset
             if is_durable or self._is_item_at(segment, end):
                 return end
-        least = self.facts.last_store_time_ms - CLOCK_STEP_MS_MAX
+        least = self._least_time_ms(segment.base_physical_offset + at + 1)
         return self._log.next_item(segment, at + 1, store_time_ms_min=least)
 
     def _is_item_at(self, segment: LogFile, position: int) -> bool:
@@ -376,8 +379,8 @@ class LogWalk:
 
     def _has_records(self, index: int) -> bool:
         """Whether a segment from this one on has a whole record that is not too old."""
-        least = self.facts.last_store_time_ms - CLOCK_STEP_MS_MAX
         for segment in self._log.segments[index:]:
+            least = self._least_time_ms(segment.base_physical_offset)
             try:
                 position = self._log.next_item(segment, 0, store_time_ms_min=least)
                 while position is not None and not self._log.is_record(segment.base_physical_offset + position):

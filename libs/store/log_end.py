@@ -91,14 +91,23 @@ def first_unsound(
     starts = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=count)
     if durable.is_foreign or not count or starts[-1] < durable.physical_offset:
         return None
+    stale = first_stale(columns, newest_time_ms, clock_step_ms_max, durable)
+    torn = next((int(index) for index in _cut(buffer, columns) if starts[index] >= durable.physical_offset), count)
+    if stale is not None and stale <= torn:
+        return stale, STALE_REASON
+    return (torn, TORN_REASON) if torn < count else None
+
+
+def first_stale(columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: int, durable: KnownDurable) -> int | None:
+    """Index of the first scanned record that an older log left behind, as `first_unsound` says; None if there is none."""
+    if durable.is_foreign:
+        return None
+    count = columns.count
+    starts = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=count)
     times = np.frombuffer(columns.store_times_ms, dtype=np.int64, count=count)
     newest = np.maximum.accumulate(np.concatenate(([newest_time_ms], times)))[:-1]
-    is_new = starts >= durable.physical_offset
-    stale = np.flatnonzero((times < newest - clock_step_ms_max) & is_new)
-    torn = next((int(index) for index in _cut(buffer, columns) if is_new[index]), count)
-    if stale.size and stale[0] <= torn:
-        return int(stale[0]), STALE_REASON
-    return (torn, TORN_REASON) if torn < count else None
+    stale = np.flatnonzero((times < newest - clock_step_ms_max) & (starts >= durable.physical_offset))
+    return int(stale[0]) if stale.size else None
 
 
 def _cut(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:

@@ -134,7 +134,13 @@ LOG = [
     Case("LOG_HOST_PORT", lambda t: t.reseal(BARE, 52, b"\x01")),
     Case("LOG_HOST_PORT", lambda t: t.reseal(BARE, 69, b"\x01"), "of the store"),
     Case("LOG_STORE_TIME", lambda t: t.reseal(BARE, 56, _store_time(t, BARE, -1_200)), is_note=True),
-    Case("LOG_STALE_RECORD", lambda t: t.reseal(KEYED, 56, _store_time(t, KEYED, -HOUR_MS)), others=UNCHECKED),
+    Case(
+        "LOG_STORE_TIME",
+        lambda t: t.reseal(KEYED, 56, _store_time(t, KEYED, -HOUR_MS)),
+        "of a record that was synced",
+        others=frozenset({"INDEX_ENTRY_TIME"}),
+        is_note=True,
+    ),
     Case(
         "LOG_STALE_RECORD",
         lambda t: t.reseal(BARE, 56, _store_time(t, BARE, -HOUR_MS), t.end_physical_offset),

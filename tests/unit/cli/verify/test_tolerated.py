@@ -9,6 +9,7 @@ from libs.formats import index_file, properties, store_checkpoint, topics_json
 from libs.formats.consume_queue import PRE_BLANK
 from libs.formats.index_file import IndexEntry, IndexHeader
 from libs.formats.record import Record
+from tests.support.records import STORE_TIME_MS, encoded
 from tests.unit.cli.verify.damage import Target
 from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
 from tests.unit.cli.verify.test_store import verified
@@ -165,3 +166,15 @@ def test_file_of_wrong_entries_is_given_up(store: Path) -> None:
     _, found, report = verified(store, limit=5)
     assert "INDEX_FILE_GIVEN_UP" in report.counts
     assert len([finding for finding in found if finding.severity == "fault"]) == 5
+
+
+def test_a_clock_that_was_set_back_is_in_order(tmp_path: Path) -> None:
+    """RocketMQ's store times follow the clock: its log opens, so it is no damage."""
+    data = b""
+    for number, step_ms in enumerate((0, 5_000, 0, 6_000)):
+        data += encoded(len(data), queue_id=0, queue_offset=number, store_time_ms=STORE_TIME_MS + step_ms)
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / ("0" * 20)).write_bytes(data.ljust(SEGMENT_SIZE, b"\0"))
+    findings = verified(tmp_path)[1]
+    assert "LOG_STORE_TIME" in {finding.code for finding in findings}
+    assert {finding.code for finding in findings if finding.physical_offset and finding.severity == "fault"} == set()

@@ -35,7 +35,7 @@ from libs.store import log_end, tail_search
 WINDOW_BYTES = 16 * limits.MIB
 RECORD_COUNT_MAX = 1 << 16
 CLOCK_STEP_MS_MAX = 1000
-"""A record that is older than the one before it by more than this may be left of an older log; the CommitLog's default."""
+"""A record that is older than those before it by more than this may be of an older log; the CommitLog's default."""
 
 STALE = -1
 """Stands beside the statuses of `scan`: the next record is too old."""

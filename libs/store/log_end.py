@@ -99,7 +99,7 @@ def first_unsound(
 
 
 def first_stale(columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: int, durable: KnownDurable) -> int | None:
-    """Index of the first scanned record that an older log left behind, as `first_unsound` says; None if there is none."""
+    """Index of the first scanned record that an older log left, as `first_unsound` says; None if there is none."""
     if durable.is_foreign:
         return None
     count = columns.count

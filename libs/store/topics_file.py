@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file `config/topics.json` of a data directory, and the backup that stands in for it.
 
+Invariant: the backup has what was saved last, or, if the machine died in between, what was saved before; what is found
+in the file, which may be damaged, never gets there. (RocketMQ's backup is always one change behind.)
 The CommitLog writes it; whoever works on the directory's other files may look at it.
 Layout: docs/formats/config_files.md section 2.
 """
@@ -26,12 +28,13 @@ def load(fs: Fs, data_dir: Path) -> TopicsFile:
     """
     damage: FormatError | None = None
     path = data_dir / PATH
-    for candidate in (path, path.with_name(path.name + BACKUP_SUFFIX)):
-        data = fs.read(candidate) if fs.exists(candidate) else b""
-        if not data:
+    for candidate in (path, _backup(path)):
+        if not fs.exists(candidate):
+            if candidate == path and fs.exists(_backup(path)):
+                _log.warning("%s is missing: its backup is read", path)
             continue
         try:
-            return topics_json.loads(data.decode("utf-8", "replace"))
+            return topics_json.loads(fs.read(candidate).decode("utf-8", "replace"))
         except FormatError as error:
             _log.warning("%s can't be read: %s", candidate, error)
             damage = error
@@ -41,8 +44,11 @@ def load(fs: Fs, data_dir: Path) -> TopicsFile:
 
 
 def save(fs: Fs, data_dir: Path, file: TopicsFile) -> None:
-    """Replace the file, durably; what it held becomes the backup. Blocks. Raises OSError."""
-    path = data_dir / PATH
-    if fs.exists(path):
-        fs.write_atomic(path.with_name(path.name + BACKUP_SUFFIX), fs.read(path))
-    fs.write_atomic(path, topics_json.dumps(file).encode())
+    """Replace the file, durably, then the backup. Blocks. Raises OSError."""
+    path, data = data_dir / PATH, topics_json.dumps(file).encode()
+    fs.write_atomic(path, data)
+    fs.write_atomic(_backup(path), data)
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + BACKUP_SUFFIX)

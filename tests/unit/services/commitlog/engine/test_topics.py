@@ -234,14 +234,44 @@ async def test_listing() -> None:
         assert log.topics.list_after("zz", 9, include_system=True) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{broken"])
-async def test_backup_steps_in(content: bytes) -> None:
-    """An empty or damaged file is replaced by its backup."""
+@pytest.mark.parametrize("content", [b"", b"{broken", None])
+async def test_backup_steps_in(content: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    """A missing, empty or damaged file is replaced by its backup, which knows every topic; and it is said."""
     machine = Machine()
     async with machine.running() as log:
         await log.topics.create("orders", **PLAIN)
         await log.topics.create("later", **PLAIN)
+    if content is None:
+        machine.fs.remove(PATH)
+    else:
+        machine.fs.write_atomic(PATH, content)
+    async with machine.running() as log:
+        assert log.topics.find("orders") is not None
+        assert log.topics.find("later") is not None
+    assert str(PATH) in caplog.text
+
+
+@pytest.mark.parametrize("failing", [PATH, BACKUP])
+@pytest.mark.parametrize("content", [b"", b"{broken"])
+async def test_damage_never_gets_into_the_backup(content: bytes, failing: Path) -> None:
+    """Whichever of the two writes is the last before the power goes, no topic is lost."""
+    machine = Machine()
+    async with machine.running() as log:
+        await log.topics.create("orders", **PLAIN)
     machine.fs.write_atomic(PATH, content)
+    log = await machine.start()
+    write = machine.fs.write_atomic
+
+    def fail(path: Path, data: bytes) -> None:
+        if path == failing:
+            raise OSError("the power goes")
+        write(path, data)
+
+    machine.fs.write_atomic = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="power"):
+        await log.topics.create("more", **PLAIN)
+    machine.fs.write_atomic = write  # type: ignore[method-assign]
+    machine.fs.crash()
     async with machine.running() as log:
         assert log.topics.find("orders") is not None
 

@@ -8,7 +8,7 @@ KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted attack lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
+.PHONY: help setup demo test test-pure test-containers interop crash crash-long crash-planted attack harm lint format gen bench bench-full bench-spark bench-deletion test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -49,6 +49,10 @@ crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness 
 attack: $(READY) ## greedy clients and hostile requests; what each costs in memory, pauses and others' time; SEED=N repeats, ONLY=row, COUNT=N and JSON=FILE
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT)) $(if $(JSON),--json $(JSON))
+
+harm: $(READY) ## harm every file of a store in every way, running, killed and stopped; SEED=N repeats, ONLY='running:*:index/*', JOBS=N and JSON=FILE
+	@$(VENV)/python -m tests.harm $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') \
+		$(if $(JOBS),--jobs $(JOBS)) $(if $(JSON),--json $(JSON))
 
 lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs and generated docs up to date
 	@$(VENV)/ruff check .

@@ -211,17 +211,18 @@ class LiveStore:
 
     def commitlog(self) -> CommitLogStubs:
         """Stubs on a channel of their own."""
-        return CommitLogStubs(self._channel("commitlog"))
+        return CommitLogStubs(self.channel("commitlog"))
 
     def indexer(self) -> IndexerStubs:
         """Stubs on a channel of their own."""
-        return IndexerStubs(self._channel("indexer"))
+        return IndexerStubs(self.channel("indexer"))
 
     def janitor(self) -> retention_service_pb2_grpc.RetentionServiceAsyncStub:
         """A stub on a channel of its own."""
-        return retention_service_pb2_grpc.RetentionServiceStub(self._channel("janitor"))
+        return retention_service_pb2_grpc.RetentionServiceStub(self.channel("janitor"))
 
-    def _channel(self, service: str) -> grpc.aio.Channel:
+    def channel(self, service: str) -> grpc.aio.Channel:
+        """A channel of its own, closed with the store."""
         channel = trusted(grpc.aio.insecure_channel(self.target(service), options=CHANNEL_OPTIONS))
         self._channels.append(channel)
         return channel

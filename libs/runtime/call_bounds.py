@@ -5,9 +5,6 @@ gRPC holds an answer until its reader takes it, and can't be told to let go: so 
 Callers: the event loop.
 """
 
-import contextlib
-from collections.abc import Iterator
-
 from libs.runtime.grpc_errors import TooManyAnswers, TooManyCalls
 
 SMALL_ANSWER_BYTES = 32 << 10
@@ -15,22 +12,20 @@ SMALL_ANSWER_BYTES = 32 << 10
 
 
 class CallLimit:
-    """Calls that run, at most `limit` at once."""
+    """Calls that run, at most `limit` at once. A `with` block counts one for its time, and makes nothing for it."""
 
     def __init__(self, limit: int) -> None:
         self.count = 0
         self._limit = limit
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Count a call for the time of a block. Raises TooManyCalls."""
+    def __enter__(self) -> None:
+        """Raises TooManyCalls."""
         if self.count >= self._limit:
             raise TooManyCalls(limit=self._limit)
         self.count += 1
-        try:
-            yield
-        finally:
-            self.count -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
 
 
 class AnswerBudget:

@@ -140,7 +140,7 @@ class _Call:
             code, argument = grpc.StatusCode.CANCELLED, None
             with self._telemetry.server_span(self._name, context) as span:
                 try:
-                    with self._bounds.calls.held():
+                    with self._bounds.calls:
                         self._check_gate()
                         argument = self._parse_all(request) if is_client_streaming else self._parse(request)
                         reply = await answer(argument, context)

@@ -59,7 +59,7 @@ class HealthServicer:
         self, request: health_pb2.HealthCheckRequest, _: object
     ) -> AsyncGenerator[health_pb2.HealthCheckResponse, None]:
         """The health now and whenever it changes. Raises TooManyCalls."""
-        with self._watches.held():
+        with self._watches:
             told = None
             while True:
                 changed, is_over, status = self._changed, self._is_over, self._status(request.service)

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import faulthandler
-import gc
 import os
 import resource
 import signal
@@ -29,6 +28,7 @@ from libs.formats.errors import FormatError
 from libs.kernel import bus_error_cy
 from libs.machine import failpoints
 from libs.runtime import malloc
+from libs.runtime.collector import Collector
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.grpc_server import GrpcServer
@@ -180,12 +180,6 @@ def parse(
     return load(settings_class, section=section, file=file, environment=environment, flags=flags)
 
 
-def settle_heap() -> None:
-    """Keep the cyclic collector from what the start made: a full round holds the loop while it walks all of it."""
-    gc.collect()
-    gc.freeze()
-
-
 def bus_error_line(section: str, *, is_console: bool) -> tuple[bytes, bytes]:
     """What is said before and after the place when a page of a mapped file is gone, in the form of the log."""
     what = "the service ends: another program made a file shorter, or its disk can't be read: "
@@ -244,16 +238,17 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
 
 async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
     """Start, wait for the end, stop. Raises what made the service fail."""
+    collector = Collector()
     try:
         async with _started(service, config):
-            opening = asyncio.ensure_future(_open(service, before_ready=settle_heap))
+            opening = asyncio.ensure_future(_open(service, before_ready=collector.settle))
             ended = asyncio.ensure_future(shell.wait_ended())
             await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
                 _log.info("serving", port=service.server.port)
                 async with _telling(service):
-                    with shell.loop_watch.running():
+                    with shell.loop_watch.running(), collector.running():
                         await ended
             else:
                 opening.cancel()

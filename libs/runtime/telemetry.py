@@ -65,6 +65,10 @@ class ServerSpan:
                 self._span.set_status(Status(StatusCode.ERROR, code.name))
 
 
+_NO_SERVER_SPAN = contextlib.nullcontext(ServerSpan())
+"""One for all calls that are not traced."""
+
+
 class Telemetry:
     """What a service reports through. Make it with `set_up`, or `off` where nothing is to be reported."""
 
@@ -125,15 +129,19 @@ class Telemetry:
         """Count one served call. Thread-safe."""
         self._rpc_duration.record(duration_s, {"method": method, "code": code_name})
 
-    @contextlib.contextmanager
-    def server_span(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[ServerSpan]:
+    def server_span(
+        self, method: str, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> contextlib.AbstractContextManager[ServerSpan]:
         """Run a block as the span of a served call, child of the caller's span if the metadata carry one (W3C)."""
-        if self._tracer is None:
-            yield ServerSpan()
-            return
+        return _NO_SERVER_SPAN if self._tracer is None else self._traced(self._tracer, method, context)
+
+    @contextlib.contextmanager
+    def _traced(
+        self, tracer: trace.Tracer, method: str, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> Iterator[ServerSpan]:
         carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         attributes = {"rpc.system": "grpc", "rpc.method": method}
-        with self._tracer.start_as_current_span(
+        with tracer.start_as_current_span(
             method,
             propagate.extract(carrier),
             SpanKind.SERVER,

@@ -184,7 +184,7 @@ def scans_that_do_not_read(targets: Targets, seconds: float) -> Counts:
 def long_polls(targets: Targets, seconds: float) -> Counts:
     """Waits for messages that do not come, thousands of times."""
     connections = [http2.Connection(targets["indexer"], window_bytes=0) for _ in range(4)]
-    raw = queue_service_pb2.PullRequest(topic=LARGE, queue_offset=10_000, size_bytes_max=ANSWER_BYTES)
+    raw = queue_service_pb2.PullRequest(topic=LARGE, queue_offset=LARGE_COUNT, size_bytes_max=ANSWER_BYTES)
     raw.wait.seconds = 30
     for connection in connections:
         for number in range(2_000):

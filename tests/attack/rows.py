@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.attack import store
 from tests.attack.canary import Canary
-from tests.attack.row import RSS_KEPT_MIB_MAX, Measured, Row
+from tests.attack.row import Measured, Row
 from tests.attack.stack import Stack, running
 from tests.support.fixed_service import REPOSITORY
 
@@ -23,6 +23,9 @@ CLIENT_END_S = 60.0
 """How much longer than it was told a client may take before it is killed."""
 
 THREAD_COUNT_MAX = 200
+
+OFFSETS_MIB = 60.0
+"""A million offsets of which each takes 60 bytes: groups that share their queues."""
 
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
@@ -42,7 +45,7 @@ ROWS = (
     Row("colliding_scan", "indexer", LOOP, has_collisions=True),
     Row("long_texts", "indexer", LOOP),
     Row("wide_plans", "indexer", LOOP, has_messages=True),
-    Row("junk_consumer_offsets", "indexer", MEMORY + LOOP),
+    Row("junk_consumer_offsets", "indexer", MEMORY + LOOP, stored_mib_max=OFFSETS_MIB),
     Row("wide_topics", "commitlog", MEMORY + LOOP),
     Row("idle_append_streams", "commitlog", MEMORY, restarts="indexer"),
     Row("health_watchers", "commitlog", MEMORY),
@@ -79,7 +82,7 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
         if look is not None:
             broken += await look
         append_p99_ms = canary.append_p99_ms
-        kept_mib = await _settled(service.memory_mib, start_mib)
+        kept_mib = await _settled(service.memory_mib, start_mib + row.kept_mib_max)
         broken += canary.broken(besides=row.restarts)
         after_ms = stack.pauses_ms()
         pause_ms = max(_pause_ms(pauses_ms[name], after_ms[name], canary.looks_ms[name]) for name in after_ms)
@@ -112,10 +115,10 @@ async def _client(row: Row, stack: Stack) -> dict[str, int]:
     return counts
 
 
-async def _settled(memory_mib: Callable[[], float], start_mib: float) -> float:
-    """Memory as soon as it is near its start, or when the time for that is over."""
+async def _settled(memory_mib: Callable[[], float], enough_mib: float) -> float:
+    """Memory as soon as it is low enough, or when the time for that is over."""
     for _ in range(int(SETTLE_S_MAX / LOOK_S)):
-        if memory_mib() <= start_mib + RSS_KEPT_MIB_MAX:
+        if memory_mib() <= enough_mib:
             break
         await asyncio.sleep(LOOK_S)
     return memory_mib()

@@ -9,8 +9,7 @@ was first heard after the loss. Callers: the event loop's thread; ReputLoop is t
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from libs.formats.limits import INT64_MAX
 from services.indexer.errors import Incomplete, IndexerError
@@ -69,16 +68,29 @@ class Completeness:
             self.begin()
             raise Incomplete(self.indexed_physical_offset, target=None)
 
-    @contextmanager
-    def answering(self) -> Iterator[Callable[[], None]]:
+    def answering(self) -> "Answering":
         """Stand around whatever is found in the indexes, or is missed there. Raises Incomplete, before or after it.
 
         What it gives may be called in between, before a part of the answer leaves.
         """
-        begun = self.begin()
-        try:
-            yield lambda: self.verify(begun)
-        except IndexerError:
-            self.verify(begun)
-            raise
-        self.verify(begun)
+        return Answering(self, self.begin())
+
+
+class Answering:
+    """One answer: a block that thousands of waiting calls stand in, so it is one small object."""
+
+    __slots__ = ("_begun", "_completeness")
+
+    def __init__(self, completeness: Completeness, begun: int) -> None:
+        self._completeness = completeness
+        self._begun = begun
+
+    def __enter__(self) -> Callable[[], None]:
+        return self._verify
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, IndexerError):
+            self._verify()
+
+    def _verify(self) -> None:
+        self._completeness.verify(self._begun)

@@ -6,6 +6,8 @@ file is replaced atomically and the version before it stays beside it as `.bak`,
 committed less than the flush interval before a crash may be lost: the consumer then reads some messages twice.
 A save costs the loop what changed: groups are kept in shards, each with the bytes of its part of the file, and only
 those of shards that changed are made anew, some offsets in one go. A thread puts the parts together and writes them.
+In memory an offset is a text and a number, because there may be millions: the collector has nothing to walk over, and
+groups share the texts of queues that are committed often.
 Groups that nobody uses can expire. When a group was used last is not in the file, so that it counts from the start at
 the earliest, and by monotonic time, so that no jump of the clock forgets a group.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md; RocketMQ's counterpart is ConsumerOffsetManager.
@@ -23,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 
 from libs.formats import consumer_offsets_json
 from libs.formats.config_json import DataVersion
-from libs.formats.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX
+from libs.formats.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX, SEPARATOR
 from libs.formats.errors import FormatError
 from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX
 from libs.machine.clock import Clock
@@ -42,6 +44,9 @@ FILE_SIZE_BYTES_MAX = CONFIG_FILE_SIZE_BYTES_MAX - 1024
 
 EXPIRY_LOOK_INTERVAL_S = 60
 """Time between two looks for groups that have expired."""
+
+KEY_COUNT_MAX = 16_384
+"""Texts of queues that are looked up to be shared."""
 
 EXPIRED_SHOWN = 10
 """Names of groups in the line that tells which were forgotten."""
@@ -64,7 +69,8 @@ class GroupOffset(NamedTuple):
 class _Shard:
     """Some of the groups, and their entries of the file, unless something changed since those were made."""
 
-    groups: dict[str, dict[Queue, int]] = field(default_factory=dict)
+    groups: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By group, then by `_key`."""
     change_count: int = 0
     entries: bytes | None = None
 
@@ -109,26 +115,27 @@ class ConsumerOffsets:
                 self._good_data = functools.partial(bytes, data)
                 self._version = file.data_version or DataVersion()
                 for (topic, group), queues in file.offsets.items():
-                    self._put(group, {(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
+                    self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
                 return
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next queue offset of a group; None if it has none."""
-        found = self._offsets_of(group).get((topic, queue_id))
+        found = self._offsets_of(group).get(_key(topic, queue_id))
         if found is not None:
             self._use(group)
         return found
 
     def commit(self, group: str, offsets: dict[Queue, int]) -> None:
         """Set offsets by (topic, queue id), all or none. Raises WindowFull when there would be too many."""
+        keyed = {_key(*queue): queue_offset for queue, queue_offset in offsets.items()}
         known = self._offsets_of(group)
-        new = [queue for queue in offsets if queue not in known]
+        new = [key for key in keyed if key not in known]
         if self.count + len(new) > self._count_max:
             raise WindowFull("consumer offsets", limit=self._count_max)
         if self._size_bytes_max + _size_bytes_max(group, new) > FILE_SIZE_BYTES_MAX:
             raise WindowFull("bytes of consumer offsets", limit=FILE_SIZE_BYTES_MAX)
-        if any(known.get(queue) != queue_offset for queue, queue_offset in offsets.items()):
-            self._put(group, offsets)
+        if any(known.get(key) != queue_offset for key, queue_offset in keyed.items()):
+            self._put(group, keyed)
             self._change_count += 1
         self._use(group)
 
@@ -138,8 +145,8 @@ class ConsumerOffsets:
         Many are forgotten in steps; a commit meanwhile stays or not.
         """
         count = 0
-        async for queues in in_steps(list(self._offsets_of(group))):
-            count += self._drop(group, [queue for queue in queues if topic in (None, queue[0])])
+        async for keys in in_steps(list(self._offsets_of(group))):
+            count += self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
         return count
 
     async def tend(self) -> None:
@@ -226,25 +233,25 @@ class ConsumerOffsets:
         self._fs.write_atomic(self._path, make_data())
         self._good_data = make_data
 
-    def _offsets_of(self, group: str) -> dict[Queue, int]:
+    def _offsets_of(self, group: str) -> dict[str, int]:
         shard = self._shards.get(_shard_of(group))
         return {} if shard is None else shard.groups.get(group, {})
 
-    def _put(self, group: str, offsets: dict[Queue, int]) -> None:
+    def _put(self, group: str, offsets: dict[str, int]) -> None:
         shard = self._shards.setdefault(_shard_of(group), _Shard())
         known = shard.groups.setdefault(group, {})
-        new = [queue for queue in offsets if queue not in known]
+        new = [key for key in offsets if key not in known]
         self.count += len(new)
         self._size_bytes_max += _size_bytes_max(group, new)
         known.update(offsets)
         shard.change_count += 1
         shard.entries = None
 
-    def _drop(self, group: str, queues: list[Queue]) -> int:
+    def _drop(self, group: str, keys: list[str]) -> int:
         """Forget these offsets, those that are still there; how many."""
         shard = self._shards.get(_shard_of(group))
         known = {} if shard is None else shard.groups.get(group, {})
-        gone = [queue for queue in queues if known.pop(queue, None) is not None]
+        gone = [key for key in keys if known.pop(key, None) is not None]
         if shard is None or not gone:
             return 0
         self.count -= len(gone)
@@ -267,14 +274,25 @@ def _shard_of(group: str) -> int:
     return zlib.crc32(group.encode()) % SHARD_COUNT
 
 
-def _size_bytes_max(group: str, queues: list[Queue]) -> int:
-    return sum(OFFSET_SIZE_BYTES_MAX + len(topic) + len(group) for topic, _ in queues)
+@functools.lru_cache(KEY_COUNT_MAX)
+def _key(topic: str, queue_id: int) -> str:
+    """The queue as one text; no name of a topic has an `@`."""
+    return f"{topic}{SEPARATOR}{queue_id}"
 
 
-def _walk(groups: dict[str, dict[Queue, int]]) -> Iterator[GroupOffset]:
+def _queue(key: str) -> Queue:
+    topic, _, queue_id = key.rpartition(SEPARATOR)
+    return topic, int(queue_id)
+
+
+def _size_bytes_max(group: str, keys: list[str]) -> int:
+    return sum(OFFSET_SIZE_BYTES_MAX + key.rindex(SEPARATOR) + len(group) for key in keys)
+
+
+def _walk(groups: dict[str, dict[str, int]]) -> Iterator[GroupOffset]:
     """The offsets of these groups, which may change meanwhile."""
     for group in list(groups):
         offsets = groups.get(group, {})
-        for queue in list(offsets):
-            if queue in offsets:
-                yield GroupOffset(group, *queue, offsets[queue])
+        for key in list(offsets):
+            if key in offsets:
+                yield GroupOffset(group, *_queue(key), offsets[key])

@@ -27,13 +27,16 @@ class LongPolls:
         self.check_open()
         if self.count >= self._count_max:
             raise WindowFull("waiting pulls", limit=self._count_max)
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(timeout_s, _end, waiter)
         waiters = self._waiters.setdefault((topic, queue_id), set())
         waiters.add(waiter)
         self.count += 1
         try:
-            await asyncio.wait([waiter], timeout=timeout_s)
+            await waiter
         finally:
+            timer.cancel()
             self.count -= 1
             waiters.discard(waiter)
             if not waiters and self._waiters.get((topic, queue_id)) is waiters:
@@ -49,10 +52,14 @@ class LongPolls:
         """End the waits for these queues."""
         for queue in queues:
             for waiter in self._waiters.get(queue, ()):
-                if not waiter.done():
-                    waiter.set_result(None)
+                _end(waiter)
 
     def close(self) -> None:
         """End all waits, now and from now on, with Stopping."""
         self.is_closed = True
         self.wake(list(self._waiters))
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -25,13 +25,16 @@ class FoundRecords(NamedTuple):
 
     @classmethod
     def none(cls) -> "FoundRecords":
-        """Return no records."""
-        return cls(b"", np.empty(0, np.int64), np.empty(0, np.int32))
+        """Return no records; one and the same for all, because each pull that waits holds it."""
+        return _NONE
 
     def views(self) -> list[RecordView]:
         """Look at each record."""
         pairs = zip(self.positions.tolist(), self.sizes.tolist(), strict=True)
         return [view_record(self.records, position, size) for position, size in pairs]
+
+
+_NONE = FoundRecords(b"", np.empty(0, np.int64), np.empty(0, np.int32))
 
 
 def select(block: RecordBlock, indexes: list[int] | NDArray[np.intp]) -> FoundRecords:

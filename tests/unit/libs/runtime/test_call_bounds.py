@@ -232,7 +232,7 @@ async def test_a_watch_tells_each_change_and_ends_with_the_server() -> None:
 def test_the_limits_by_themselves() -> None:
     """A limit is reached, not crossed; one answer alone is let through, however large."""
     calls, answers = CallLimit(1), AnswerBudget(10)
-    with calls.held(), pytest.raises(TooManyCalls), calls.held():
+    with calls, pytest.raises(TooManyCalls), calls:
         pass
     assert calls.count == 0
     answers.take(11)

@@ -115,10 +115,11 @@ def toy() -> type[Toy]:
 @pytest.fixture(autouse=True)
 def _process_state() -> Iterator[None]:
     root = logging.getLogger()
-    before = (root.handlers, root.level)
+    before, thresholds = (root.handlers, root.level), gc.get_threshold()
     yield
     root.handlers, root.level = before
     gc.unfreeze()
+    gc.set_threshold(*thresholds)
     structlog.reset_defaults()
     failpoints.disarm_all()
 

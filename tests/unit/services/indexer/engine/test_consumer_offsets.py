@@ -2,7 +2,9 @@
 """ConsumerOffsets: kept in RocketMQ's file, bounded, never half written."""
 
 import asyncio
+import gc
 import threading
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -307,3 +309,19 @@ async def test_a_caller_who_goes_away_leaves_no_two_writers() -> None:
     fs.go_on.set()
     await second
     assert load(fs).find("g", "T", 0) == 2
+
+
+def test_an_offset_is_small_in_memory() -> None:
+    """A million may be stored: groups share the text of a queue, and the collector has nothing to walk over."""
+    offsets = load(MemoryFs(), count_max=100_000)
+    queues = [(f"topic-{number}", 1) for number in range(1_000)]
+    offsets.commit("first", dict.fromkeys(queues, 1 << 40))
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            offsets.commit(f"group-{number}", {(topic, 1): (1 << 40) + number for topic, _ in queues})
+        size_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert size_bytes / 20_000 < 80
+    assert not any(gc.is_tracked(group) for shard in offsets._shards.values() for group in shard.groups.values())

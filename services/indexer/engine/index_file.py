@@ -59,7 +59,8 @@ class IndexFile:
         self._mapped = mapped
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
-        self._next_entry = read_next_entry(mapped.buffer)
+        self._next_entry: int | None = None
+        """What the header said last; None until somebody looks, because a start looks at no file's content."""
 
     @property
     def header(self) -> IndexHeader:
@@ -73,7 +74,8 @@ class IndexFile:
         except FormatError as error:
             raise self._damaged(error.position, error.reason) from error
         is_sound = (
-            header.next_entry == self._next_entry
+            self._next_entry in (None, header.next_entry)
+            and (header.entry_count > 0 or not self.is_finished)
             and 0 <= header.begin_time_ms <= TIME_MAX_MS
             and 0 <= header.end_time_ms <= TIME_MAX_MS
             and 0 <= header.begin_physical_offset <= header.end_physical_offset
@@ -81,6 +83,7 @@ class IndexFile:
         )
         if not is_sound:
             raise self._damaged(0, f"the header says {header}")
+        self._next_entry = header.next_entry
         return header
 
     @property
@@ -93,7 +96,7 @@ class IndexFile:
 
         Returns where it stopped: after the last record, or before one whose keys do not all fit. Raises IndexDamaged.
         """
-        if self._next_entry != (found := read_next_entry(self._mapped.buffer)):
+        if self._next_entry not in (None, found := read_next_entry(self._mapped.buffer)):
             raise self._damaged(ENTRY_COUNT_AT, f"the next entry is {found}, not {self._next_entry}")
         place = put_index_entries(
             self._mapped.buffer,

@@ -37,15 +37,15 @@ class Row:
     """Whether the store is filled with large messages first."""
     has_collisions: bool = False
     """Whether the store is filled with messages whose keys have one hash first."""
-    stored_mib_max: float = 0.0
-    """What it may keep beside, because callers stored it and a setting bounds it."""
+    stays_mib_max: float = 0.0
+    """What it may keep beside, for a reason that the README tells."""
     restarts: str = ""
     """A service that the row itself ends and starts again."""
 
     @property
     def kept_mib_max(self) -> float:
         """What the service may hold more than at its start."""
-        return RSS_KEPT_MIB_MAX + self.stored_mib_max
+        return RSS_KEPT_MIB_MAX + self.stays_mib_max
 
 
 @dataclass

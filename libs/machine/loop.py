@@ -28,7 +28,8 @@ class SupervisedLoop:
 
     After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
     0 means at once. `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a
-    half is taken off. `expected_errors` are logged in one line, all others with their traceback.
+    half is taken off. `expected_errors` and those of the operating system are logged in one line, all others with their
+    traceback.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class SupervisedLoop:
                 self.last_error = error
                 self.failures_in_row_count += 1
                 delay_ms = self.backoff_ms()
-                trace = None if isinstance(error, self._expected_errors) else error
+                trace = None if isinstance(error, (*self._expected_errors, OSError)) else error
                 _log.warning("%s failed, next attempt in %.0f ms: %s", self.name, delay_ms, error, exc_info=trace)
                 await asyncio.sleep(delay_ms / 1000)
                 continue

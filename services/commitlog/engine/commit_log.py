@@ -142,13 +142,10 @@ class CommitLog:
             fs, clock, config, self._directories, self.gate, take_ballast=lambda: self._write(self._ballast.take)
         )
         self._checkpoint_loop = SupervisedLoop(
-            "checkpoint", self._look_and_save, interval_ms=config.checkpoint_interval_ms, expected_errors=(OSError,)
+            "checkpoint", self._look_and_save, interval_ms=config.checkpoint_interval_ms
         )
         self._snapshot_loop = SupervisedLoop(
-            "queue offset snapshot",
-            self._save_snapshot,
-            interval_ms=config.snapshot_interval_ms,
-            expected_errors=(OSError,),
+            "queue offset snapshot", self._save_snapshot, interval_ms=config.snapshot_interval_ms
         )
 
     async def open(self, listen_host: Host) -> None:

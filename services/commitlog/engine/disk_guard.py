@@ -52,9 +52,7 @@ class DiskGuard:
         self._gate = gate
         self._take_ballast = take_ballast
         self._reported_s = 0.0
-        self._loop = SupervisedLoop(
-            "disk guard", self.look, interval_ms=config.disk_interval_ms, expected_errors=(OSError,)
-        )
+        self._loop = SupervisedLoop("disk guard", self.look, interval_ms=config.disk_interval_ms)
 
     def start(self) -> None:
         """Begin to look."""

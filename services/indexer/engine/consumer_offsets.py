@@ -2,8 +2,8 @@
 """ConsumerOffsets: how far consumer groups are, in config/consumerOffset.json.
 
 Invariants: names were checked before they come here; the number of offsets and the bytes of their file are bounded; the
-file is replaced atomically and the version before it stays beside it as `.bak`, as RocketMQ does it. Offsets that were
-committed less than the flush interval before a crash may be lost: the consumer then reads some messages twice.
+file is replaced atomically, and then its copy `.bak`, which stands in for it (RocketMQ's is one change behind). Offsets
+that were committed less than the flush interval before a crash may be lost: consumers then read some messages twice.
 A save costs the loop what changed: groups are kept in shards, each with the bytes of its part of the file, and only
 those of shards that changed are made anew, some offsets in one go. A thread puts the parts together and writes them.
 In memory an offset is a text and a number, because there may be millions: the collector has nothing to walk over, and
@@ -26,12 +26,12 @@ from typing import NamedTuple, TypeAlias
 from libs.formats import consumer_offsets_json
 from libs.formats.config_json import DataVersion
 from libs.formats.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX, SEPARATOR
-from libs.formats.errors import FormatError
 from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import in_steps
 from libs.machine.uninterrupted import uninterrupted
+from services.indexer.engine import config_file
 from services.indexer.errors import WindowFull
 
 PATH = Path("config") / "consumerOffset.json"
@@ -81,7 +81,6 @@ class ConsumerOffsets:
     def __init__(self, fs: Fs, path: Path, clock: Clock, *, count_max: int, expire_s: int = 0) -> None:
         self._fs = fs
         self._path = path
-        self._backup_path = path.with_name(path.name + ".bak")
         self._clock = clock
         self._count_max = count_max
         self._expire_s = expire_s
@@ -93,30 +92,17 @@ class ConsumerOffsets:
         self._change_count = 0
         self._saved_change_count = 0
         self._size_bytes_max = 0  # of the file
-        self._good_data: Callable[[], bytes] | None = None  # what the file has
         self._turn = asyncio.Lock()
         self.count = 0
         """Offsets that are kept."""
 
     def load(self) -> None:
-        """Read the file, or the one before it if it is missing, empty or damaged. Raises FormatError if both are."""
-        for path in (self._path, self._backup_path):
-            try:
-                data = self._fs.read(path)
-                file = consumer_offsets_json.loads(data.decode()) if data.strip() else None
-            except FileNotFoundError:
-                continue
-            except (FormatError, UnicodeDecodeError) as error:
-                if path == self._backup_path or not self._fs.exists(self._backup_path):
-                    raise
-                _log.error("%s is damaged, taking the version before it: %s", path, error)
-                continue
-            if file is not None:
-                self._good_data = functools.partial(bytes, data)
-                self._version = file.data_version or DataVersion()
-                for (topic, group), queues in file.offsets.items():
-                    self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
-                return
+        """Read the file, or its copy if it is missing, empty or damaged. Raises FormatError if both are."""
+        file = config_file.read(self._fs, self._path, consumer_offsets_json.loads)
+        if file is not None:
+            self._version = file.data_version or DataVersion()
+            for (topic, group), queues in file.offsets.items():
+                self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next queue offset of a group; None if it has none."""
@@ -226,12 +212,11 @@ class ConsumerOffsets:
         return entries
 
     def _replace(self, make_data: Callable[[], bytes]) -> None:
-        """Write the file, in a thread."""
+        """Write the file, then its copy, in a thread."""
         self._fs.make_directory(self._path.parent)
-        if self._good_data is not None:
-            self._fs.write_atomic(self._backup_path, self._good_data())
-        self._fs.write_atomic(self._path, make_data())
-        self._good_data = make_data
+        data = make_data()
+        for path in (self._path, config_file.backup_of(self._path)):
+            self._fs.write_atomic(path, data)
 
     def _offsets_of(self, group: str) -> dict[str, int]:
         shard = self._shards.get(_shard_of(group))

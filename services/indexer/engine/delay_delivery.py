@@ -8,6 +8,7 @@ Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageServi
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from services.indexer.engine.reput_loop import ReputLoop
 OFFSETS_FILE = Path("config") / "delayOffset.json"
 LOOK_INTERVAL_MS = 1_000
 """The shortest delay is a second, so a level that is looked for so often is never late."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,12 @@ class DelayDelivery:
         reput.on_history_change = self._take_back
 
     def load(self) -> None:
-        """Read the offsets. Blocks. Raises FormatError."""
-        self.offsets.load()
+        """Read the offsets, once the queues are loaded. Blocks. Raises FormatError."""
+        if not self.offsets.load() and self._queues.queue_ids(SCHEDULE_TOPIC):
+            _log.warning(
+                "%s is missing or empty: all delayed messages that the log still has are delivered once more",
+                self.offsets.path,
+            )
 
     def start(self) -> None:
         """Begin to deliver."""

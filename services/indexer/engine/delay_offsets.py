@@ -9,20 +9,17 @@ ScheduleMessageService, which writes every ten seconds and may run ahead of the 
 """
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import NamedTuple
 
 from libs.formats import delay_offsets_json
 from libs.formats.config_json import DataVersion
 from libs.formats.delay_offsets_json import DelayOffsetsFile
-from libs.formats.errors import FormatError
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-
-_log = logging.getLogger(__name__)
+from services.indexer.engine import config_file
 
 
 class _Unsynced(NamedTuple):
@@ -37,7 +34,7 @@ class DelayOffsets:
 
     def __init__(self, fs: Fs, path: Path, clock: Clock) -> None:
         self._fs = fs
-        self._path = path
+        self.path = path
         self._clock = clock
         self.history_count = 0
         """Grows when the log's history changes. What was appended meanwhile may not count."""
@@ -48,24 +45,16 @@ class DelayOffsets:
         self._saved_change_count = 0
         self._turn = asyncio.Lock()
 
-    def load(self) -> None:
-        """Read the file, or RocketMQ's copy if it is missing, empty or damaged. Raises FormatError if both are."""
-        backup_path = self._path.with_name(self._path.name + ".bak")
-        for path in (self._path, backup_path):
-            try:
-                data = self._fs.read(path)
-                file = delay_offsets_json.loads(data.decode()) if data.strip() else None
-            except FileNotFoundError:
-                continue
-            except (FormatError, UnicodeDecodeError) as error:
-                if path == backup_path or not self._fs.exists(backup_path):
-                    raise
-                _log.error("%s is damaged, taking the version before it: %s", path, error)
-                continue
-            if file is not None:
-                self._version = file.data_version or DataVersion()
-                self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
-                return
+    def load(self) -> bool:
+        """Read the file, or RocketMQ's copy if it is missing, empty or damaged; False without either.
+
+        Raises FormatError if both are damaged.
+        """
+        file = config_file.read(self._fs, self.path, delay_offsets_json.loads)
+        if file is not None:
+            self._version = file.data_version or DataVersion()
+            self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
+        return file is not None
 
     def queue_ids(self) -> list[int]:
         """Queues with an offset."""
@@ -129,6 +118,6 @@ class DelayOffsets:
 
     def _replace(self, data: bytes) -> None:
         failpoint("delay_offsets.before_save")
-        self._fs.make_directory(self._path.parent)
-        self._fs.write_atomic(self._path, data)
+        self._fs.make_directory(self.path.parent)
+        self._fs.write_atomic(self.path, data)
         failpoint("delay_offsets.after_save")

@@ -15,7 +15,6 @@ from collections.abc import Callable
 import msgspec
 
 from libs.machine.clock import Clock
-from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
@@ -64,7 +63,7 @@ class FlushLoop:
         self._thorough_at_s = clock.monotonic_s()
         self._history_change_count = 0
         self._failure: Exception | None = None
-        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms, expected_errors=(DiskFull,))
+        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
 
     def start(self) -> None:
         """Begin with the rounds."""

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
-from libs.machine.errors import DiskFull
 from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.store.errors import SegmentMissing
@@ -149,9 +148,7 @@ class Indexer:
         self.removal = QueueRemoval(self.reput, self.queues, records, self._progress, self._history, self.flush, source)
         self.rebuild = OnlineRebuild(self.reput, self.flush, self.completeness, clock)
         self._queue_end_check = QueueEndCheck(self.queues, self.reput)
-        self._offset_loop = SupervisedLoop(
-            "offsets", self.offsets.tend, interval_ms=config.consumer_offset_interval_ms, expected_errors=(DiskFull,)
-        )
+        self._offset_loop = SupervisedLoop("offsets", self.offsets.tend, interval_ms=config.consumer_offset_interval_ms)
         self.delivery = None if sink is None else self._delivery(sink, small_files, clock)
         self._is_open = False
 
@@ -166,8 +163,6 @@ class Indexer:
         self.queues.set_apart = SetApart.load(self._fs, self._config.data_dir)
         self.offsets.load()
         self._history.load()
-        if self.delivery is not None:
-            self.delivery.load()
         progress = self._progress.forget() if anew else self._progress.load()
         try:
             self._load(progress)
@@ -176,6 +171,8 @@ class Indexer:
             self.queues.detach()
             progress = self._progress.forget()
             self._load(progress)
+        if self.delivery is not None:
+            self.delivery.load()
         self._progress.mark_running()
         self.reput.recover(
             indexed_physical_offset=min(progress.queue_physical_offset, self.index.next_physical_offset),

@@ -13,8 +13,9 @@ from tests.support.patience import LIMIT_S
 class Steps:
     """A step that counts, fails as often as it was told, and tells when it has run."""
 
-    def __init__(self, failure_count: int = 0) -> None:
+    def __init__(self, failure_count: int = 0, error: type[Exception] = ConnectionError) -> None:
         self.failure_count = failure_count
+        self.error = error
         self.count = 0
         self._ran = asyncio.Event()
 
@@ -22,7 +23,7 @@ class Steps:
         self.count += 1
         self._ran.set()
         if self.count <= self.failure_count:
-            raise ConnectionError(f"failure {self.count}")
+            raise self.error(f"failure {self.count}")
 
     async def reach(self, count: int) -> None:
         async with asyncio.timeout(LIMIT_S):
@@ -57,12 +58,18 @@ async def test_a_failure_is_kept_and_survived() -> None:
     await loop.stop()
 
 
-@pytest.mark.parametrize(("expected_errors", "has_trace"), [((OSError,), False), ((), True)])
+@pytest.mark.parametrize(
+    ("error", "expected_errors", "has_trace"),
+    [(ValueError, (ValueError,), False), (IsADirectoryError, (), False), (ValueError, (), True)],
+)
 async def test_an_expected_failure_takes_one_line_of_log(
-    caplog: pytest.LogCaptureFixture, expected_errors: tuple[type[Exception], ...], has_trace: bool
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
+    expected_errors: tuple[type[Exception], ...],
+    has_trace: bool,
 ) -> None:
-    """A peer that is away fills no log with tracebacks; anything else keeps its own."""
-    steps = Steps(failure_count=1)
+    """What the system refuses, or a peer that is away, fills no log with tracebacks; anything else keeps its own."""
+    steps = Steps(failure_count=1, error=error)
     loop = SupervisedLoop("test", steps, backoff_ms_min=1, expected_errors=expected_errors)
     loop.start()
     await steps.reach(2)

@@ -159,21 +159,25 @@ async def test_nothing_is_written_without_a_change() -> None:
     assert fs.read(PATH) == before
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":{"T":{0:1}}}', b"\xff"])
-async def test_a_damaged_file_gives_way_to_the_one_before(damage: bytes) -> None:
-    """Main file damaged: the backup counts, and the next save does not overwrite it with the damage."""
+@pytest.mark.parametrize("damage", [None, b"", b"{", b'{"offsetTable":{"T":{0:1}}}', b"\xff"])
+async def test_a_damaged_file_gives_way_to_its_copy(damage: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Main file missing or damaged: the copy has the same, a line says so, and the next save mends both."""
     fs = MemoryFs()
     offsets = load(fs)
     for value in (5, 6):
         offsets.commit("g", {("T", 0): value})
         await offsets.save()
-    fs.write_atomic(PATH, damage)
+    fs.remove(PATH) if damage is None else fs.write_atomic(PATH, damage)
     offsets = load(fs)
-    assert offsets.find("g", "T", 0) == 5
+    assert offsets.find("g", "T", 0) == 6
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"{PATH} can't be read, its copy is taken: " in record.getMessage()
     offsets.commit("g", {("T", 0): 9})
     await offsets.save()
     assert load(fs).find("g", "T", 0) == 9
-    assert consumer_offsets_json.loads(fs.read(BACKUP).decode()).offsets == {("T", "g"): {0: 5}}
+    assert consumer_offsets_json.loads(fs.read(BACKUP).decode()).offsets == {("T", "g"): {0: 9}}
+    assert len(caplog.records) == 1
 
 
 def test_two_damaged_files_stop_the_start() -> None:

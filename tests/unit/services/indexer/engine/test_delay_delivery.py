@@ -118,6 +118,21 @@ async def test_a_restart_goes_on() -> None:
     assert sorted(world.sink.bodies) == [b"1", b"2", b"3"]
 
 
+async def test_a_lost_file_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """All that the log still has comes once more, and a line says why; a store without any says nothing."""
+    world = World()
+    async with world.delivering():
+        assert not caplog.records
+    delay(world.log, b"1")
+    world.clock.advance(1 << 40)
+    indexer = make_indexer(world.log, world.fs)
+    feed(indexer, world.log)
+    world.delivery(indexer).load()
+    [record] = caplog.records
+    assert f"{PATH} is missing or empty" in record.getMessage()
+    await indexer.close()
+
+
 @pytest.mark.parametrize(
     "text",
     ['{"offsetTable":{1:2,3:0}}', '{"dataVersion":{"counter":9,"stateVersion":4,"timestamp":5},"offsetTable":{"1":2}}'],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test can rely on: the build of the kernel is the one that was asked for, and chance can be repeated."""
 
+import logging
 import os
 import random
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ import hypothesis
 import pytest
 
 import libs.kernel
-from tests.support.surroundings import forget_surroundings
+from tests.support.surroundings import forget_surroundings, is_of_this_loop
 
 PURE_RUN = os.environ.get("REPUT_NO_EXTENSIONS") == "1"
 PURE_ROOMS = ("unit", "golden", "property")
 
 forget_surroundings()
+logging.getLogger("asyncio").addFilter(is_of_this_loop)
 
 hypothesis.settings.register_profile("reput", deadline=None, print_blob=True, max_examples=60)
 hypothesis.settings.register_profile("pure", parent=hypothesis.settings.get_profile("reput"), max_examples=15)

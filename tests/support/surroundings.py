@@ -6,6 +6,7 @@ and with settings of a store in the environment.
 """
 
 import contextlib
+import logging
 import os
 import random
 import signal
@@ -26,6 +27,12 @@ def forget_surroundings() -> None:
     for name in list(os.environ):
         if name.startswith((*STORE_SETTINGS, *OTHERS)) or name.upper() in PROXIES:
             del os.environ[name]
+
+
+def is_of_this_loop(record: logging.LogRecord) -> bool:
+    """False for gRPC's news for the event loop of an earlier test, which it wakes after that has closed."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, RuntimeError) and "PollerCompletionQueue" in record.getMessage())
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from reput_client import connect
 
 from bench.peers.peer import Durability
 
@@ -73,13 +72,6 @@ def running(folder: Path, mode: Durability, has_metrics: bool = False, /, **sett
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)
-
-
-def status_counts(store: Store) -> tuple[int, int]:
-    """Messages appended and syncs done since the start."""
-    with connect(commitlog=store.commitlog) as client:
-        status = client.admin.commitlog_status()
-        return status.appended_message_count, status.sync_count
 
 
 def _free_ports() -> list[int]:

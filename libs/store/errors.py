@@ -43,10 +43,10 @@ class StoreFull(StoreError):
 class SegmentMissing(StoreError):
     """Two neighbouring files of a chain are not one segment size apart: a file between them is gone or misnamed."""
 
-    def __init__(self, *, path: Path, previous: Path) -> None:
+    def __init__(self, *, path: Path, previous: Path, missing: str) -> None:
         super().__init__(
-            f"{path}: this file should come after {previous}, but a file between the two is missing; nothing was "
-            "changed: restore the missing file from a copy"
+            f"{path}: between this file and {previous} at least {missing} is missing; nothing was changed: restore it "
+            "from a copy"
         )
         self.path, self.previous = path, previous
 
@@ -171,3 +171,10 @@ class CheckpointDamaged(StoreError):
     def __init__(self, *, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
+
+
+class ConfigFileDamaged(StoreError):
+    """A file of `config/` can't be read, and no copy stands in for it."""
+
+    def __init__(self, *, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; nothing was changed: restore the file from a copy")

@@ -35,8 +35,8 @@ GROWTH_BYTES_MAX = 1 << 20
 """What `reserve` takes ahead at most: a file of a busy queue asks six times, and wastes no more than this."""
 
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
-_OF_THE_FILE = {errno.ENOENT, errno.EINVAL, errno.EACCES, errno.EIO}
-"""Why a file can't be mapped, which no other file would share: it is gone, empty, forbidden, or the disk fails."""
+_OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EIO}
+"""Why a file can't be mapped, which no other file would share: it is gone, no file, empty, forbidden, or the disk fails."""
 
 
 class SharedState:

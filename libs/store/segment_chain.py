@@ -331,8 +331,8 @@ class SegmentChain:
         base = parse_file_name(path.name)
         if self._segments and base == self._segments[-1].base_physical_offset:
             raise SegmentTwice(path=path, other=self._segments[-1].path)
-        if self._segments and base != self._segments[-1].base_physical_offset + size_bytes:
-            raise SegmentMissing(path=path, previous=self._segments[-1].path)
+        if self._segments and base != (expected := self._segments[-1].base_physical_offset + size_bytes):
+            raise SegmentMissing(path=path, previous=self._segments[-1].path, missing=file_name(expected))
         flushed_position = size_bytes if is_clean else 0
         segment = self._make_segment(path, base, wrote_position=size_bytes, flushed_position=flushed_position)
         self._segments.append(segment)

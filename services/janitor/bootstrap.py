@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import structlog
 from reput.janitor.v1 import retention_service_pb2
 
 from libs.machine.clock import SystemClock
@@ -39,8 +38,6 @@ RECONNECT_MS_MAX = 10_000
 DEFAULT_ENGINE, DEFAULT_SERVER = JanitorConfig(), ServerConfig(port=7103)
 DEFAULT_TELEMETRY = TelemetryConfig(metrics_port=7203)
 LOCAL_TIME_ZONE_FILE = Path("/etc/localtime")
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +104,7 @@ class Service:
     async def open(self) -> None:
         """Read the history and begin to look."""
         await asyncio.to_thread(self._fs.make_directory, self._directory)
-        unreadable_count = await asyncio.to_thread(self._history.load)
-        if unreadable_count:
-            _log.warning("lines of the retention history can't be read", line_count=unreadable_count)
+        await asyncio.to_thread(self._history.load)
         self._loop.start()
 
     async def until_connected(self) -> None:

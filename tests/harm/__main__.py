@@ -67,14 +67,14 @@ def parse_options() -> argparse.Namespace:
 
 def run(
     trials: Sequence[Trial], templates: Mapping[str, Template], options: argparse.Namespace, progress: Progress
-) -> Iterator[Facts]:
+) -> Iterator[tuple[Trial, Facts]]:
     """Run trials and yield what was seen of each, as it comes."""
     task = progress.add_task("trials", total=len(trials))
     case = functools.partial(run_trial, trials, templates, options.seed)
-    for facts in run_seeds(case, range(len(trials)), jobs=options.jobs):
+    for index, facts in run_seeds(case, range(len(trials)), jobs=options.jobs):
         progress.advance(task)
         if facts is not None:
-            yield facts
+            yield trials[index], facts
 
 
 async def make(directory: Path) -> Mapping[str, Template]:
@@ -90,18 +90,18 @@ def results_of(directory: Path, options: argparse.Namespace, console: Console) -
     """Make the stores, run the calm trials, then those that were chosen."""
     templates = asyncio.run(make(directory))
     chosen = [one for one in trials_of(templates) if fnmatch.fnmatchcase(one.name, options.only)]
-    calm = [Trial("-", NOTHING, moment) for moment in MOMENTS]
+    calm = [Trial("-", NOTHING, moment, "-") for moment in MOMENTS]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results: list[Result] = []
     with Progress(*columns, console=console) as progress:
         usual: set[str] = set()
-        for facts in run(calm, templates, options, progress):
+        for trial, facts in run(calm, templates, options, progress):
             usual.update(event_of(line) for _, line in facts.lines if is_loud(line))
-            results.append(_judged(facts, frozenset(), options.seed))
-        for facts in run(chosen, templates, options, progress):
-            results.append(_judged(facts, frozenset(usual), options.seed))
+            results.append(Result(trial, judge(facts), options.seed))
+        for trial, facts in run(chosen, templates, options, progress):
+            results.append(Result(trial, judge(facts, frozenset(usual)), options.seed))
             if results[-1].judgement.verdict is Verdict.BROKEN:
-                progress.print(f"broken: {results[-1].trial.name}")
+                progress.print(f"broken: {results[-1].trial.name}", soft_wrap=True, highlight=False)
     return results
 
 
@@ -124,7 +124,7 @@ def show(console: Console, results: Sequence[Result]) -> None:
     console.print(table)
     for one in sorted((one for one in results if is_broken(one)), key=lambda one: one.trial.file):
         console.print(
-            f"\nBROKEN {one.trial.file}, {one.trial.harm}, {one.trial.moment}", style="bold red", markup=False
+            f"\nBROKEN {one.trial.label}, {one.trial.harm}, {one.trial.moment}", style="bold red", markup=False
         )
         shown = [
             *(one.judgement.broken or one.judgement.lacking),
@@ -149,10 +149,6 @@ def main() -> int:
         rows = [_row(one) for one in results]
         options.json.write_text(json.dumps({"seed": options.seed, "trials": rows}, indent=2) + "\n")
     return int(any(map(is_broken, results)))
-
-
-def _judged(facts: Facts, usual: frozenset[str], seed: int) -> Result:
-    return Result(Trial(facts.file, facts.harm, facts.moment), judge(facts, usual), seed)
 
 
 def _row(one: Result) -> dict[str, object]:

@@ -104,7 +104,7 @@ def judge(facts: Facts, usual: frozenset[str] = frozenset()) -> Judgement:
     """Judge a trial. `usual` are the events that an unharmed store's services write too: they tell nothing."""
     names = names_of(facts.file)
     told = [*_loud_lines(facts.lines, names, usual), *_named_in_status(facts.looks, names)]
-    broken = [*facts.trouble, *_bugs(facts.lines), *_bad_ends(facts.ends, bool(told))]
+    broken = [*facts.trouble, *_bugs(facts.lines), *_bad_ends(facts, bool(told))]
     ended = [end.service for end in facts.ends if not end.was_asked]
     lacking: list[str] = []
     refused = [f"append or commit: {refusal}" for refusal in facts.refusals]
@@ -171,15 +171,15 @@ def _bugs(lines: Iterable[tuple[str, str]]) -> list[str]:
     ]
 
 
-def _bad_ends(ends: Iterable[End], is_told: bool) -> list[str]:
+def _bad_ends(facts: Facts, is_told: bool) -> list[str]:
     found = []
-    for end in ends:
+    for end in facts.ends:
+        last = next((line for service, line in reversed(facts.lines) if service == end.service), "").strip()
+        what = f"{end.service} ended{' its stop' if end.was_asked else ''} with {end.code}"
         if end.code < 0:
             found.append(f"{end.service} was ended by signal {-end.code}")
-        elif end.was_asked and end.code and not is_told:
-            found.append(f"{end.service} ended its stop with {end.code} and names no file")
-        elif not end.was_asked and not is_told:
-            found.append(f"{end.service} ended with {end.code} and names no file")
+        elif not is_told and (end.code or not end.was_asked):
+            found.append(f"{what} and names no file: {last:.500}")
     return found
 
 

@@ -31,6 +31,7 @@ RUNNING = "running"
 MOMENTS = (RUNNING, KILLED, STOPPED)
 NOTHING = "nothing"
 """The harm of a trial that must be whole, and shows which words an unharmed store's services write."""
+DATED = "index/"
 TRIAL_S_MAX = 180.0
 APPENDED = range(1_001, 1_030)
 """Numbers of the batch after the harm."""
@@ -46,24 +47,27 @@ class Trial:
     file: str
     harm: str
     moment: str
+    label: str = ""
+    """The same file in each run: index files have their time for a name, and here a number."""
 
     @property
     def name(self) -> str:
         """By which it is chosen and repeated."""
-        return f"{self.moment}:{self.harm}:{self.file}"
+        return f"{self.moment}:{self.harm}:{self.label}"
 
 
 def trials_of(templates: Mapping[str, Template]) -> list[Trial]:
     """All trials: every file that a moment has, each harm. What runs has the files of both templates."""
     files = {moment: template.files for moment, template in templates.items()}
     files[RUNNING] = sorted({*files[STOPPED], *files[KILLED]})
-    return [Trial(file, harm, moment) for moment in MOMENTS for file in files[moment] for harm in HARMS]
+    labels = _labels(sorted({file for names in files.values() for file in names}))
+    return [Trial(file, harm, moment, labels[file]) for moment in MOMENTS for file in files[moment] for harm in HARMS]
 
 
 async def run_trial(
     trials: Sequence[Trial], templates: Mapping[str, Template], seed: int, index: int, nursery: Nursery
-) -> Facts | None:
-    """Run the trial of an index; None if its file is not there at its moment."""
+) -> tuple[int, Facts | None]:
+    """Run the trial of an index; no facts if its file is not there at its moment."""
     trial = trials[index]
     template = templates[KILLED if trial.moment == KILLED else STOPPED]
     directory = Path(tempfile.mkdtemp(prefix="reput-harm-"))
@@ -71,13 +75,19 @@ async def run_trial(
     course = Course(trial, LiveStore(nursery, directory / "store", SIZES), template.expected.copy(), seed)
     try:
         async with asyncio.timeout(TRIAL_S_MAX):
-            return await course.run()
+            return index, await course.run()
     except Exception:  # noqa: BLE001 - whatever it is, the other trials go on
         course.facts.trouble.append(traceback.format_exc())
-        return course.facts
+        return index, course.facts
     finally:
         await course.end()
         shutil.rmtree(directory)
+
+
+def _labels(files: Sequence[str]) -> dict[str, str]:
+    """Names that stay from run to run."""
+    dated = [file for file in files if file.startswith(DATED)]
+    return {file: f"{DATED}{dated.index(file) + 1}" if file in dated else file for file in files}
 
 
 class Course:

@@ -41,6 +41,8 @@ class EpochHistory:
         """Read the files; a store without an epoch file has no epoch yet. Raises EpochsDamaged."""
         path = data_dir / EPOCH_FILE_NAME
         if not fs.exists(path):
+            if fs.exists(data_dir / history_file.PATH):
+                _log.warning("%s is missing, so the log counts as another one: delayed messages come once more", path)
             return cls(fs, data_dir, [], "")
         try:
             epochs = epoch_file.decode(fs.read(path))

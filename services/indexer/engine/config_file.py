@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
+from libs.store.errors import ConfigFileDamaged
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ def backup_of(path: Path) -> Path:
 def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
     """Read the file, or its copy if it is missing, empty or damaged; None without either.
 
-    Raises FormatError if one is damaged and the other can't stand in for it. Blocks.
+    Raises ConfigFileDamaged if one is damaged and the other can't stand in for it. Blocks.
     """
     has_backup = fs.exists(backup_of(path))
     for candidate in (path, backup_of(path)):
@@ -41,7 +42,7 @@ def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
             why = "it is missing"
         except (FormatError, UnicodeDecodeError) as error:
             if candidate != path or not has_backup:
-                raise
+                raise ConfigFileDamaged(path=candidate, reason=str(error)) from error
             why = error
         if has_backup:
             _log.warning("%s can't be read%s: %s", candidate, ", its copy is taken" if candidate == path else "", why)

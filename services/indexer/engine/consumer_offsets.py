@@ -97,7 +97,7 @@ class ConsumerOffsets:
         """Offsets that are kept."""
 
     def load(self) -> None:
-        """Read the file, or its copy if it is missing, empty or damaged. Raises FormatError if both are."""
+        """Read the file, or its copy if it is missing, empty or damaged. Raises ConfigFileDamaged if both are."""
         file = config_file.read(self._fs, self._path, consumer_offsets_json.loads)
         if file is not None:
             self._version = file.data_version or DataVersion()

@@ -82,7 +82,7 @@ class DelayDelivery:
         reput.on_history_change = self._take_back
 
     def load(self) -> None:
-        """Read the offsets, once the queues are loaded. Blocks. Raises FormatError."""
+        """Read the offsets, once the queues are loaded. Blocks. Raises ConfigFileDamaged."""
         if not self.offsets.load() and self._queues.queue_ids(SCHEDULE_TOPIC):
             _log.warning(
                 "%s is missing or empty: all delayed messages that the log still has are delivered once more",

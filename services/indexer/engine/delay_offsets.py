@@ -48,7 +48,7 @@ class DelayOffsets:
     def load(self) -> bool:
         """Read the file, or RocketMQ's copy if it is missing, empty or damaged; False without either.
 
-        Raises FormatError if both are damaged.
+        Raises ConfigFileDamaged if both are damaged.
         """
         file = config_file.read(self._fs, self.path, delay_offsets_json.loads)
         if file is not None:

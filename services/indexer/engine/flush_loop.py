@@ -19,6 +19,7 @@ from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.store.ballast import Ballast
+from libs.store.errors import StoreError
 from services.indexer.engine.consume_queue import ConsumeQueue
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.index_file import IndexFile
@@ -63,7 +64,7 @@ class FlushLoop:
         self._thorough_at_s = clock.monotonic_s()
         self._history_change_count = 0
         self._failure: Exception | None = None
-        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms)
+        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms, expected_errors=(StoreError,))
 
     def start(self) -> None:
         """Begin with the rounds."""

@@ -21,6 +21,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
+from libs.store.errors import StoreError
 from services.indexer.engine import due_message
 from services.indexer.engine.consume_queue import ConsumeQueue, Units
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
@@ -99,7 +100,14 @@ class LevelDelivery:
             self.step,
             backoff_ms_min=BACKOFF_MS_MIN,
             backoff_ms_max=BACKOFF_MS_MAX,
-            expected_errors=(DependencyUnavailable, AppendRefused, Undeliverable, RecordDamaged, NotARecord),
+            expected_errors=(
+                DependencyUnavailable,
+                AppendRefused,
+                Undeliverable,
+                RecordDamaged,
+                NotARecord,
+                StoreError,
+            ),
         )
 
     @property

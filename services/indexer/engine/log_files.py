@@ -199,8 +199,8 @@ class LogFiles:
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
             file = _LogFile(self._fs, path, size_bytes)
-            if files and file.base_physical_offset != files[-1].base_physical_offset + size_bytes:
-                raise SegmentMissing(path=path, previous=files[-1].path)
+            if files and file.base_physical_offset != (base := files[-1].base_physical_offset + size_bytes):
+                raise SegmentMissing(path=path, previous=files[-1].path, missing=file_name(base))
             files.append(file)
         return files
 

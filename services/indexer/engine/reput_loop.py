@@ -26,7 +26,7 @@ from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
-from libs.store.errors import IndexDamaged, StoreFull, SyncFailed
+from libs.store.errors import IndexDamaged, StoreError, StoreFull, SyncFailed
 from services.indexer.engine.completeness import Completeness
 from services.indexer.engine.consume_queue_table import ConsumeQueueTable
 from services.indexer.engine.deleted_topics import DeletedTopics
@@ -36,7 +36,7 @@ from services.indexer.engine.log_source import LogSource
 from services.indexer.engine.long_poll import LongPolls
 from services.indexer.engine.progress import ProgressKeeper, QueueBegin
 from services.indexer.engine.queue_end_report import QueueEndReport
-from services.indexer.errors import DependencyUnavailable, Inapplicable, NotARecord, SyncNeeded
+from services.indexer.errors import DependencyUnavailable, Inapplicable, NotARecord, RecordDamaged, SyncNeeded
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class ReputLoop:
             self._follow,
             backoff_ms_min=min(100, reconnect_ms_max),
             backoff_ms_max=reconnect_ms_max,
-            expected_errors=(DependencyUnavailable, StoreFull),
+            expected_errors=(DependencyUnavailable, RecordDamaged, StoreError),
         )
 
     def recover(self, *, indexed_physical_offset: int, entered_physical_offset: int, epoch: int) -> None:

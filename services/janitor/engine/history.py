@@ -2,11 +2,14 @@
 """RunHistory: the past runs in `reput/retention_history.jsonl`, one JSON object per line, oldest first.
 
 Invariants: times of runs rise strictly, so that a time names a run; the file has at most RUN_COUNT_MAX runs and about
-SIZE_BYTES_MAX bytes, the newest ones. It is replaced as a whole, so a reader never sees half a line.
+SIZE_BYTES_MAX bytes, the newest ones. It is replaced as a whole, so a reader never sees half a line, and so is its copy
+`.bak`, which has the same.
 Callers: RetentionLoop adds, the servicer reads, both on one event loop.
-A line that can't be read is left out and is gone at the next write: history is for people, nothing depends on it.
+What neither of the two has in a readable line is left out and is gone at the next write: history is for people,
+nothing depends on it.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +24,8 @@ RUN_COUNT_MAX = 1000
 """About three months of one busy hour a day with ten deletions."""
 SIZE_BYTES_MAX = 4 << 20
 """A run lists every segment, so a log of many segments has long lines."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +48,35 @@ class RunHistory:
 
     def __init__(self, fs: Fs, path: Path) -> None:
         self._fs, self._path = fs, path
+        self._backup_path = path.with_name(path.name + ".bak")
         self._runs: list[tuple[Run, bytes]] = []
 
-    def load(self) -> int:
-        """Read the file, if there is one. Returns how many lines were unreadable."""
-        if not self._fs.exists(self._path):
-            return 0
+    def load(self) -> None:
+        """Read the file and its copy, if there are any. What the file lacks is told, whether the copy has it or not."""
+        runs, unreadable_count = self._read(self._path)
+        copies, _ = self._read(self._backup_path)
+        lost_count = len(copies.keys() - runs.keys())
+        if unreadable_count or lost_count:
+            _log.warning(
+                "%s: %d lines can't be read, and %d runs of %s are not there; those are taken",
+                *(self._path, unreadable_count, lost_count, self._backup_path),
+            )
+        self._runs = [pair for _, pair in sorted((copies | runs).items())]
+
+    def _read(self, path: Path) -> tuple[dict[int, tuple[Run, bytes]], int]:
+        """The runs of a file by their time, and how many lines can't be read."""
+        runs: dict[int, tuple[Run, bytes]] = {}
+        if not self._fs.exists(path):
+            return runs, 0
         decoder = msgspec.json.Decoder(Run)
         unreadable_count = 0
-        for line in self._fs.read(self._path).splitlines():
+        for line in self._fs.read(path).splitlines():
             try:
-                self._runs.append((decoder.decode(line), line))
+                run = decoder.decode(line)
+                runs[run.time_ms] = run, line
             except msgspec.DecodeError:
                 unreadable_count += 1
-        self._runs.sort(key=lambda pair: pair[0].time_ms)
-        return unreadable_count
+        return runs, unreadable_count
 
     @property
     def last_time_ms(self) -> int:
@@ -72,7 +91,9 @@ class RunHistory:
         size_bytes = sum(len(line) for _, line in self._runs)
         while size_bytes > SIZE_BYTES_MAX and len(self._runs) > 1:
             size_bytes -= len(self._runs.pop(0)[1])
-        self._fs.write_atomic(self._path, b"".join(line + b"\n" for _, line in self._runs))
+        data = b"".join(line + b"\n" for _, line in self._runs)
+        for path in (self._path, self._backup_path):
+            self._fs.write_atomic(path, data)
 
     def page(self, *, before_ms: int | None, count: int) -> tuple[list[Run], bool]:
         """Up to `count` runs older than `before_ms` (None: all), newest first, and whether more follow."""

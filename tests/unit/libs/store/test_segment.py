@@ -254,23 +254,29 @@ def test_an_unreadable_page_is_named(tmp_path: Path) -> None:
     assert (caught.value.path, caught.value.position) == (segment.path, 40 * PAGE_SIZE_BYTES)
 
 
-@pytest.mark.parametrize("size_bytes", [None, 0, SIZE // 2, SIZE + 1])
+DIRECTORY = -1
+"""In the place of a size: a directory has the file's name."""
+
+
+@pytest.mark.parametrize("size_bytes", [None, DIRECTORY, 0, SIZE // 2, SIZE + 1])
 @pytest.mark.parametrize(
     "touch", [lambda segment: segment.buffer, lambda segment: segment.hold(), lambda segment: segment.data_ranges(0)]
 )
 def test_a_file_that_somebody_changed_is_told(
     tmp_path: Path, size_bytes: int | None, touch: Callable[[Segment], object]
 ) -> None:
-    """Removed, emptied, shortened or longer behind our back: one error with file and position, for every reader."""
+    """Removed, replaced, emptied, cut or longer behind our back: one error with file and position, for every reader."""
     chain = SegmentChain.open(PosixFs(), tmp_path, SIZE)
     segment = chain.roll()
     assert segment.try_unmap()
-    if size_bytes is None:
+    if size_bytes is None or size_bytes == DIRECTORY:
         segment.path.unlink()
     else:
         os.truncate(segment.path, size_bytes)
+    if size_bytes == DIRECTORY:
+        segment.path.mkdir()
     for _ in range(2):
         with pytest.raises(SegmentUnreadable) as caught:
             touch(segment)
-        assert (caught.value.segment, caught.value.position) == (segment.path.name, min(size_bytes or 0, SIZE))
+        assert (caught.value.segment, caught.value.position) == (segment.path.name, max(0, min(size_bytes or 0, SIZE)))
     chain.close()

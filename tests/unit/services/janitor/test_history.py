@@ -71,10 +71,32 @@ def test_is_bounded(fs: MemoryFs, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [entry.time_ms for entry in make(fs).page(before_ms=None, count=9)[0]] == [9]
 
 
-def test_unreadable_lines_are_left_out(fs: MemoryFs) -> None:
-    """A damaged line costs that line only."""
+def test_unreadable_lines_are_left_out(fs: MemoryFs, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged line costs that line only, and is told."""
     make(fs).add(run(1))
     fs.write_atomic(PATH, b"{broken\n" + fs.read(PATH) + b'{"time_ms": "x"}\n')
-    history = RunHistory(fs, PATH)
-    assert history.load() == 2
-    assert history.last_time_ms == 1
+    assert not caplog.records
+    assert make(fs).last_time_ms == 1
+    [record] = caplog.records
+    assert f"{PATH}: 2 lines can't be read" in record.getMessage()
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{"])
+def test_a_copy_stands_in(fs: MemoryFs, damage: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Runs that the file has lost come from its copy, and a line names the file."""
+    history = make(fs)
+    history.add(run(1))
+    history.add(run(2))
+    if damage is None:
+        fs.remove(PATH)
+    else:
+        fs.write_atomic(PATH, damage)
+    assert [entry.time_ms for entry in make(fs).page(before_ms=None, count=10)[0]] == [2, 1]
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"{PATH}: ")
+    assert "2 runs" in record.getMessage()
+    again = make(fs)
+    again.add(run(3))
+    caplog.clear()
+    assert make(fs).last_time_ms == 3
+    assert not caplog.records

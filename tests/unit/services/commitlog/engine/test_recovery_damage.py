@@ -198,6 +198,6 @@ async def test_an_open_that_fails_removes_nothing() -> None:
     machine.fs.remove(directory / f"{SEGMENT_SIZE:020d}")
     machine.fs.append(directory / f"{3 * SEGMENT_SIZE:020d}.tmp", b"x")
     before = machine.files()
-    with pytest.raises(SegmentMissing, match="restore the missing file"):
+    with pytest.raises(SegmentMissing, match="restore it"):
         await machine.start()
     assert machine.files() == before

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from libs.formats import consumer_offsets_json
-from libs.formats.errors import FormatError
 from libs.machine.clock import ManualClock
 from libs.machine.failpoints import FailpointRaised
 from libs.machine.memory_fs import MemoryFs, nothing_survives
+from libs.store.errors import ConfigFileDamaged
 from services.indexer.engine import consumer_offsets
 from services.indexer.engine.consumer_offsets import ConsumerOffsets, GroupOffset
 from services.indexer.errors import WindowFull
@@ -184,11 +184,11 @@ def test_two_damaged_files_stop_the_start() -> None:
     """Offsets are no derived data: without a good file nobody guesses."""
     fs = MemoryFs()
     fs.make_directory(PATH.parent)
-    fs.write_atomic(PATH, b"{")
-    with pytest.raises(FormatError):
+    fs.write_atomic(PATH, b"\xff")
+    with pytest.raises(ConfigFileDamaged, match=str(PATH)):
         load(fs)
     fs.write_atomic(BACKUP, b"[]")
-    with pytest.raises(FormatError):
+    with pytest.raises(ConfigFileDamaged, match=str(PATH)):
         load(fs)
 
 

@@ -8,9 +8,9 @@ import pytest
 from libs.formats import delay_offsets_json
 from libs.formats.config_json import DataVersion
 from libs.formats.delay_offsets_json import DelayOffsetsFile
-from libs.formats.errors import BadField
 from libs.machine.clock import ManualClock
 from libs.machine.memory_fs import MemoryFs
+from libs.store.errors import ConfigFileDamaged
 from services.indexer.engine.delay_offsets import DelayOffsets
 
 PATH = Path("/data/config/delayOffset.json")
@@ -22,7 +22,7 @@ def test_a_damaged_file_gives_way_to_its_copy() -> None:
     fs.make_directory(PATH.parent)
     fs.write_atomic(PATH, b"{")
     offsets = DelayOffsets(fs, PATH, ManualClock())
-    with pytest.raises(BadField):
+    with pytest.raises(ConfigFileDamaged, match=str(PATH)):
         offsets.load()
     backup = delay_offsets_json.dumps(DelayOffsetsFile({2: 7}, DataVersion(1, 2, 3)))
     fs.write_atomic(PATH.with_name(PATH.name + ".bak"), backup.encode())

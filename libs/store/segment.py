@@ -36,7 +36,7 @@ GROWTH_BYTES_MAX = 1 << 20
 
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 _OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EIO}
-"""Why a file can't be mapped, which no other one would share: it is gone, no file, empty, forbidden, or the disk fails."""
+"""Why a file can't be mapped, which no other would share: it is gone, no file, empty, forbidden, or the disk fails."""
 
 
 class SharedState:

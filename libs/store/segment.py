@@ -206,7 +206,8 @@ class Segment:
     def reserve(self, position: int) -> None:
         """Make sure that the writer can't lack space below `position`; before it writes past `reserved_position`.
 
-        Takes as much again ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull.
+        Takes as much again ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull, and
+        WriteFailed, as `put` does, if somebody took the file away.
         """
         if position <= self.reserved_position:
             return
@@ -216,6 +217,10 @@ class Segment:
             (self._mapped or self._map()).reserve(self.reserved_position, end - self.reserved_position)
         except DiskFull as error:
             raise StoreFull(path=self.path, needed_bytes=error.needed_bytes) from error
+        except OSError as error:
+            if error.errno not in _OF_THE_FILE:
+                raise
+            raise self._write_failed(error) from error
         self.reserved_position = end
 
     def put(self, size_bytes: int) -> None:
@@ -405,9 +410,13 @@ class Segment:
             failpoint("segment.before_write")
             (self._mapped or self._map()).write(self.wrote_position, data)
         except OSError as error:
-            reason = error.strerror or str(error)
-            self._shared.error = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
-            raise self._shared.error from error
+            raise self._write_failed(error) from error
+
+    def _write_failed(self, error: OSError) -> WriteFailed:
+        """What ends all writing of the chain."""
+        reason = error.strerror or str(error)
+        self._shared.error = failed = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
+        return failed
 
     def _map_present(self) -> MappedFile:
         """Map the file for a reader, who is told if it is not what it was."""

@@ -31,6 +31,7 @@ from tests.harm.trial import MOMENTS, NOTHING, Trial, run_trial, trials_of
 
 SEED_BITS = 31
 SHOWN_COUNT = 6
+TABLE_WIDTH_MIN = 120
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ def main() -> int:
     """Run what was asked for; 1 if a trial is broken, else 0."""
     options = parse_options()
     console = Console()
+    console.width = max(console.width, TABLE_WIDTH_MIN)
     console.print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="reput-harm-template-") as directory:
         results = results_of(Path(directory), options, console)

@@ -274,7 +274,8 @@ class AppendPipeline:
         active = self._chain.active
         if active is None or active.is_full:
             return None
-        active.reserve(active.size_bytes)
+        with self._sealing():
+            active.reserve(active.size_bytes)
         return active
 
     async def _roll(self) -> Segment:

@@ -12,7 +12,7 @@ from libs.machine.failpoints import armed
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.memory_fs import MemoryFs
 from libs.machine.posix_fs import PosixFs
-from libs.store.errors import SegmentUnreadable
+from libs.store.errors import SegmentUnreadable, WriteFailed
 from libs.store.map_budget import MapBudget
 from libs.store.segment import CLEAR_CHUNK_BYTES, Segment, SharedState
 from libs.store.segment_chain import SegmentChain
@@ -279,4 +279,21 @@ def test_a_file_that_somebody_changed_is_told(
         with pytest.raises(SegmentUnreadable) as caught:
             touch(segment)
         assert (caught.value.segment, caught.value.position) == (segment.path.name, max(0, min(size_bytes or 0, SIZE)))
+    chain.close()
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_a_file_that_somebody_took_from_its_writer(tmp_path: Path, is_directory: bool) -> None:
+    """The first room that is taken in a file that is gone, or no file any more, ends all writing, and names it."""
+    chain = SegmentChain.open(PosixFs(), tmp_path, SIZE)
+    segment = chain.roll()
+    assert segment.try_unmap()
+    segment.reserved_position = 0
+    segment.path.unlink()
+    if is_directory:
+        segment.path.mkdir()
+    with pytest.raises(WriteFailed, match=segment.path.name):
+        segment.reserve(1)
+    with pytest.raises(WriteFailed):
+        segment.put(1)
     chain.close()

@@ -33,6 +33,9 @@ SHOWN_BYTES, SHOWN_TEXT = 300, 80
 
 BUGS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 WITHOUT_REASON = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
+TOO_LARGE = "Received message larger than max"
+"""What gRPC says by itself of a request that it never gives to the service."""
+
 CLIENTS_OWN = "Internal error from Core"
 """What the client's gRPC says when it wrote to a stream that the server had ended; it hides how."""
 
@@ -173,7 +176,7 @@ def _fault(target: Target, error: grpc.aio.AioRpcError) -> str:
     text = f"{error.code().name} {(error.details() or '')[:SHOWN_TEXT]}"
     if error.code() in BUGS:
         return text
-    if error.code() in WITHOUT_REASON or target.path.startswith(FOREIGN):
+    if error.code() in WITHOUT_REASON or target.path.startswith(FOREIGN) or TOO_LARGE in text:
         return ""
     raw = dict(error.trailing_metadata() or ()).get(STATUS_KEY)
     if raw is None or not any(one.Is(ErrorInfo.DESCRIPTOR) for one in Status.FromString(raw).details):

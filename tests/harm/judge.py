@@ -22,6 +22,8 @@ SHOWN_COUNT = 3
 BUG_MARKS = ('"exception"', "Traceback (most recent call last)", "Fatal Python error")
 """What a service writes to its log only because of a bug."""
 BUG_CODES = ("UNKNOWN", "INTERNAL")
+GONE_CODES = ("UNAVAILABLE", "CANCELLED")
+"""Without a reason: from a service that has ended, or ended meanwhile."""
 LOUD = frozenset(("warning", "error", "critical"))
 
 
@@ -185,7 +187,7 @@ def _bad_ends(facts: Facts, is_told: bool) -> list[str]:
 
 def _bad_refusal(refusal: Refusal, is_down: bool) -> list[str]:
     """A refusal without a reason comes only from services that have ended."""
-    if refusal.code in BUG_CODES or (not refusal.reason and not (is_down and refusal.code == "UNAVAILABLE")):
+    if refusal.code in BUG_CODES or (not refusal.reason and not (is_down and refusal.code in GONE_CODES)):
         return [f"refused with {refusal}"]
     return []
 

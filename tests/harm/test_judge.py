@@ -48,9 +48,9 @@ LACKING = {QUEUE: Answer((ONE,))}
         (facts({QUEUE: Answer((ONE,), REASONED)}), Verdict.TOLD),
         (facts(refusals=[REASONED]), Verdict.TOLD),
         (facts(ends=[End("indexer", 1)], lines=[TELLING]), Verdict.TOLD),
-        (
-            facts({QUEUE: Answer((), Refusal("UNAVAILABLE", "", "gone"))}, ends=[End("indexer", 1)], lines=[TELLING]),
-            Verdict.TOLD,
+        *(
+            (facts({QUEUE: Answer((), Refusal(code, "", ""))}, ends=[End("indexer", 1)], lines=[TELLING]), Verdict.TOLD)
+            for code in ("UNAVAILABLE", "CANCELLED")
         ),
         (facts({GROUPS: Answer(("readers orders/0 = 6",))}, lines=[TELLING]), Verdict.TOLD),
         (facts({LOG: Answer((*DUE[LOG], COPY_OF_3))}, lines=[TELLING]), Verdict.TOLD),

@@ -27,7 +27,7 @@ class SetApart:
 
     @classmethod
     def load(cls, fs: Fs, data_dir: Path, topics: Iterable[TopicConfig] | None = None) -> Self:
-        """Those of a data directory with these topics, or those of its topics.json. Blocks. Raises FormatError."""
+        """Those of a directory with these topics, or those of its topics.json. Blocks. Raises ConfigFileDamaged."""
         if topics is None:
             topics = topics_file.load(fs, data_dir).topics.values()
         by_attributes = {topic.name: set_apart.why_by_attributes(topic.attributes) for topic in topics}

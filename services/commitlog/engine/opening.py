@@ -52,7 +52,7 @@ def open_store(
     """Open the store of `config.data_dir`, whose segments are in `directories`.
 
     Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
-    LogDirectoryLeftOut, LogDamaged, FormatError (topics or epochs) or OSError.
+    LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
     """
     files = StoreFiles(fs, config.data_dir)
     was_clean_stop = files.claim()

@@ -68,7 +68,7 @@ class TopicRegistry:
     def load(self) -> None:
         """Read the file, or its backup when it is missing or damaged, and add the store's own topics. Blocks.
 
-        Raises FormatError when there are files and none can be read: a store that forgot its topics would take
+        Raises ConfigFileDamaged when there are files and none can be read: a store that forgot its topics would take
         messages for queues that do not exist.
         """
         found = topics_file.load(self._fs, self._data_dir)

@@ -31,7 +31,7 @@ from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import in_steps
 from libs.machine.uninterrupted import uninterrupted
-from services.indexer.engine import config_file
+from libs.store import config_file
 from services.indexer.errors import WindowFull
 
 PATH = Path("config") / "consumerOffset.json"
@@ -214,9 +214,7 @@ class ConsumerOffsets:
     def _replace(self, make_data: Callable[[], bytes]) -> None:
         """Write the file, then its copy, in a thread."""
         self._fs.make_directory(self._path.parent)
-        data = make_data()
-        for path in (self._path, config_file.backup_of(self._path)):
-            self._fs.write_atomic(path, data)
+        config_file.save(self._fs, self._path, make_data())
 
     def _offsets_of(self, group: str) -> dict[str, int]:
         shard = self._shards.get(_shard_of(group))

@@ -19,7 +19,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-from services.indexer.engine import config_file
+from libs.store import config_file
 
 
 class _Unsynced(NamedTuple):

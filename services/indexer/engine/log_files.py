@@ -165,7 +165,7 @@ class LogFiles:
         return 0
 
     async def has_topic(self, topic: str) -> bool:
-        """See RecordSource; as `topics.json` has it. Raises FormatError."""
+        """See RecordSource; as `topics.json` has it. Raises ConfigFileDamaged."""
         return topic in topics_file.load(self._fs, self._data_dir).topics
 
     async def read(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.errors import FormatError
 from libs.formats.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
 from libs.formats.topics_json import TopicConfig, TopicsFile
 from libs.machine.memory_fs import MemoryFs
 from libs.store import topics_file
+from libs.store.errors import ConfigFileDamaged
 from libs.store.set_apart import SetApart
 
 DATA_DIR = Path("/store")
@@ -60,7 +60,7 @@ def test_the_backup_stands_in() -> None:
     fs.write_atomic(DATA_DIR / topics_file.PATH, b"{")
     assert SetApart.load(fs, DATA_DIR).reasons == {"batches": BATCH_QUEUE}
     fs.write_atomic(DATA_DIR / "config" / "topics.json.bak", b"{")
-    with pytest.raises(FormatError):
+    with pytest.raises(ConfigFileDamaged):
         SetApart.load(fs, DATA_DIR)
 
 

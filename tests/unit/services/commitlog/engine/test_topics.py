@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from libs.formats import topics_json
-from libs.formats.errors import FormatError
 from libs.formats.system_topics import is_system_topic
 from libs.formats.topics_json import TopicConfig, TopicsFile
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
-from libs.store import topics_file
+from libs.store import config_file, topics_file
+from libs.store.errors import ConfigFileDamaged
 from services.commitlog.engine.topic_names import check_topic_name
 from services.commitlog.errors import (
     BadArgument,
@@ -29,7 +29,7 @@ from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
 PATH = DATA_DIR / topics_file.PATH
-BACKUP = PATH.with_name(PATH.name + topics_file.BACKUP_SUFFIX)
+BACKUP = config_file.backup_of(PATH)
 PLAIN = {"read_queue_count": 0, "write_queue_count": 0, "is_readable": True, "is_writable": True}
 SAME = dict.fromkeys(PLAIN)
 
@@ -283,7 +283,7 @@ async def test_two_damaged_files_stop_the_start() -> None:
         pass
     machine.fs.write_atomic(PATH, b"{broken")
     machine.fs.write_atomic(BACKUP, b"[]")
-    with pytest.raises(FormatError):
+    with pytest.raises(ConfigFileDamaged):
         await machine.start()
     assert not machine.exists("abort")
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of `config/` and the copy beside it, `.bak`, which stands in for it.
 
-Invariant: whoever gets the copy, or nothing where the copy is there, learns of it by a line that names the file.
+Invariants: whoever gets the copy, or nothing where the copy is there, learns of it by a line that names the file; the
+copy has what was saved last or, if the machine died in between, what was saved before, never what was found damaged.
+(RocketMQ's copy is always one change behind.)
 Layouts: docs/formats/config_files.md.
 """
 
@@ -26,6 +28,12 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + BACKUP_SUFFIX)
 
 
+def save(fs: Fs, path: Path, data: bytes) -> None:
+    """Replace the file, durably, then its copy. Blocks. Raises OSError."""
+    for target in (path, backup_of(path)):
+        fs.write_atomic(target, data)
+
+
 def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
     """Read the file, or its copy if it is missing, empty or damaged; None without either.
 
@@ -44,6 +52,6 @@ def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
             if candidate != path or not has_backup:
                 raise ConfigFileDamaged(path=candidate, reason=str(error)) from error
             why = error
-        if has_backup:
+        if has_backup or fs.exists(candidate):
             _log.warning("%s can't be read%s: %s", candidate, ", its copy is taken" if candidate == path else "", why)
     return None

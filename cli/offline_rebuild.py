@@ -21,10 +21,23 @@ from libs.machine.fs import Fs
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.config import load
 from libs.store import log_directories
-from libs.store.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreError, StoreLocked
+from libs.store.errors import (
+    ConfigFileDamaged,
+    SegmentMissing,
+    SegmentSizeWrong,
+    SegmentTwice,
+    StoreError,
+    StoreLocked,
+)
 from services.indexer.bootstrap import Settings, fitted
 from services.indexer.engine.rebuild import RebuildProgress, rebuild
 from services.indexer.errors import Inapplicable, RecordDamaged
+
+DAMAGES = (
+    *(RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, SegmentTwice),
+    *(ConfigFileDamaged, FormatError),
+)
+"""What keeps the indexes from being made, because the store's files are not as they should be."""
 
 
 def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int, int, int], None]) -> dict[str, object]:
@@ -70,7 +83,7 @@ def _explained(data_dir: Path) -> Iterator[None]:
     except StoreLocked as error:
         text = f"{error}; stop the services of {data_dir} first, or leave out --data-dir to let the Indexer do it"
         raise CommandFailed("STORE_LOCKED", text, code=ExitCode.REFUSED) from error
-    except (RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, SegmentTwice, FormatError) as error:
+    except DAMAGES as error:
         raise CommandFailed("DAMAGED", str(error), code=ExitCode.DAMAGED) from error
     except StoreError as error:
         raise CommandFailed("NOT_REBUILT", str(error)) from error

@@ -118,7 +118,7 @@ def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: Step
     """Check that records up to the queue's last one are its units, as far as these are of its generation and kept.
 
     Delivery times may differ: the log gives them by the delay levels that it has now. So may what is an address in
-    RocketMQ's extension of the queue.
+    RocketMQ's extension of the queue. Raises IndexDamaged and QueueConflict.
     """
     start, end = queue.min_queue_offset, queue.max_queue_offset
     oldest = queue.place_at(start)[0] if start < end else queue.last_physical_offset + 1
@@ -128,7 +128,9 @@ def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: Step
     wanted = columns.queue_offsets[rows]
     start, end = max(start, int(wanted.min())), min(end, int(wanted.max()) + 1)
     stored = queue.read(start, max(0, end - start))
-    same = (wanted >= start) & (wanted < end)
+    if (found_end := start + len(stored.physical_offsets)) < end:
+        queue.read(found_end, 1)  # it is damaged there, and says so
+    same = (wanted >= start) & (wanted < found_end)
     units, there = (wanted - start)[same], rows[same]
     same[same] = (
         (stored.physical_offsets[units] == columns.physical_offsets[there])

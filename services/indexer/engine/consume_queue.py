@@ -159,7 +159,7 @@ class ConsumeQueue:
         if len(bad):
             count = int(bad[0])
             if count == 0:
-                raise self._damaged(first, int(offsets[0]), int(sizes[0]))
+                raise self.damage_at(first)
             offsets, sizes, units = offsets[:count], sizes[:count], units[:count]
         return Units(offsets, sizes, units["tags_code"].astype(np.int64))
 
@@ -169,12 +169,14 @@ class ConsumeQueue:
         segment = self._chain.find(position)
         physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
         if physical_offset < 0 or size_bytes <= 0:
-            raise self._damaged(queue_offset, physical_offset, size_bytes)
+            raise self.damage_at(queue_offset)
         return physical_offset, size_bytes
 
-    def _damaged(self, queue_offset: int, physical_offset: int, size_bytes: int) -> IndexDamaged:
+    def damage_at(self, queue_offset: int) -> IndexDamaged:
+        """What to raise for a unit that can't be, which must be there."""
         segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
         position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
+        physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position)
         reason = f"no unit of a queue has physical offset {physical_offset} and {size_bytes} bytes here"
         return IndexDamaged(path=segment.path, position=position, reason=reason)
 

@@ -129,8 +129,8 @@ def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: Step
     start, end = max(start, int(wanted.min())), min(end, int(wanted.max()) + 1)
     stored = queue.read(start, max(0, end - start))
     if (found_end := start + len(stored.physical_offsets)) < end:
-        queue.read(found_end, 1)  # it is damaged there, and says so
-    same = (wanted >= start) & (wanted < found_end)
+        raise queue.damage_at(found_end)
+    same = (wanted >= start) & (wanted < end)
     units, there = (wanted - start)[same], rows[same]
     same[same] = (
         (stored.physical_offsets[units] == columns.physical_offsets[there])

@@ -372,3 +372,13 @@ async def test_a_crash_while_queues_are_cut(ordinal: int) -> None:
         make_indexer(log, fs)
     fs.crash(nothing_survives)
     await assert_complete(fs, log)
+
+
+async def test_a_replay_over_a_harmed_unit_builds_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """After a kill the log comes again from before the unit, which names an older record than the one before it."""
+    log, fs = filled(150), MemoryFs()
+    await left(fs, log, is_clean=False)
+    _overwrite(fs, 47, (77).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))
+    await assert_complete(fs, log)
+    assert "damaged at byte 300" in caplog.text
+    assert "indexing has stopped" not in caplog.text

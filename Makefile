@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 READY := .venv/.ready
-KERNEL := $(wildcard libs/kernel/*.py libs/kernel/*.pxd)
+KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd))
 TESTS ?=
 
 .DEFAULT_GOAL := help

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = sorted(Path("libs/kernel").glob("*_cy.py"))
+KERNEL = sorted(Path("libs/kernel").rglob("*_cy.py"))
 
 
 def extensions() -> list[Extension]:

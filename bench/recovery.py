@@ -31,8 +31,8 @@ from rich.table import Table
 
 from bench import batches
 from bench.load import streams
+from libs.log import checkpoint_file
 from libs.machine.posix_fs import PosixFs
-from libs.store import checkpoint_file
 
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
 SPARE_BYTES = 4 << 30

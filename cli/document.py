@@ -12,9 +12,9 @@ from typing import Any
 
 import typer
 
-from cli.commands import app
+from cli.commands.put import FILE_FIELDS
+from cli.commands.registry import app
 from cli.exit_codes import MEANINGS, REASONS, SERVE_MEANINGS
-from cli.putting import FILE_FIELDS
 from cli.verify.codes import CODES, Area
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"

@@ -104,7 +104,7 @@ class Supervisor:
         child.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "cli.spawned",
+            "cli.commands.spawned",
             str(os.getpid()),
             child.name,
             *child.flags,

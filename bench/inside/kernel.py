@@ -13,11 +13,12 @@ from bench import batches
 from bench.peers.peer import Durability
 from bench.results import Figures
 from libs.formats import limits
-from libs.formats.host import Host
-from libs.kernel import append_cy, scan_cy
-from libs.kernel.append_columns import AppendColumns, AppendLimits
-from libs.kernel.scan_columns import ScanColumns
-from libs.kernel.topic_table import TopicTable
+from libs.formats.records.host import Host
+from libs.kernel.append import append_cy
+from libs.kernel.append.append_columns import AppendColumns, AppendLimits
+from libs.kernel.append.topic_table import TopicTable
+from libs.kernel.scan import scan_cy
+from libs.kernel.scan.scan_columns import ScanColumns
 
 SEGMENT_SIZE_BYTES = 64 << 20
 REQUEST_SIZE_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from reput.common.v1 import message_pb2
 
 from bench import batches
 from bench.load.timing import Loaded
-from libs.formats.host import Host
+from libs.formats.records.host import Host
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime import malloc

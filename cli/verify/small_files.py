@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cli.verify.findings import Report
-from cli.verify.index_check import INDEX_DIRECTORY
-from cli.verify.log_files import LogFiles
-from cli.verify.log_walk import LogFacts
-from cli.verify.queue_check import QueueState
+from cli.verify.index.check import INDEX_DIRECTORY
+from cli.verify.log.files import LogFiles
+from cli.verify.log.walk import LogFacts
+from cli.verify.queues.check import QueueState
 from cli.verify.state import (
     CHECKPOINT_FILE,
     CONSUMER_OFFSETS_FILE,
@@ -25,9 +25,9 @@ from cli.verify.state import (
     TOPICS_FILE,
     StoreState,
 )
-from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.formats.store_checkpoint import OWN_FIELDS_AT
-from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.store_checkpoint import OWN_FIELDS_AT
+from services.commitlog.engine.keep.queue_snapshot import SNAPSHOT_FILE
 
 States = Mapping[tuple[str, int], QueueState]
 

@@ -19,32 +19,31 @@ from typing import TypeVar
 import msgspec
 
 from cli.verify.findings import Report
-from libs.formats import (
+from libs.formats import limits, offsets
+from libs.formats.errors import BadField, FormatError
+from libs.formats.state import (
     checksummed,
     consumer_offsets_json,
     delay_offsets_json,
     epoch_file,
-    limits,
-    offsets,
     store_checkpoint,
     topics_json,
 )
-from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
-from libs.formats.delay_offsets_json import DelayOffsetsFile
-from libs.formats.epoch_file import Epoch
-from libs.formats.errors import BadField, FormatError
-from libs.formats.store_checkpoint import StoreCheckpoint
-from libs.formats.topics_json import TopicsFile
+from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.formats.state.topics_json import TopicsFile
+from libs.log import history_file
+from libs.log.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
-from libs.store import history_file
-from libs.store.set_apart import SetApart
-from services.commitlog.engine.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
-from services.commitlog.engine.recovery import CUT_DIRECTORY
-from services.commitlog.engine.store_files import OWED
-from services.indexer.engine import log_history
-from services.indexer.engine.progress import KIND as PROGRESS_KIND
-from services.indexer.engine.progress import IndexProgress
+from services.commitlog.engine.keep.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
+from services.commitlog.engine.start.recovery import CUT_DIRECTORY
+from services.commitlog.engine.start.store_files import OWED
+from services.indexer.engine.follow import history as log_history
+from services.indexer.engine.tables.progress import KIND as PROGRESS_KIND
+from services.indexer.engine.tables.progress import IndexProgress
 
 CHECKPOINT_FILE = Path("checkpoint")
 EPOCH_FILE = Path("epochFileCheckpoint")

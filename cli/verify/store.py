@@ -14,15 +14,15 @@ from pathlib import Path
 from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Report
-from cli.verify.index_check import INDEX_DIRECTORY, IndexCheck
-from cli.verify.log_files import LOG_DIRECTORY, LogFiles
-from cli.verify.log_walk import LogBatch, LogWalk
-from cli.verify.queue_check import QueueCheck
-from cli.verify.queue_files import QUEUE_DIRECTORY, QueueFiles, list_queues
+from cli.verify.index.check import INDEX_DIRECTORY, IndexCheck
+from cli.verify.log.files import LOG_DIRECTORY, LogFiles
+from cli.verify.log.walk import LogBatch, LogWalk
+from cli.verify.queues.check import QueueCheck
+from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles, list_queues
 from cli.verify.small_files import check_small_files, check_snapshot_counters
 from cli.verify.state import StoreState, check_left_files, load_state
-from libs.formats.delay_level import DELAY_LEVELS_MS
-from libs.store import log_directories
+from libs.formats.records.delay_level import DELAY_LEVELS_MS
+from libs.log import directories as log_directories
 
 FOREIGN_DIRECTORIES = ("consumequeue_ext", "batchconsumequeue", "timerlog", "compaction")
 """What RocketMQ keeps there is only named."""

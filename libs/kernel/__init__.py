@@ -26,9 +26,10 @@ class SourcesOnly:
         """The source of a kernel module; None for every other module."""
         del path, target
         package, _, module = name.rpartition(".")
-        if package != __name__ or not module.endswith("_cy"):
+        if not f"{package}.".startswith(f"{__name__}.") or not module.endswith("_cy"):
             return None
-        return spec_from_file_location(name, _DIRECTORY / f"{module}.py")
+        room = _DIRECTORY.joinpath(*package.split(".")[len(__name__.split(".")) :])
+        return spec_from_file_location(name, room / f"{module}.py")
 
 
 def _find_build() -> bool:
@@ -36,10 +37,8 @@ def _find_build() -> bool:
     if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
         sys.meta_path.insert(0, SourcesOnly)
         return False
-    modules = sorted(path.stem for path in _DIRECTORY.glob("*_cy.py"))
-    missing = [
-        module for module in modules if not any((_DIRECTORY / (module + end)).exists() for end in EXTENSION_SUFFIXES)
-    ]
+    modules = sorted(_DIRECTORY.rglob("*_cy.py"))
+    missing = [path.stem for path in modules if not any(path.with_suffix(end).exists() for end in EXTENSION_SUFFIXES)]
     remedy = "build them (python setup.py build_ext --inplace) or set REPUT_NO_EXTENSIONS=1 for the slow sources"
     if missing and os.environ.get("REPUT_REQUIRE_EXTENSIONS") == "1":
         raise ImportError(f"kernel extensions are missing: {', '.join(missing)}; {remedy}")

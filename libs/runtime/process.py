@@ -31,11 +31,11 @@ from libs.runtime import malloc
 from libs.runtime.collector import Collector
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
-from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.loop_watch import LoopWatch
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.runtime.telemetry import Telemetry, is_console, set_up
-from libs.store.errors import StoreError, StoreLocked, SyncFailed
+from libs.segments.errors import StoreError, StoreLocked, SyncFailed
 
 _log = structlog.get_logger(__name__)
 

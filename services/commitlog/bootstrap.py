@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2, segment_service_pb2, topic_service_pb2
 
-from libs.formats.host import Host
+from libs.formats.records.host import Host
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.process import Shell
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS

@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from libs.formats import limits
-from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.errors import FormatError
-from libs.formats.host import Host
+from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
+from libs.formats.records.host import Host
+from libs.log.directories import DEFAULT_DIRECTORY, real
 from libs.machine.fs import Fs
-from libs.store.ballast import Ballast
-from libs.store.log_directories import DEFAULT_DIRECTORY, real
-from libs.store.segment_directories import SegmentDirectories
+from libs.segments.ballast import Ballast
+from libs.segments.directories import SegmentDirectories
 
 BALLAST_FILE = Path("reput") / "ballast"
 

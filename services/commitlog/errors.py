@@ -7,7 +7,7 @@ as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the n
 
 from pathlib import Path
 
-from libs.store.errors import StoreError
+from libs.segments.errors import StoreError
 
 
 class CommitLogError(Exception):

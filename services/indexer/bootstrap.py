@@ -21,10 +21,10 @@ from reput.indexer.v1 import (
 from libs.machine import memory
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.grpc_server import GrpcServer
-from libs.runtime.guard import service_token_of
-from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
+from libs.runtime.rpc.guard import service_token_of
+from libs.runtime.rpc.peer import Peer
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
@@ -32,12 +32,12 @@ from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.index_servicer import IndexServicer
 from services.indexer.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
-from services.indexer.rpc.log_appender import LogAppender
-from services.indexer.rpc.log_tail import LogTail
+from services.indexer.rpc.log.appender import LogAppender
+from services.indexer.rpc.log.record_source import LogRecords
+from services.indexer.rpc.log.tail import LogTail
 from services.indexer.rpc.query_servicer import QueryServicer
 from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.rebuild_servicer import RebuildServicer
-from services.indexer.rpc.record_source import LogRecords
 from services.indexer.rpc.scan_servicer import ScanServicer
 
 

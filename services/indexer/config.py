@@ -11,13 +11,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from libs.formats import index_file, limits
-from libs.formats.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
-from libs.formats.delay_level import DELAY_LEVELS_TEXT, parse_levels
+from libs.formats import limits
 from libs.formats.errors import FormatError
+from libs.formats.indexes import index_file
+from libs.formats.indexes.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
+from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.machine.fs import Fs
-from libs.store.ballast import Ballast
-from libs.store.segment import GROWTH_BYTES_MAX
+from libs.segments.ballast import Ballast
+from libs.segments.segment import GROWTH_BYTES_MAX
 
 BALLAST_FILE = Path("reput") / "index_ballast"
 

@@ -15,10 +15,10 @@ from reput.janitor.v1 import retention_service_pb2
 
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.grpc_server import GrpcServer
-from libs.runtime.guard import service_token_of
-from libs.runtime.peer import Peer
 from libs.runtime.process import Shell
+from libs.runtime.rpc.guard import service_token_of
+from libs.runtime.rpc.peer import Peer
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.believed_time import BelievedTime

@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Collection, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats import record
-from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
-from libs.formats.index_file import key_hash, key_text
-from libs.formats.record import Record
-from services.indexer.engine.log_source import ProgressReport, QueueEnd, RecordBlock
-from services.indexer.engine.record_reader import READ_COUNT_MAX
+from libs.formats.indexes.index_file import key_hash, key_text
+from libs.formats.records import record
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.records.record import Record
+from services.indexer.engine.log.record_reader import READ_COUNT_MAX
+from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
 from tests.support.fake_log import START_TIME_MS, properties_text
 from tests.support.records import make_record
 

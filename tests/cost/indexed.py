@@ -4,8 +4,8 @@
 import dataclasses
 from typing import Any
 
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from tests.cost.computed_log import ComputedLog

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from libs.formats import dispatch_columns
+from libs.formats.records import dispatch_columns
 from libs.machine.fs import PAGE_SIZE_BYTES
-from services.commitlog.engine.dispatch import TailStep
+from services.commitlog.engine.follow.dispatch import TailStep
 from tests.cost.computed_log import ComputedLog
 from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory

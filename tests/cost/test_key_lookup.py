@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from libs.formats.index_file import (
+from libs.formats.indexes.index_file import (
     ENTRY_SIZE_BYTES,
     HEADER_SIZE_BYTES,
     SLOT_SIZE_BYTES,
     file_size_bytes,
 )
-from services.indexer.engine import index_file
+from services.indexer.engine.answer.query import KeyQuery, Page
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.query import KeyQuery, Page
+from services.indexer.engine.tables import index_file
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
 from tests.cost.indexed import SMALL, indexed
 from tests.cost.python_work import instructions

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
 
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine.arrow_frames import FrameEncoder
-from services.indexer.engine.consumer_group_pages import GroupPosition, page_of_groups
-from services.indexer.engine.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.query import CANDIDATE_COUNT
-from services.indexer.engine.record_reader import FoundRecords
-from services.indexer.engine.scan import ScanFilter
-from services.indexer.engine.scan_plan import ScanPartition, ScanRange
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.answer.frames import FrameEncoder
+from services.indexer.engine.answer.plan import ScanPartition, ScanRange
+from services.indexer.engine.answer.query import CANDIDATE_COUNT
+from services.indexer.engine.answer.scan import ScanFilter
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
+from services.indexer.engine.log.record_reader import FoundRecords
 from services.indexer.errors import MessageNotFound
 from services.indexer.rpc import scan_servicer
 from services.indexer.rpc.queue_servicer import QueueServicer

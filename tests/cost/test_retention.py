@@ -9,8 +9,8 @@ from pathlib import Path
 
 from reput.commitlog.v1 import segment_service_pb2
 
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
 from services.janitor.engine.believed_time import BelievedTime

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.recovery import CLEAN_SCAN_SEGMENT_COUNT
+from services.commitlog.engine.start.recovery import CLEAN_SCAN_SEGMENT_COUNT
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
 from tests.cost.stored import BODY, CountedMachine
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, fill

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
-from libs.formats.index_file import IndexHeader
-from libs.machine.memory_fs import MemoryMappedFile, everything_survives
-from services.indexer.engine import index_file
+from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.indexes.index_file import IndexHeader
+from libs.machine.testing.memory_fs import MemoryMappedFile, everything_survives
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.tables import index_file
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
 from tests.cost.indexed import IndexedStore

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from services.indexer.engine.consume_queue import ConsumeQueue
-from services.indexer.engine.query import TimeQuery
-from services.indexer.engine.time_search import PROBE_COUNT, first_at_or_after, last_at_or_before
+from services.indexer.engine.answer.query import TimeQuery
+from services.indexer.engine.answer.time_search import PROBE_COUNT, first_at_or_after, last_at_or_before
+from services.indexer.engine.tables.queue import ConsumeQueue
 from tests.cost.computed_log import ComputedLog
 from tests.cost.indexed import indexed
 from tests.cost.touched_pages import touched_pages

@@ -25,7 +25,7 @@ from reput.indexer.v1 import (
 )
 from reput.janitor.v1 import retention_service_pb2_grpc
 
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import KIB
 from services.indexer.config import IndexerConfig
 from tests.crash.nursery import Child, Nursery

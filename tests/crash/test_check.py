@@ -7,7 +7,7 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.common.v1.message_pb2 import StoredMessage
 
-from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from tests.crash.check import settle
 from tests.crash.history import BORN_HOST, DELAY, LOCAL_DISK, MEMORY, Batch, History, Sent, State
 from tests.crash.kill.plan import ROUND_COUNT, places, seeds_of_a_lap, seeds_of_all, targets, targets_of

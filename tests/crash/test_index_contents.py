@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats import index_file
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
+from libs.formats.indexes import index_file
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
 from tests.crash.index_contents import differences
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, feed, make_indexer

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
-from libs.formats.store_checkpoint import FILE_SIZE_BYTES
+from libs.formats.state.store_checkpoint import FILE_SIZE_BYTES
 from tests.support.service_process import Refusal
 from tests.support.surroundings import free_port
 from tests.unit.services.commitlog.served import Client, Process, process

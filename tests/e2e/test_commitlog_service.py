@@ -16,7 +16,7 @@ from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
-from libs.formats import record
+from libs.formats.records import record
 from tests.support.service_process import Refusal
 from tests.unit.services.commitlog.served import Client, served
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, message

@@ -16,14 +16,14 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs, nothing_survives
-from libs.store import history_file
-from services.commitlog.engine import queue_snapshot
+from libs.log import history_file
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.epochs import EPOCH_FILE_NAME
+from services.commitlog.engine.keep import queue_snapshot
+from services.commitlog.engine.keep.epochs import EPOCH_FILE_NAME
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.reput_loop import ReputState
 from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.process import Process
 from tests.support.service_process import Refusal

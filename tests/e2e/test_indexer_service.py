@@ -24,8 +24,8 @@ from reput.indexer.v1 import query_service_pb2 as query_pb
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 from reput.indexer.v1 import scan_service_pb2 as scan_pb
 
-from services.indexer.engine.pull import PullStatus
-from services.indexer.engine.reput_loop import ReputState
+from services.indexer.engine.answer.pull import PullStatus
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.rpc import consumer_offset_servicer
 from tests.support.patience import LIMIT_S
 from tests.support.service_process import Refusal

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect import inspect_file
-from cli.inspection import Finding
+from cli.inspect.inspection import Finding
+from cli.inspect.store import inspect_file
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
 

@@ -5,32 +5,27 @@ import struct
 
 import pytest
 
-from libs.formats import (
-    batch,
-    batch_consume_queue,
+from libs.formats.errors import BadField
+from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
+from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
+from libs.formats.indexes.consume_queue import ConsumeQueueUnit
+from libs.formats.indexes.index_file import IndexEntry, IndexHeader
+from libs.formats.records import batch, record, replication
+from libs.formats.records.batch import BatchMessage
+from libs.formats.state import (
     checksummed,
-    consume_queue,
-    consume_queue_ext,
     consumer_offsets_json,
     delay_offsets_json,
     epoch_file,
-    index_file,
-    record,
-    replication,
     store_checkpoint,
     topics_json,
 )
-from libs.formats.batch import BatchMessage
-from libs.formats.batch_consume_queue import BatchConsumeQueueUnit
-from libs.formats.config_json import DataVersion
-from libs.formats.consume_queue import ConsumeQueueUnit
-from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
-from libs.formats.delay_offsets_json import DelayOffsetsFile
-from libs.formats.epoch_file import Epoch
-from libs.formats.errors import BadField
-from libs.formats.index_file import IndexEntry, IndexHeader
-from libs.formats.store_checkpoint import StoreCheckpoint
-from libs.formats.topics_json import TopicConfig, TopicsFile
+from libs.formats.state.config_json import DataVersion
+from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from tests.support.golden import golden
 
 STORE_TIME_MS = 1_700_000_000_123

@@ -6,10 +6,12 @@ import tomllib
 
 import pytest
 
-from libs.formats import consume_queue, crc, index_file, java, message_id, properties, record
-from libs.formats.host import Host
-from libs.formats.message_id import UniqueId
-from libs.formats.record import Record
+from libs.formats import crc, java
+from libs.formats.indexes import consume_queue, index_file
+from libs.formats.records import message_id, properties, record
+from libs.formats.records.host import Host
+from libs.formats.records.message_id import UniqueId
+from libs.formats.records.record import Record
 from tests.support.golden import DATA, golden
 from tests.support.records import IPV4_STORE, IPV6_BORN, IPV6_STORE, make_record
 

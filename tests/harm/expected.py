@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.common.v1.message_pb2 import StoredMessage
 
-from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from tests.crash.history import DELAY, KEYS, TAGS, UNIQUE_KEY, Sent
 
 ORDERS, PARTS, LATER = "orders", "parts", "later"

@@ -20,7 +20,7 @@ from reput.commitlog.v1 import topic_service_pb2_grpc
 from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 from reput.janitor.v1 import retention_service_pb2 as janitor_pb
 
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import KIB
 from tests.crash.history import LOCAL_DISK
 from tests.crash.live_store import LiveStore, Sizes

@@ -4,8 +4,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.formats import delay_level, java, properties, record
+from libs.formats import java
 from libs.formats.protobuf_wire import length_delimited
+from libs.formats.records import delay_level, properties, record
 from tests.unit.libs.kernel.builds import BUILDS
 from tests.unit.libs.kernel.requests import Appender, message, request
 

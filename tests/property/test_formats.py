@@ -9,37 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.formats import (
-    batch,
-    batch_consume_queue,
+from libs.formats import crc, java, offsets, protobuf_wire
+from libs.formats.errors import BadChecksum, FormatError
+from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
+from libs.formats.records import batch, message_id, properties, record, replication
+from libs.formats.records.batch import BatchMessage
+from libs.formats.records.host import Host
+from libs.formats.records.message_id import UniqueId
+from libs.formats.records.record import Record
+from libs.formats.state import (
     checksummed,
     config_json,
-    consume_queue,
-    consume_queue_ext,
     consumer_offsets_json,
-    crc,
     epoch_file,
-    index_file,
-    java,
-    message_id,
-    offsets,
-    properties,
-    protobuf_wire,
-    record,
-    replication,
     store_checkpoint,
     topics_json,
 )
-from libs.formats.batch import BatchMessage
-from libs.formats.config_json import DataVersion
-from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
-from libs.formats.epoch_file import Epoch
-from libs.formats.errors import BadChecksum, FormatError
-from libs.formats.host import Host
-from libs.formats.message_id import UniqueId
-from libs.formats.record import Record
-from libs.formats.store_checkpoint import StoreCheckpoint
-from libs.formats.topics_json import TopicConfig, TopicsFile
+from libs.formats.state.config_json import DataVersion
+from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.formats.state.topics_json import TopicConfig, TopicsFile
 
 INT16, INT32, INT64 = ((-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
 int16, int32, int64 = (st.integers(*bounds) for bounds in (INT16, INT32, INT64))

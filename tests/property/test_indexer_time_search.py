@@ -7,9 +7,9 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine.query import TimeQuery
-from services.indexer.engine.time_search import first_at_or_after, last_at_or_before
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.answer.query import TimeQuery
+from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
 from tests.support.fake_log import START_TIME_MS, FakeLog
 from tests.unit.services.indexer.support import SMALL, feed, make_indexer
 

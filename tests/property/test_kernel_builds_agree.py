@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from libs.formats import record
-from libs.formats.index_file import file_size_bytes
+from libs.formats.indexes.index_file import file_size_bytes
 from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.formats.records import record
 from tests.support.records import IPV4_STORE, IPV6_BORN, IPV6_STORE, encoded
 from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded
 from tests.unit.libs.kernel.requests import Appender, entry, make_table, message

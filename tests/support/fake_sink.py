@@ -7,10 +7,10 @@ from google.protobuf.json_format import MessageToDict
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
-from libs.formats import delay_level
-from libs.formats.host import Host
-from libs.formats.record import Record
-from services.indexer.engine.log_sink import Appended
+from libs.formats.records import delay_level
+from libs.formats.records.host import Host
+from libs.formats.records.record import Record
+from services.indexer.engine.log.sink import Appended
 from services.indexer.errors import AppendRefused, DependencyUnavailable
 from tests.support.fake_log import FakeLog, properties_text
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from libs.formats import record
+from libs.formats.records import record
 from tests.support.records import IPV4_BORN, IPV4_STORE, IPV6_BORN, IPV6_STORE, encoded, run_of
 
 BASE = 2**40

@@ -3,9 +3,9 @@
 
 from typing import Any
 
-from libs.formats import record
-from libs.formats.host import HOST_IPV4_SIZE_BYTES, Host
-from libs.formats.record import Record
+from libs.formats.records import record
+from libs.formats.records.host import HOST_IPV4_SIZE_BYTES, Host
+from libs.formats.records.record import Record
 
 BORN_TIME_MS = 1_700_000_000_000
 STORE_TIME_MS = 1_700_000_000_123

@@ -68,7 +68,7 @@ class Store:
     def child(self, service: str) -> int:
         """The process id of a service."""
         found = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid), "-f", f"cli.spawned {self.process.pid} {service} "],
+            ["pgrep", "-P", str(self.process.pid), "-f", f"cli.commands.spawned {self.process.pid} {service} "],
             capture_output=True,
             text=True,
             check=True,

@@ -17,34 +17,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from libs.formats.host import Host
+from libs.formats.records.host import Host
+from libs.log import directories as log_directories
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
-from libs.store import log_directories
-from libs.store.segment_chain import SegmentChain
+from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine import queue_snapshot
-from services.commitlog.engine.append import AppendedBatch, AppendPipeline
-from services.commitlog.engine.commit_loop import CommitLoop
-from services.commitlog.engine.common_history import common_end
-from services.commitlog.engine.disk_guard import DiskGuard
-from services.commitlog.engine.dispatch import DispatchTail
-from services.commitlog.engine.epochs import EpochHistory
-from services.commitlog.engine.flush import Flusher
-from services.commitlog.engine.notice import EndNotice
-from services.commitlog.engine.opening import OpenStore, open_store
-from services.commitlog.engine.progress import IndexerReport, Progress
-from services.commitlog.engine.queue_offset_check import QueueOffsetCheck
-from services.commitlog.engine.queue_snapshot import QueueSnapshot
-from services.commitlog.engine.reader import RecordReader
-from services.commitlog.engine.recovery import RecoveryReport
-from services.commitlog.engine.recovery_progress import RecoveryProgress
-from services.commitlog.engine.segments import SegmentKeeper
-from services.commitlog.engine.store_time import StoreTimeWatch
-from services.commitlog.engine.topics import TopicRegistry
-from services.commitlog.engine.write_gate import WriteGate
-from services.commitlog.engine.writers import WriterTable
+from services.commitlog.engine.durable.commit_loop import CommitLoop
+from services.commitlog.engine.durable.flush import Flusher
+from services.commitlog.engine.durable.notice import EndNotice
+from services.commitlog.engine.follow.common_history import common_end
+from services.commitlog.engine.follow.dispatch import DispatchTail
+from services.commitlog.engine.follow.progress import IndexerReport, Progress
+from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
+from services.commitlog.engine.follow.reader import RecordReader
+from services.commitlog.engine.keep import queue_snapshot
+from services.commitlog.engine.keep.disk_guard import DiskGuard
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.queue_snapshot import QueueSnapshot
+from services.commitlog.engine.keep.segments import SegmentKeeper
+from services.commitlog.engine.keep.store_time import StoreTimeWatch
+from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.opening import OpenStore, open_store
+from services.commitlog.engine.start.recovery import RecoveryReport
+from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
+from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.engine.write.writers import WriterTable
 from services.commitlog.errors import BadArgument, RecordDamaged, StaleEpoch, StoreSealed
 
 DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK = 0, 1, 2

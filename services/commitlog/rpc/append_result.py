@@ -8,9 +8,9 @@ import sys
 
 from google.rpc.status_pb2 import Status
 
-from libs.formats.host import Host
 from libs.formats.protobuf_wire import int_field, length_delimited
-from services.commitlog.engine.append import AppendedBatch
+from libs.formats.records.host import Host
+from services.commitlog.engine.write.append import AppendedBatch
 
 assert sys.byteorder == "little", "packed columns are little-endian, as protobuf wants them"
 

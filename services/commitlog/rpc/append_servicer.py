@@ -3,9 +3,9 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from libs.runtime.grpc_handlers import Context
+from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import AppendStreamSession
 from services.commitlog.rpc.peer import born_host

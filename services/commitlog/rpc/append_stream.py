@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
-from libs.runtime.grpc_errors import Stopping, status_of
-from services.commitlog.engine.append import AppendedBatch
+from libs.runtime.rpc.errors import Stopping, status_of
 from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY, CommitLog
-from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.engine.write.append import AppendedBatch
+from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import StreamIdle
 from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
 from services.commitlog.rpc.error_table import ERROR_TABLE

@@ -4,8 +4,8 @@
 import grpc
 
 from libs.machine.errors import DiskFull
-from libs.runtime.grpc_errors import ErrorRow, ErrorTable
-from libs.store.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentUnreadable, StoreFull
+from libs.runtime.rpc.errors import ErrorRow, ErrorTable
+from libs.segments.errors import OffsetBeyondEnd, OffsetTrimmed, SegmentUnreadable, StoreFull
 from services.commitlog import errors
 
 _CODES = grpc.StatusCode

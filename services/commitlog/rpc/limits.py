@@ -6,9 +6,9 @@ Append and AppendStream are read by the kernel and have settings.
 """
 
 from libs.formats.limits import MIB
-from libs.runtime.request_check import Limits, RequestLimits
-from services.commitlog.engine.queue_offset_check import QUEUE_END_COUNT_MAX
-from services.commitlog.engine.segments import DELETE_COUNT_MAX
+from libs.runtime.rpc.request_check import Limits, RequestLimits
+from services.commitlog.engine.follow.queue_offset_check import QUEUE_END_COUNT_MAX
+from services.commitlog.engine.keep.segments import DELETE_COUNT_MAX
 from services.commitlog.rpc.log_servicer import READ_COUNT_MAX
 
 QUEUE_END_FIELD_COUNT = 5

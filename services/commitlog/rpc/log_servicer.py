@@ -7,16 +7,16 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
-from libs.formats import dispatch_columns
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.kernel import encode_cy
-from libs.runtime.grpc_errors import Stopping
-from libs.runtime.grpc_handlers import Context
+from libs.formats.records import dispatch_columns
+from libs.kernel.answer import encode_cy
+from libs.runtime.rpc.errors import Stopping
+from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.inflight import InflightBudget
-from services.commitlog.engine.progress import IndexerReport
-from services.commitlog.engine.queue_offset_check import QueueEnd
-from services.commitlog.engine.reader import RecordRun
+from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.follow.queue_offset_check import QueueEnd
+from services.commitlog.engine.follow.reader import RecordRun
+from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import BadArgument, BeyondMaxOffset
 from services.commitlog.rpc.checks import check_range, size_of_page
 from services.commitlog.rpc.status import status_of

@@ -5,7 +5,7 @@ import functools
 from urllib.parse import unquote
 
 from libs.formats.errors import FormatError
-from libs.formats.host import Host
+from libs.formats.records.host import Host
 
 UNKNOWN_HOST = Host.parse("127.0.0.1:0")
 """For a caller on a Unix socket, which has no address."""

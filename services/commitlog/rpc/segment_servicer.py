@@ -5,9 +5,9 @@ import math
 
 from reput.commitlog.v1 import segment_service_pb2 as pb
 
-from libs.runtime.grpc_handlers import Context
+from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.segments import Deletion, Refusal, SegmentFacts
+from services.commitlog.engine.keep.segments import Deletion, Refusal, SegmentFacts
 from services.commitlog.errors import BadArgument
 from services.commitlog.rpc import page_token
 from services.commitlog.rpc.checks import size_of_page

@@ -3,9 +3,9 @@
 
 from reput.commitlog.v1 import topic_service_pb2 as pb
 
-from libs.formats.system_topics import is_system_topic
-from libs.formats.topics_json import TopicConfig
-from libs.runtime.grpc_handlers import Context
+from libs.formats.state.system_topics import is_system_topic
+from libs.formats.state.topics_json import TopicConfig
+from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.rpc import page_token
 from services.commitlog.rpc.checks import size_of_page

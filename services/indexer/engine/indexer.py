@@ -14,34 +14,35 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from libs.log.set_apart import SetApart
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs, Lock
 from libs.machine.loop import SupervisedLoop
-from libs.store.errors import SegmentMissing
-from libs.store.set_apart import SetApart
+from libs.segments.errors import SegmentMissing
 from services.indexer.config import IndexerConfig
-from services.indexer.engine import consumer_offsets, log_history
-from services.indexer.engine.consume_queue_table import ConsumeQueueTable
-from services.indexer.engine.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.delay_delivery import DelayDelivery
-from services.indexer.engine.deleted_topics import DeletedTopics
-from services.indexer.engine.disk_share import allocated_bytes
-from services.indexer.engine.flush_loop import FlushLoop
-from services.indexer.engine.index_table import IndexTable, NewestFile
-from services.indexer.engine.local_records import LocalRecords
-from services.indexer.engine.log_history import LogHistory
-from services.indexer.engine.log_sink import LogSink
-from services.indexer.engine.log_source import LogSource, RecordSource
-from services.indexer.engine.long_poll import LongPolls
-from services.indexer.engine.online_rebuild import OnlineRebuild
-from services.indexer.engine.progress import IndexProgress, ProgressFile, ProgressKeeper
-from services.indexer.engine.pull import Puller
-from services.indexer.engine.query import QueryEngine
-from services.indexer.engine.queue_end_check import QueueEndCheck
-from services.indexer.engine.queue_removal import QueueRemoval
-from services.indexer.engine.reput_loop import ReputLoop, ReputState
-from services.indexer.engine.scan import Scanner
-from services.indexer.engine.scan_plan import ScanPlanner
+from services.indexer.engine.answer.plan import ScanPlanner
+from services.indexer.engine.answer.pull import Puller
+from services.indexer.engine.answer.query import QueryEngine
+from services.indexer.engine.answer.scan import Scanner
+from services.indexer.engine.deliver.delay_delivery import DelayDelivery
+from services.indexer.engine.follow import history as log_history
+from services.indexer.engine.follow.deleted_topics import DeletedTopics
+from services.indexer.engine.follow.flush import FlushLoop
+from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.follow.queue_end_check import QueueEndCheck
+from services.indexer.engine.follow.reput_loop import ReputLoop, ReputState
+from services.indexer.engine.groups import consumer_offsets
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.log.local_records import LocalRecords
+from services.indexer.engine.log.sink import LogSink
+from services.indexer.engine.log.source import LogSource, RecordSource
+from services.indexer.engine.tables.disk_share import allocated_bytes
+from services.indexer.engine.tables.index import IndexTable, NewestFile
+from services.indexer.engine.tables.progress import IndexProgress, ProgressFile, ProgressKeeper
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
+from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.errors import FilesMissing, OffsetBeyondEnd, TopicSetApart
 
 _log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ import asyncio
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
 from libs.machine.loop import in_steps
-from services.indexer.engine.consumer_group_pages import GroupPosition, page_of_groups
+from services.indexer.engine.answer.page_token import decode_token, encode_token
+from services.indexer.engine.answer.time_search import first_at_or_after
+from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.page_token import decode_token, encode_token
-from services.indexer.engine.time_search import first_at_or_after
 from services.indexer.errors import BadArgument, BadPageToken, ConsumerOffsetNotFound, TopicNotFound
 from services.indexer.rpc import requests
 

@@ -3,8 +3,8 @@
 
 import grpc
 
-from libs.runtime.grpc_errors import ErrorRow, ErrorTable
-from libs.store.errors import SegmentUnreadable
+from libs.runtime.rpc.errors import ErrorRow, ErrorTable
+from libs.segments.errors import SegmentUnreadable
 from services.indexer.errors import (
     BadArgument,
     BadPageToken,

@@ -5,7 +5,7 @@ Each has room for a little more than its lists may hold, so that a list that is 
 """
 
 from libs.formats.limits import KIB, MIB, QUEUE_COUNT_MAX
-from libs.runtime.request_check import Limits, RequestLimits
+from libs.runtime.rpc.request_check import Limits, RequestLimits
 from services.indexer.rpc.consumer_offset_servicer import OFFSET_COUNT_MAX
 from services.indexer.rpc.scan_servicer import KEY_COUNT_MAX, RANGE_COUNT_MAX, TOPIC_COUNT_MAX
 

@@ -4,8 +4,8 @@
 from reput.indexer.v1 import query_service_pb2 as messages
 
 from libs.formats.protobuf_wire import int_field
+from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.query import KeyQuery, Page, TimeQuery
 from services.indexer.errors import MessageNotFound
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field, text_field

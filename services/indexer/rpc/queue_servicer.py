@@ -11,15 +11,15 @@ from reput.indexer.v1 import queue_service_pb2 as messages
 
 from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
+from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
-from libs.store.answer_sizes import answer_sizes
-from services.indexer.engine.consume_queue import ConsumeQueue
+from services.indexer.engine.answer.page_token import decode_token, encode_token
+from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
+from services.indexer.engine.answer.tags import parse_tag_expression
+from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.page_token import decode_token, encode_token
-from services.indexer.engine.pull import PullQuery, PullResult, PullStatus
-from services.indexer.engine.record_reader import store_times_ms
-from services.indexer.engine.tag_filter import parse_tag_expression
-from services.indexer.engine.time_search import first_at_or_after, last_at_or_before
+from services.indexer.engine.log.record_reader import store_times_ms
+from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.errors import BadArgument, BadPageToken, QueueNotFound, WindowFull
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field, timestamp

@@ -8,7 +8,7 @@ from reput.indexer.v1 import index_service_pb2
 from reput.indexer.v1 import rebuild_service_pb2 as messages
 
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.online_rebuild import RebuildState
+from services.indexer.engine.upkeep.online_rebuild import RebuildState
 
 
 class RebuildServicer:

@@ -4,8 +4,8 @@
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from libs.formats.protobuf_wire import length_delimited
-from libs.kernel.encode_cy import encode_messages
-from services.indexer.engine.record_reader import FoundRecords
+from libs.kernel.answer.encode_cy import encode_messages
+from services.indexer.engine.log.record_reader import FoundRecords
 from services.indexer.errors import RecordDamaged
 
 

@@ -10,12 +10,12 @@ from reput.indexer.v1 import scan_service_pb2 as messages
 from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
 from libs.machine.loop import in_steps
-from services.indexer.engine.arrow_frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
+from services.indexer.engine.answer.scan import ScanChunk, ScanFilter
+from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.record_reader import FoundRecords
-from services.indexer.engine.scan import ScanChunk, ScanFilter
-from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ScanScope
-from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.engine.log.record_reader import FoundRecords
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 

@@ -3,7 +3,7 @@
 
 import grpc
 
-from libs.runtime.grpc_errors import ErrorRow, ErrorTable
+from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from services.janitor.errors import BadArgument, BadPageToken, OwnerUnavailable, RunInProgress
 
 _CODES = grpc.StatusCode

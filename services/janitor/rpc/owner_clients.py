@@ -13,7 +13,7 @@ import grpc
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
-from libs.runtime.peer import MetadataSource, no_metadata
+from libs.runtime.rpc.peer import MetadataSource, no_metadata
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, LogFacts, SegmentFacts, Trimmed
 from services.janitor.errors import OwnerRefused, OwnerUnavailable
 from services.janitor.rpc.convert import disk, segment_facts, trimmed

@@ -28,7 +28,7 @@ EARLY = "start"
 FAILPOINT = re.compile(r'failpoint\("([a-z_]+\.[a-z_]+)"\)')
 SHARED_SOURCES = {
     Path("libs/machine/posix_fs.py"): SERVICES,
-    Path("libs/store"): ("commitlog", "indexer"),
+    Path("libs/segments"): ("commitlog", "indexer"),
 }
 POOL_ONLY = ("segment.before_commit", "segment.after_commit")
 BATCHES_ONLY = (*POOL_ONLY, "segment.before_write", "file.write")

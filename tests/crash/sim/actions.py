@@ -12,11 +12,11 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from libs.formats.host import Host
+from libs.formats.records.host import Host
 from libs.machine import failpoints
-from libs.machine.faulty_fs import Fault
-from libs.machine.memory_fs import PowerCut
-from libs.store.errors import StoreFull, SyncFailed
+from libs.machine.testing.faulty_fs import Fault
+from libs.machine.testing.memory_fs import PowerCut
+from libs.segments.errors import StoreFull, SyncFailed
 from services.commitlog.errors import AppendsRefused, CommitLogError, StoreSealed
 from services.indexer.errors import IndexerError
 from tests.crash.sim import checks

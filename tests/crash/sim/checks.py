@@ -13,11 +13,11 @@ from pathlib import Path
 
 from services.commitlog.engine.commit_log import CommitLog
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.answer.pull import PullQuery, PullStatus
+from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
+from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.pull import PullQuery, PullStatus
-from services.indexer.engine.query import KeyQuery, Page, TimeQuery
-from services.indexer.engine.rebuild import rebuild
-from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.engine.offline_rebuild import rebuild
 from services.indexer.errors import DependencyUnavailable, NotARecord
 from tests.crash.index_contents import differences
 from tests.crash.sim.link import Link, Listener

@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats import dispatch_columns
-from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
-from libs.formats.host import Host
-from libs.store.errors import StoreError
+from libs.formats.records import dispatch_columns
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.records.host import Host
+from libs.segments.errors import StoreError
 from services.commitlog import errors as log_errors
-from services.commitlog.engine import queue_offset_check as checks
 from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
-from services.commitlog.engine.dispatch import TailStep
-from services.commitlog.engine.progress import IndexerReport
+from services.commitlog.engine.follow import queue_offset_check as checks
+from services.commitlog.engine.follow.dispatch import TailStep
+from services.commitlog.engine.follow.progress import IndexerReport
 from services.indexer import errors
-from services.indexer.engine.log_sink import Appended
-from services.indexer.engine.log_source import ProgressReport, QueueEnd, RecordBlock
+from services.indexer.engine.log.sink import Appended
+from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
 from tests.crash.sim.process import Killed, Process
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from libs.formats import properties, record
-from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.formats.record import Record
+from libs.formats.records import properties, record
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.record import Record
 
 NUMBER_DIGIT_COUNT = 8
 

@@ -13,8 +13,8 @@ from collections.abc import Coroutine, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from libs.machine.faulty_fs import Fault, FaultyFs
 from libs.machine.fs import Fs, Lock
+from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from tests.crash.sim.workers import pause
 
 T = TypeVar("T")

@@ -17,19 +17,22 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from unittest import mock
 
-from libs.formats.host import Host
+from libs.formats.records.host import Host
 from libs.machine import failpoints
 from libs.machine import loop as supervised_loop
-from libs.machine.memory_fs import MemoryFs, PowerCut
-from libs.store import map_budget, segment, segment_allocator
-from libs.store.errors import SegmentUnreadable, StoreFull, SyncFailed
+from libs.machine.testing.memory_fs import MemoryFs, PowerCut
+from libs.segments import allocator as segment_allocator
+from libs.segments import map_budget, segment
+from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine import append, log_scan, reader
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.follow import reader
+from services.commitlog.engine.start import scan as log_scan
+from services.commitlog.engine.write import append
 from services.commitlog.errors import StoreSealed
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.reput_loop import ReputState
 from tests.crash.sim.lazy_executor import LazyExecutor
 from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.loop import SimulatedLoop

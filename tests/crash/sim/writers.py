@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from reput.commitlog.v1 import append_service_pb2 as pb
 
-from libs.store.errors import StoreFull
-from services.commitlog.engine.append import AppendedBatch
+from libs.segments.errors import StoreFull
+from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.errors import CommitLogError, WriterContentDiffers, WriterForgotten, WriterSequenceGap
 from tests.crash.sim.model import Broken, Message, Model, expect
 

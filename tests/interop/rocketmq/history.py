@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
-from libs.formats.index_file import key_hash, key_text
+from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.indexes.index_file import key_hash, key_text
 from tests.interop.rocketmq.reput_store import ReputStore
 from tests.interop.rocketmq.rocketmq_store import RocketMqStore
 from tests.interop.rocketmq.stored import ROLLBACK, TRANSACTION_MASK, Draft, Queue, Sizes, Stored, stored, without_size

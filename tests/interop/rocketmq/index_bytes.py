@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from libs.formats import consume_queue, index_file
+from libs.formats.indexes import consume_queue, index_file
 from tests.interop.rocketmq.stored import SCHEDULE_TOPIC, Sizes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.formats.consume_queue import FILE_SIZE_BYTES
+from libs.formats.indexes.consume_queue import FILE_SIZE_BYTES
 from tests.interop.rocketmq.drafts import Drafts
 from tests.interop.rocketmq.history import History, Reader
 from tests.interop.rocketmq.reput_store import ReputStore

@@ -22,9 +22,9 @@ from reput.indexer.v1 import rebuild_service_pb2 as rebuild_pb
 
 from cli.verify.findings import Finding, Report
 from cli.verify.store import verify_store
-from libs.formats.batch_consume_queue import UNIT_SIZE_BYTES as BATCH_UNIT_SIZE_BYTES
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
-from libs.formats.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
+from libs.formats.indexes.batch_consume_queue import UNIT_SIZE_BYTES as BATCH_UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
 from tests.interop.rocketmq.drafts import DELAY_LEVEL, Drafts
 from tests.interop.rocketmq.history import check_equal
 from tests.interop.rocketmq.reput_store import ReputStore

@@ -4,7 +4,7 @@
 import pytest
 from reput.indexer.v1.index_service_pb2 import RemovedQueue, RemoveQueuesResponse
 
-from cli.indexing import _question
+from cli.commands.index import _question
 
 
 @pytest.mark.parametrize(

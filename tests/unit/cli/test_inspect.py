@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect import detect_kind, inspect_file
-from cli.inspect_damage import fields_of
-from cli.inspection import Finding, Item, UnknownKind
-from libs.formats import checksummed, epoch_file, record, store_checkpoint
-from libs.formats.epoch_file import Epoch
-from libs.formats.store_checkpoint import StoreCheckpoint
+from cli.inspect.damage import fields_of
+from cli.inspect.inspection import Finding, Item, UnknownKind
+from cli.inspect.store import detect_kind, inspect_file
+from libs.formats.records import record
+from libs.formats.state import checksummed, epoch_file, store_checkpoint
+from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support.frame_cases import flipped
 from tests.support.golden import golden
 from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, run_of

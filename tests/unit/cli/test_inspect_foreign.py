@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect import inspect_file
-from cli.inspection import Finding, Item, UnknownKind
-from libs.formats import batch_consume_queue, consume_queue_ext
-from libs.formats.batch_consume_queue import BatchConsumeQueueUnit
+from cli.inspect.inspection import Finding, Item, UnknownKind
+from cli.inspect.store import inspect_file
+from libs.formats.indexes import batch_consume_queue, consume_queue_ext
+from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
 
 
 def batches(*units: BatchConsumeQueueUnit, capacity: int = 8) -> bytes:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect import inspect_file
-from cli.inspection import Finding, Item
-from libs.formats import consume_queue, index_file
-from libs.formats.index_file import ENTRY_SIZE_BYTES, SLOT_SIZE_BYTES, IndexEntry, IndexHeader
+from cli.inspect.inspection import Finding, Item
+from cli.inspect.store import inspect_file
+from libs.formats.indexes import consume_queue, index_file
+from libs.formats.indexes.index_file import ENTRY_SIZE_BYTES, SLOT_SIZE_BYTES, IndexEntry, IndexHeader
 from tests.support.frame_cases import flipped, patched
 
 BEGIN_TIME_MS = 1_700_000_000_000

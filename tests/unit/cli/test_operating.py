@@ -3,7 +3,7 @@
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
-from cli.operating import RECOVERING_FIELDS, _known, _plain
+from cli.commands.operate import RECOVERING_FIELDS, _known, _plain
 
 
 def test_a_log_that_recovers_shows_how_far_it_is() -> None:

@@ -9,13 +9,13 @@ No filter is taken from Spark: its push-down for Python sources gives wrong answ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 
 from reput_spark.errors import BadOption
-from reput_spark.options import ReadOptions, parse
+from reput_spark.options import parse
+from reput_spark.reader import ReputReader
 from reput_spark.rows import check_columns
 from reput_spark.schema import default_ddl, projection
 from reput_spark.sink import ReputBatchSink, ReputStreamSink
@@ -23,7 +23,6 @@ from reput_spark.stream import ReputStreamReader
 from reput_spark.write_options import parse_write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -69,33 +68,3 @@ class ReputDataSource(DataSource):
             raise BadOption("writerId", "is for batch writes; a stream is named by its checkpoint")
         check_columns(schema, options)
         return ReputStreamSink(options)
-
-
-class ReputReader(DataSourceReader):
-    """Reads the partitions that the Indexer cuts."""
-
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self.options, self.columns = options, columns
-
-    def partitions(self) -> list[InputPartition]:
-        """Plans. Runs once per DataFrame, at its first action: later messages need a new `load()`."""
-        from reput_spark.plan import plan
-
-        return [InputPartition(partition.SerializeToString()) for partition in plan(self.options)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one partition. Spark makes up a partition without a value when there are none."""
-        return read_partition(self.options, self.columns, partition)
-
-
-def read_partition(
-    options: ReadOptions, columns: tuple[str, ...], partition: InputPartition | None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition of a plan; none for one that Spark made up. Raises CallFailed, BadAnswer."""
-    if partition is None or partition.value is None:  # the first is how Spark 4.1 makes one up
-        return iter(())
-    from reput.indexer.v1.scan_service_pb2 import ScanPartition
-
-    from reput_spark.scan import read
-
-    return read(options, columns, ScanPartition.FromString(partition.value))

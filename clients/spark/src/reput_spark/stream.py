@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from reput_spark.errors import BadOption, DataLoss
+from reput_spark.reader import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,8 +78,6 @@ class Follower(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one partition. Spark makes up a partition without a value when there are none."""
-        from reput_spark.source import read_partition
-
         return read_partition(self.options, self.columns, partition)
 
     def commit(self, end: Offset) -> None:

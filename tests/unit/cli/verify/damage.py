@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from libs.formats import checksummed, crc, index_file, record
-from libs.formats.record import Record
+from libs.formats import crc
+from libs.formats.indexes import index_file
+from libs.formats.records import record
+from libs.formats.records.record import Record
+from libs.formats.state import checksummed
 from tests.unit.cli.verify.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
 
 

@@ -8,15 +8,15 @@ several, IPv6 clients, consumer offsets. Made once; tests damage copies.
 import asyncio
 from pathlib import Path
 
-from libs.formats import consumer_offsets_json
-from libs.formats.consumer_offsets_json import ConsumerOffsetsFile
-from libs.formats.delay_level import DELAY_LEVELS_TEXT
-from libs.machine.clock import ManualClock
+from libs.formats.records.delay_level import DELAY_LEVELS_TEXT
+from libs.formats.state import consumer_offsets_json
+from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
 from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.manual_clock import ManualClock
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.indexer.config import IndexerConfig
-from services.indexer.engine.rebuild import rebuild
+from services.indexer.engine.offline_rebuild import rebuild
 from tests.unit.services.commitlog.support import BORN_HOST, BORN_HOST_IPV6, LISTEN_HOST, make_config, message, request
 
 SEGMENT_SIZE = 16_384

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cli import commands
+from cli.commands import registry as commands
 from cli.exit_codes import ExitCode
 from cli.verify.codes import CODES
-from libs.formats.delay_level import DELAY_LEVELS_TEXT
+from libs.formats.records.delay_level import DELAY_LEVELS_TEXT
 from libs.machine.posix_fs import PosixFs
 from tests.unit.cli.verify.damage import Target
 from tests.unit.cli.verify.made_store import MESSAGE_COUNT, index

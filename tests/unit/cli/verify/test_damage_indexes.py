@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.consume_queue import PRE_BLANK, encode_unit
-from libs.formats.index_file import entry_position
+from libs.formats.indexes.consume_queue import PRE_BLANK, encode_unit
+from libs.formats.indexes.index_file import entry_position
 from libs.formats.limits import INT32_MAX
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SLOT_COUNT, index

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats import epoch_file
-from libs.formats.epoch_file import Epoch
+from libs.formats.state import epoch_file
+from libs.formats.state.epoch_file import Epoch
+from libs.log import directories as log_directories
 from libs.machine.posix_fs import PosixFs
-from libs.store import log_directories
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE
 from tests.unit.cli.verify.test_store import verified

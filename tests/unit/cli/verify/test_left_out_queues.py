@@ -5,11 +5,11 @@ import asyncio
 import errno
 from pathlib import Path
 
-from libs.machine.clock import ManualClock
-from libs.machine.faulty_fs import Fault, FaultyFs
 from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.faulty_fs import Fault, FaultyFs
+from libs.machine.testing.manual_clock import ManualClock
 from services.commitlog.engine.commit_log import CommitLog
-from services.indexer.engine.rebuild import rebuild
+from services.indexer.engine.offline_rebuild import rebuild
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE, commit_log_config, indexer_config
 from tests.unit.cli.verify.test_store import verified
 from tests.unit.services.commitlog.support import LISTEN_HOST, append, message

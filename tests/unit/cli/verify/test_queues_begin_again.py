@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cli.verify.findings import Finding
-from libs.machine.clock import ManualClock
 from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.manual_clock import ManualClock
 from services.commitlog.engine.commit_log import CommitLog
-from services.indexer.engine.rebuild import rebuild
+from services.indexer.engine.offline_rebuild import rebuild
 from tests.support.records import encoded
 from tests.unit.cli.verify.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, commit_log_config, indexer_config
 from tests.unit.cli.verify.test_store import verified

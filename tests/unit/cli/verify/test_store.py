@@ -9,7 +9,7 @@ import pytest
 from cli.verify.codes import Area
 from cli.verify.findings import Finding, Report
 from cli.verify.store import Summary, verify_store
-from libs.machine.clock import ManualClock
+from libs.machine.testing.manual_clock import ManualClock
 from tests.unit.cli.verify.made_store import MESSAGE_COUNT, SEGMENT_SIZE, index, open_log
 
 

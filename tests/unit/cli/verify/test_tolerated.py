@@ -5,10 +5,12 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
-from libs.formats import index_file, properties, store_checkpoint, topics_json
-from libs.formats.consume_queue import PRE_BLANK
-from libs.formats.index_file import IndexEntry, IndexHeader
-from libs.formats.record import Record
+from libs.formats.indexes import index_file
+from libs.formats.indexes.consume_queue import PRE_BLANK
+from libs.formats.indexes.index_file import IndexEntry, IndexHeader
+from libs.formats.records import properties
+from libs.formats.records.record import Record
+from libs.formats.state import store_checkpoint, topics_json
 from tests.support.records import STORE_TIME_MS, encoded
 from tests.unit.cli.verify.damage import Target
 from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT

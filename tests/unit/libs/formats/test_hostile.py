@@ -6,29 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.formats import (
-    batch,
-    batch_consume_queue,
+from libs.formats import crc, offsets, protobuf_wire
+from libs.formats.errors import BadField, FormatError
+from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
+from libs.formats.records import batch, message_id, properties, record, replication, writer_stamp
+from libs.formats.records.host import Host
+from libs.formats.state import (
     checksummed,
     config_json,
-    consume_queue,
-    consume_queue_ext,
     consumer_offsets_json,
-    crc,
     epoch_file,
-    index_file,
-    message_id,
-    offsets,
-    properties,
-    protobuf_wire,
-    record,
-    replication,
     store_checkpoint,
     topics_json,
-    writer_stamp,
 )
-from libs.formats.errors import BadField, FormatError
-from libs.formats.host import Host
 from tests.support.golden import golden
 
 

@@ -3,8 +3,9 @@
 
 import pytest
 
-from libs.formats import crc, properties, record
+from libs.formats import crc
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
+from libs.formats.records import properties, record
 from tests.support.frame_cases import FRAME_CASES, FrameCase, flipped
 from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, make_record
 

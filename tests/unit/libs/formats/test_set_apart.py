@@ -3,7 +3,7 @@
 
 import pytest
 
-from libs.formats import set_apart
+from libs.formats.state import set_apart
 
 
 @pytest.mark.parametrize(

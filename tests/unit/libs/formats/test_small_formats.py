@@ -6,32 +6,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from libs.formats import (
-    batch,
-    batch_consume_queue,
+from libs.formats import crc, java, offsets, protobuf_wire
+from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
+from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
+from libs.formats.records import batch, delay_level, message_id, properties, replication, writer_stamp
+from libs.formats.records.host import Host
+from libs.formats.records.record import Record
+from libs.formats.state import (
     checksummed,
     config_json,
-    consume_queue,
-    consume_queue_ext,
     consumer_offsets_json,
-    crc,
-    delay_level,
     epoch_file,
-    index_file,
-    java,
-    message_id,
-    offsets,
-    properties,
-    protobuf_wire,
-    replication,
     store_checkpoint,
     topics_json,
-    writer_stamp,
 )
-from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
-from libs.formats.host import Host
-from libs.formats.record import Record
-from libs.formats.store_checkpoint import StoreCheckpoint
+from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support.records import make_record
 
 

@@ -14,16 +14,16 @@ import libs.kernel
 
 MODULES = (
     "text_cy",
-    "message_cy",
-    "place_cy",
-    "append_cy",
-    "request_cy",
-    "record_cy",
-    "scan_cy",
-    "index_cy",
-    "encode_cy",
-    "arrow_cy",
-    "arrow",
+    "append.message_cy",
+    "append.place_cy",
+    "append.append_cy",
+    "append.request_cy",
+    "scan.record_cy",
+    "scan.scan_cy",
+    "scan.index_cy",
+    "answer.encode_cy",
+    "answer.arrow_cy",
+    "answer.arrow",
 )
 PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
@@ -34,22 +34,23 @@ class Build(SimpleNamespace):
 
 
 def _import_all() -> dict[str, ModuleType]:
-    return {name: importlib.import_module(f"libs.kernel.{name}") for name in MODULES}
+    return {name.rpartition(".")[2]: importlib.import_module(f"libs.kernel.{name}") for name in MODULES}
 
 
 def _load_sources() -> Build:
     """Import the sources under their own names, then put the compiled modules back."""
-    compiled = _import_all()
-    for name in MODULES:
-        del sys.modules[f"libs.kernel.{name}"]
+    compiled = list(_import_all().values())
+    for module in compiled:
+        del sys.modules[module.__name__]
     sys.meta_path.insert(0, libs.kernel.SourcesOnly)
     try:
         sources = _import_all()
     finally:
         sys.meta_path.remove(libs.kernel.SourcesOnly)
-        for name, module in compiled.items():
-            sys.modules[f"libs.kernel.{name}"] = module
-            setattr(libs.kernel, name, module)
+        for module in compiled:
+            sys.modules[module.__name__] = module
+            room, _, name = module.__name__.rpartition(".")
+            setattr(sys.modules[room], name, module)
     assert all(str(module.__file__).endswith(".py") for module in sources.values())
     return Build(label="sources", **sources)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.kernel.append_columns import AppendColumns, AppendLimits
-from libs.kernel.topic_table import TopicTable
+from libs.kernel.append.append_columns import AppendColumns, AppendLimits
+from libs.kernel.append.topic_table import TopicTable
 from tests.support.records import IPV4_BORN, IPV4_STORE, STORE_TIME_MS
 
 SEGMENT_SIZE_BYTES = 1 << 20

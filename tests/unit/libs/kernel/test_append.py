@@ -4,10 +4,11 @@
 import pytest
 from reput.commitlog.v1 import append_service_pb2
 
-from libs.formats import java, properties, record
-from libs.formats.host import Host
+from libs.formats import java
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.formats.record import Record
+from libs.formats.records import properties, record
+from libs.formats.records.host import Host
+from libs.formats.records.record import Record
 from tests.support.records import IPV4_BORN, IPV4_STORE, IPV6_BORN, IPV6_STORE, STORE_TIME_MS
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, entry, make_table, message, request

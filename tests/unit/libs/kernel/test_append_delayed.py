@@ -6,9 +6,10 @@ from collections.abc import Iterable
 import pytest
 from reput.commitlog.v1 import append_service_pb2
 
-from libs.formats import delay_level, java, properties, record
+from libs.formats import java
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.kernel.topic_table import TopicTable
+from libs.formats.records import delay_level, properties, record
+from libs.kernel.append.topic_table import TopicTable
 from tests.support.golden import golden
 from tests.support.records import BORN_TIME_MS
 from tests.unit.libs.kernel.builds import BUILDS, Build, label

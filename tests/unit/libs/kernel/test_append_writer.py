@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from libs.formats import properties, record
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.formats.writer_stamp import WriterStamp, decode, encode_property
+from libs.formats.records import properties, record
+from libs.formats.records.writer_stamp import WriterStamp, decode, encode_property
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, entry, message, request
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from libs.formats import message_id, properties, record
+from libs.formats.records import message_id, properties, record
 from tests.support.records import encoded
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.test_encode import SHAPES

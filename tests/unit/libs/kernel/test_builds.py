@@ -15,7 +15,9 @@ from tests.unit.libs.kernel.builds import BUILDS, SOURCES, Build, label
 
 KERNEL = Path(libs.kernel.__file__).parent
 ROOT = KERNEL.parents[1]
-PROGRAM = "import libs.kernel, libs.kernel.scan_cy as s; print(libs.kernel.IS_COMPILED, s.__file__.endswith('.py'))"
+PROGRAM = (
+    "import libs.kernel, libs.kernel.scan.scan_cy as s; print(libs.kernel.IS_COMPILED, s.__file__.endswith('.py'))"
+)
 
 
 def run(root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -31,8 +33,8 @@ def tree(target: Path, *, extensions: list[str]) -> Path:
     ignore = shutil.ignore_patterns("*.so", "*.pyd", "*.c", "__pycache__")
     shutil.copytree(ROOT / "libs", target / "libs", ignore=ignore)
     for stem in extensions:
-        for built in KERNEL.glob(f"{stem}.*.so"):
-            shutil.copy(built, target / "libs" / "kernel")
+        for built in KERNEL.rglob(f"{stem}.*.so"):
+            shutil.copy(built, target / built.relative_to(ROOT))
     return target
 
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from reput.commitlog.v1 import log_service_pb2
 
-from libs.formats import dispatch_columns
-from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.errors import FormatError
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.formats.record import INNER_BATCH_FLAG
-from libs.kernel.scan_columns import ScanColumns
+from libs.formats.records import dispatch_columns
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.records.record import INNER_BATCH_FLAG
+from libs.kernel.scan.scan_columns import ScanColumns
 from tests.support.records import encoded
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 

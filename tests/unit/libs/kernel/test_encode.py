@@ -8,8 +8,8 @@ import pytest
 from reput.commitlog.v1 import log_service_pb2
 from reput.common.v1 import message_pb2
 
-from libs.formats import message_id, properties, record
-from libs.formats.host import Host
+from libs.formats.records import message_id, properties, record
+from libs.formats.records.host import Host
 from tests.support.records import IPV6_BORN, IPV6_STORE, encoded
 from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded, label
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libs.formats import consume_queue, index_file
-from libs.formats.index_file import IndexEntry, IndexHeader, decode_entry, decode_header, file_size_bytes
+from libs.formats.indexes import consume_queue, index_file
+from libs.formats.indexes.index_file import IndexEntry, IndexHeader, decode_entry, decode_header, file_size_bytes
 from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded, label
 
 pytestmark = pytest.mark.parametrize("build", BUILDS, ids=label)

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from libs.formats import consume_queue, crc, host, index_file, java, limits, properties, record
-from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.kernel import append_columns, arrow, scan_columns, topic_table
+from libs.formats import crc, java, limits
+from libs.formats.indexes import consume_queue, index_file
+from libs.formats.records import host, properties, record
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.kernel.answer import arrow
+from libs.kernel.append import append_columns, topic_table
+from libs.kernel.scan import scan_columns
 from tests.unit.libs.kernel.builds import BUILDS, SOURCES, Build, label
 
 UNSIGNED = 2**32

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libs.formats import consume_queue, index_file, properties, record
+from libs.formats.indexes import consume_queue, index_file
+from libs.formats.records import properties, record
 from tests.support.frame_cases import (
     BAD_CRC,
     BAD_LENGTH,

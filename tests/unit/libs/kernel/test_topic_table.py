@@ -3,7 +3,7 @@
 
 import pytest
 
-from libs.kernel.topic_table import TopicTable
+from libs.kernel.append.topic_table import TopicTable
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, message, request
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clocks: the system's agrees with itself, the manual one moves only when told."""
 
-from libs.machine.clock import ManualClock, SystemClock
+from libs.machine.clock import SystemClock
+from libs.machine.testing.manual_clock import ManualClock
 
 
 def test_system_clock_is_in_milliseconds_since_the_epoch() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from libs.machine.errors import DiskFull
-from libs.machine.faulty_fs import Fault, FaultyFs, by_chance, by_ordinal
 from libs.machine.fs import Fs
-from libs.machine.memory_fs import MemoryFs
 from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_chance, by_ordinal
+from libs.machine.testing.memory_fs import MemoryFs
 
 CALLS: dict[str, Callable[[Fs, Path], object]] = {
     "create_mapped": lambda fs, home: fs.create_mapped(home / "new", 4096),

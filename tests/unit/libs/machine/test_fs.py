@@ -16,8 +16,8 @@ from libs.machine import btrfs
 from libs.machine.errors import DiskFull, FileSystemUnsuited, StoreLocked
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.fs import Fs
-from libs.machine.memory_fs import MemoryFs, everything_survives
 from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, PowerCut, everything_survives
+from libs.machine.testing.memory_fs import MemoryFs, PowerCut, everything_survives
 
 FILE = Path("/d/f")
 

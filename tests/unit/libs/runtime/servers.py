@@ -12,8 +12,8 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
-from libs.runtime.grpc_errors import ErrorRow
-from libs.runtime.grpc_server import GrpcServer
+from libs.runtime.rpc.errors import ErrorRow
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
 from tests.support.patience import LIMIT_S

@@ -11,7 +11,7 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
-from libs.runtime.grpc_errors import BASE_TABLE, ErrorRow, code_of, status_of
+from libs.runtime.rpc.errors import BASE_TABLE, ErrorRow, code_of, status_of
 from services.commitlog.rpc.error_table import ERROR_TABLE as COMMITLOG_TABLE
 from services.indexer.rpc.error_table import ERROR_TABLE as INDEXER_TABLE
 from services.janitor.rpc.error_table import ERROR_TABLE as JANITOR_TABLE

@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
-from libs.runtime.call_bounds import CallBounds
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
-from libs.runtime.grpc_handlers import service_handler
+from libs.runtime.rpc.bounds import CallBounds
+from libs.runtime.rpc.handlers import service_handler
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
 from tests.support.patience import LIMIT_S

@@ -25,10 +25,10 @@ from reput.commitlog.v1 import append_service_pb2
 
 from libs.machine import failpoints
 from libs.runtime import process
-from libs.runtime.grpc_server import GrpcServer
 from libs.runtime.process import ExitCode, Shell
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
-from libs.store.errors import SegmentSizeWrong, StoreLocked, SyncFailed
+from libs.segments.errors import SegmentSizeWrong, StoreLocked, SyncFailed
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, details_of
 

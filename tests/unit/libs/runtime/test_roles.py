@@ -4,8 +4,9 @@
 import pytest
 from reput.commitlog.v1 import log_service_pb2
 
-from libs.runtime import grpc_handlers, roles
-from libs.runtime.call_bounds import CallBounds
+from libs.runtime.rpc import handlers as grpc_handlers
+from libs.runtime.rpc import roles
+from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.telemetry import Telemetry
 from tests.support.methods import path_of, proto_methods
 

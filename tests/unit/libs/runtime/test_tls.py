@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from libs.runtime import tokens
 from libs.runtime.errors import ConfigError
-from libs.runtime.peer import Peer
+from libs.runtime.rpc import tokens
+from libs.runtime.rpc.peer import Peer
+from libs.runtime.rpc.tokens import TokenFile
 from libs.runtime.settings import ServerConfig
-from libs.runtime.tokens import TokenFile
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from reput.commitlog.v1 import append_service_pb2 as pb
 
-from libs.formats import record
-from libs.formats.host import Host
-from libs.formats.record import Record
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs, everything_survives
+from libs.formats.records import record
+from libs.formats.records.host import Host
+from libs.formats.records.record import Record
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.append import AppendedBatch
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.write.append import AppendedBatch
 from tests.support.patience import LIMIT_S
 
 DATA_DIR = Path("/store")

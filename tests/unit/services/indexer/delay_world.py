@@ -5,10 +5,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from libs.formats import delay_offsets_json
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine.delay_delivery import OFFSETS_FILE, DelayDelivery
+from libs.formats.state import delay_offsets_json
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.deliver.delay_delivery import OFFSETS_FILE, DelayDelivery
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from libs.formats.offsets import file_name
-from libs.machine.clock import ManualClock
 from libs.machine.fs import Fs
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog

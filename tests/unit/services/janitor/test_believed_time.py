@@ -3,7 +3,7 @@
 
 import pytest
 
-from libs.machine.clock import ManualClock
+from libs.machine.testing.manual_clock import ManualClock
 from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.policy import HOUR_MS
 from tests.unit.services.janitor.support import NOW_MS, SIZE, Owners, segment

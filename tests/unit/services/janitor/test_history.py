@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.testing.memory_fs import MemoryFs
 from services.janitor.engine import history as history_module
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import Decision, Reason

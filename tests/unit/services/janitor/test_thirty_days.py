@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
 from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import (
     INDEX_OWNER,

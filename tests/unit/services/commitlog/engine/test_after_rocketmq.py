@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from libs.formats.store_checkpoint import StoreCheckpoint
-from libs.store import checkpoint_file
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.log import checkpoint_file
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.progress import IndexerReport
-from services.commitlog.engine.store_files import ABORT_FILE_NAME, OWED
+from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.start.store_files import ABORT_FILE_NAME, OWED
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, bodies, message
 

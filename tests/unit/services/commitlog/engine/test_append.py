@@ -7,14 +7,14 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as pb
 from reput.common.v1 import message_pb2
 
-from libs.formats import record
-from libs.formats.host import Host
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
-from libs.formats.topics_json import loads
+from libs.formats.records import record
+from libs.formats.records.host import Host
+from libs.formats.state.topics_json import loads
 from libs.machine.failpoints import armed
-from libs.store.errors import StoreFull
-from services.commitlog.engine.append import NEW_BATCH_TOPIC_COUNT_MAX
+from libs.segments.errors import StoreFull
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.write.append import NEW_BATCH_TOPIC_COUNT_MAX
 from services.commitlog.errors import (
     AppendsRefused,
     BadArgument,

@@ -9,11 +9,11 @@ import pytest
 
 from libs.machine.clock import SystemClock
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import everything_survives, nothing_survives
 from libs.machine.posix_fs import PosixFs
-from libs.store.errors import CommitFailed
+from libs.machine.testing.memory_fs import everything_survives, nothing_survives
+from libs.segments.errors import CommitFailed
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.segments import Refusal
+from services.commitlog.engine.keep.segments import Refusal
 from services.commitlog.errors import BeyondMaxOffset, StoreSealed
 from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import BORN_HOST as BORN

@@ -3,8 +3,8 @@
 
 import pytest
 
-from libs.formats.epoch_file import Epoch
-from services.commitlog.engine.common_history import common_end
+from libs.formats.state.epoch_file import Epoch
+from services.commitlog.engine.follow.common_history import common_end
 
 ONE = [Epoch(1, 0)]
 THREE = [Epoch(1, 0), Epoch(2, 1000), Epoch(3, 1500)]

@@ -9,7 +9,7 @@ import pytest
 from libs.formats.java import string_hash
 from libs.machine.failpoints import armed
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.dispatch import TailStep
+from services.commitlog.engine.follow.dispatch import TailStep
 from services.commitlog.errors import BelowMinOffset, NotARecord, RecordDamaged
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, SlowDisk, append, fill, message, records
 

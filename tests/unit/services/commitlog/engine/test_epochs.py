@@ -3,11 +3,11 @@
 
 import pytest
 
-from libs.formats import epoch_file
-from libs.formats.epoch_file import Epoch
-from libs.machine.memory_fs import MemoryFs
-from libs.store import history_file
-from services.commitlog.engine.epochs import EPOCH_FILE_NAME, EpochHistory
+from libs.formats.state import epoch_file
+from libs.formats.state.epoch_file import Epoch
+from libs.log import history_file
+from libs.machine.testing.memory_fs import MemoryFs
+from services.commitlog.engine.keep.epochs import EPOCH_FILE_NAME, EpochHistory
 from services.commitlog.errors import EpochsDamaged
 from tests.unit.services.commitlog.support import DATA_DIR
 

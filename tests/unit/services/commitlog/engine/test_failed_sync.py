@@ -4,8 +4,8 @@
 import pytest
 
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import nothing_survives
-from libs.store.errors import SyncFailed
+from libs.machine.testing.memory_fs import nothing_survives
+from libs.segments.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
 from tests.unit.services.commitlog.support import Machine, append, bodies, message, records
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.machine.faulty_fs import WRITING_OPERATIONS, Fault, FaultyFs
-from libs.machine.memory_fs import everything_survives, nothing_survives
-from libs.store.errors import StoreError
+from libs.machine.testing.faulty_fs import WRITING_OPERATIONS, Fault, FaultyFs
+from libs.machine.testing.memory_fs import everything_survives, nothing_survives
+from libs.segments.errors import StoreError
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.errors import CommitLogError
 from tests.unit.services.commitlog.support import BORN_HOST as BORN
@@ -42,7 +42,7 @@ class Life:
     failures: list[BaseException] = field(default_factory=list)
 
     def plan(self, operation: str, _path: Path) -> Fault | None:
-        """See `libs.machine.faulty_fs.Plan`."""
+        """See `libs.machine.testing.faulty_fs.Plan`."""
         if self.operations and operation not in self.operations:
             return None
         self.call_count += 1

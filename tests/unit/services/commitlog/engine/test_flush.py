@@ -6,8 +6,8 @@ import asyncio
 import pytest
 
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import nothing_survives
-from libs.store.errors import SyncFailed
+from libs.machine.testing.memory_fs import nothing_survives
+from libs.segments.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
 from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import BORN_HOST as BORN

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from libs.machine.errors import DiskFull
-from libs.machine.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.fs import PAGE_SIZE_BYTES
-from libs.machine.memory_fs import nothing_survives
-from libs.store.errors import StoreFull
+from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
+from libs.machine.testing.memory_fs import nothing_survives
+from libs.segments.errors import StoreFull
 from services.commitlog.config import BALLAST_FILE
-from services.commitlog.engine import recovery
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.start import recovery
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
     LISTEN_HOST,

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import WindowFull
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from libs.log import directories as log_directories
 from libs.machine.fs import DiskUsage
-from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.store import log_directories
-from libs.store.errors import LogDirectoryLeftOut, LogDirectoryMissing, SegmentMissing, StoreLocked
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.segments.errors import LogDirectoryLeftOut, LogDirectoryMissing, SegmentMissing, StoreLocked
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.errors import AppendsRefused
 from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message

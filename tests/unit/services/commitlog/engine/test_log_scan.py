@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from libs.kernel.topic_table import TopicTable
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
-from libs.store.log_end import KnownDurable, ScanEnd, ScanEndKind
-from libs.store.segment_chain import SegmentChain
-from services.commitlog.engine import log_scan
-from services.commitlog.engine.log_scan import LogScan
-from services.commitlog.engine.recovery_progress import RecoveryProgress
-from services.commitlog.engine.writers import WriterTable
+from libs.kernel.append.topic_table import TopicTable
+from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.chain import SegmentChain
+from services.commitlog.engine.start import scan as log_scan
+from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.scan import LogScan
+from services.commitlog.engine.write.writers import WriterTable
 from tests.support.records import STORE_TIME_MS, encoded
 
 SECTOR = 512

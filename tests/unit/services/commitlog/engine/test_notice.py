@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from services.commitlog.engine.notice import EndNotice
+from services.commitlog.engine.durable.notice import EndNotice
 
 
 async def test_everybody_who_waits_is_woken() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from libs.store import checkpoint_file
-from services.commitlog.engine.progress import IndexerReport
+from libs.log import checkpoint_file
+from services.commitlog.engine.follow.progress import IndexerReport
 from services.commitlog.errors import BadArgument, BeyondMaxOffset, CommitLogError, StaleEpoch
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from libs.formats.topics_json import TopicConfig, TopicsFile
-from libs.store import topics_file
+from libs.formats.state.topics_json import TopicConfig, TopicsFile
+from libs.log import topics_file
 from services.commitlog.errors import BadArgument, BatchTooLarge
 from tests.unit.services.commitlog.engine.test_topics import PATH, PLAIN, SAME
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message

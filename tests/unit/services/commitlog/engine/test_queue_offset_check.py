@@ -3,9 +3,9 @@
 
 import pytest
 
-from services.commitlog.engine import queue_snapshot
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.errors import BadArgument, QueueOffsetsUnknown, StaleEpoch
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, fill, message
 

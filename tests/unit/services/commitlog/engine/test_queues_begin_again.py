@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from libs.formats.consume_queue import end_after
-from services.commitlog.engine import queue_snapshot
+from libs.formats.indexes.consume_queue import end_after
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.engine.keep import queue_snapshot
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 

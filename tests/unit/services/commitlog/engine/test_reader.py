@@ -4,7 +4,7 @@
 import pytest
 
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.reader import RecordStretch
+from services.commitlog.engine.follow.reader import RecordStretch
 from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, CommitLogError, NotARecord, RecordDamaged
 from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, fill, message, records
 

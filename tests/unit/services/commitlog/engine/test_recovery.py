@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.formats import record
-from libs.formats.record import encode_blank
+from libs.formats.records import record
+from libs.formats.records.record import encode_blank
+from libs.log.end import ScanEndKind
 from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
 from libs.machine.fs import PAGE_SIZE_BYTES
-from libs.machine.memory_fs import nothing_survives
-from libs.store.errors import SyncFailed
-from libs.store.log_end import ScanEndKind
+from libs.machine.testing.memory_fs import nothing_survives
+from libs.segments.errors import SyncFailed
 from services.commitlog.errors import Stopping
 from tests.support.patience import LIMIT_S
 from tests.support.records import BODY_AT_IPV4, encoded

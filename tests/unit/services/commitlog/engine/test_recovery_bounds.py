@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from libs.machine.clock import ManualClock
+from libs.log import checkpoint_file
 from libs.machine.fs import PAGE_SIZE_BYTES
-from libs.machine.memory_fs import MemoryMappedFile
-from libs.store import checkpoint_file
-from services.commitlog.engine import queue_snapshot
-from services.commitlog.engine.recovery_progress import RecoveryProgress
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryMappedFile
+from services.commitlog.engine.keep import queue_snapshot
+from services.commitlog.engine.start.meter import RecoveryProgress
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
     SEGMENT_SIZE,

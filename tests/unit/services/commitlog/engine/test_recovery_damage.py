@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from libs.machine.faulty_fs import Fault, FaultyFs
-from libs.machine.memory_fs import MemoryMappedFile
-from libs.store import checkpoint_file
-from libs.store.errors import SegmentMissing, SegmentSizeWrong, SegmentUnreadable, StoreError
-from services.commitlog.engine import queue_snapshot
+from libs.log import checkpoint_file
+from libs.machine.testing.faulty_fs import Fault, FaultyFs
+from libs.machine.testing.memory_fs import MemoryMappedFile
+from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentUnreadable, StoreError
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.errors import LogDamaged
 from tests.unit.services.commitlog.support import (
     DATA_DIR,

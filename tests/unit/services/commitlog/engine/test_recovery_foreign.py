@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from libs.formats import record
-from libs.formats.epoch_file import Epoch
-from libs.formats.record import encode_blank
-from libs.store import checkpoint_file
-from libs.store.log_end import ScanEndKind
-from services.commitlog.engine import queue_snapshot
+from libs.formats.records import record
+from libs.formats.records.record import encode_blank
+from libs.formats.state.epoch_file import Epoch
+from libs.log import checkpoint_file
+from libs.log.end import ScanEndKind
+from services.commitlog.engine.keep import queue_snapshot
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import (
     DATA_DIR,

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.progress import IndexerReport
-from services.commitlog.engine.segments import Refusal
+from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.keep.segments import Refusal
 from services.commitlog.errors import BadArgument, BelowMinOffset
 from tests.unit.services.commitlog.support import (
     DATA_DIR,

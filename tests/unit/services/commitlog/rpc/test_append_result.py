@@ -4,8 +4,8 @@
 from google.rpc.status_pb2 import Status
 from reput.commitlog.v1 import append_service_pb2 as pb
 
-from libs.formats.host import Host
-from services.commitlog.engine.append import AppendedBatch
+from libs.formats.records.host import Host
+from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
 from tests.unit.services.commitlog.support import Machine, append, message
 

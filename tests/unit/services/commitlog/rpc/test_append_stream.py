@@ -10,7 +10,7 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 
 from libs.machine.failpoints import armed
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.inflight import InflightBudget
+from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import OUTCOME_SIZE_BYTES, RESPONSE_SIZE_BYTES_MAX, AppendStreamSession
 from tests.unit.services.commitlog.support import BORN_HOST, Machine, append, message, request

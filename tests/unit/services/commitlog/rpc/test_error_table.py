@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from libs.runtime.grpc_errors import status_of
+from libs.runtime.rpc.errors import status_of
 from services.commitlog import errors
 from services.commitlog.rpc.error_table import ERROR_TABLE
 

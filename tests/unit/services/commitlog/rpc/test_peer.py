@@ -3,7 +3,7 @@
 
 import pytest
 
-from libs.formats.host import Host
+from libs.formats.records.host import Host
 from services.commitlog.rpc.peer import born_host
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.consume_queue import PRE_BLANK, encode_unit
-from libs.formats.delay_level import SCHEDULE_TOPIC
+from libs.formats.indexes.consume_queue import PRE_BLANK, encode_unit
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine.errors import DiskFull
-from libs.machine.memory_fs import MemoryFs
-from libs.store.errors import SegmentSizeWrong, StoreFull
-from libs.store.map_budget import MapBudget
-from services.indexer.engine.consume_queue import ConsumeQueue, DispatchRows
-from services.indexer.engine.queue_rows import place
-from services.indexer.engine.stepped_over import SteppedOver
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import SegmentSizeWrong, StoreFull
+from libs.segments.map_budget import MapBudget
+from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.tables.queue_rows import place
+from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.errors import QueueConflict
 
 DIRECTORY = Path("/data/consumequeue/T/0")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine.consumer_group_pages import GroupPosition, page_of_groups
-from services.indexer.engine.consumer_offsets import ConsumerOffsets, GroupOffset
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets, GroupOffset
+from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 
 
 def some_offsets(chance: random.Random, count: int) -> tuple[ConsumerOffsets, list[GroupOffset]]:

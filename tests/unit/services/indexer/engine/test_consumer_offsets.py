@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats import consumer_offsets_json
-from libs.machine.clock import ManualClock
+from libs.formats.state import consumer_offsets_json
 from libs.machine.failpoints import FailpointRaised
-from libs.machine.memory_fs import MemoryFs, nothing_survives
-from libs.store.errors import ConfigFileDamaged
-from services.indexer.engine import consumer_offsets
-from services.indexer.engine.consumer_offsets import ConsumerOffsets, GroupOffset
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
+from libs.segments.errors import ConfigFileDamaged
+from services.indexer.engine.groups import consumer_offsets
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets, GroupOffset
 from services.indexer.errors import WindowFull
 from tests.support.patience import LIMIT_S
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which groups would miss entries when the log lost what lies below an offset."""
 
-from services.indexer.engine.consumers_below import ConsumerBelow, consumers_below
+from services.indexer.engine.groups.consumers_below import ConsumerBelow, consumers_below
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import feed, make_indexer
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.formats import index_file
+from libs.formats.indexes import index_file
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.store.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.segments.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.progress import IndexProgress, ProgressFile
+from services.indexer.engine.tables.progress import IndexProgress, ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from libs.formats import delay_offsets_json, record
-from libs.formats.delay_level import SCHEDULE_TOPIC, delivery_time_ms
-from libs.machine.clock import ManualClock
+from libs.formats.records import record
+from libs.formats.records.delay_level import SCHEDULE_TOPIC, delivery_time_ms
+from libs.formats.state import delay_offsets_json
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine.rebuild import rebuild
-from services.indexer.engine.reput_loop import ReputState
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.offline_rebuild import rebuild
 from tests.support.fake_log import FakeLog, properties_text
 from tests.support.fake_sink import delay
 from tests.support.records import IPV6_BORN

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from services.indexer.engine.log_source import RecordBlock
+from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import RecordDamaged
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink, delay

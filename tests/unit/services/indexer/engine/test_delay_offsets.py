@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats import delay_offsets_json
-from libs.formats.config_json import DataVersion
-from libs.formats.delay_offsets_json import DelayOffsetsFile
-from libs.machine.clock import ManualClock
-from libs.machine.memory_fs import MemoryFs
-from libs.store.errors import ConfigFileDamaged
-from services.indexer.engine.delay_offsets import DelayOffsets
+from libs.formats.state import delay_offsets_json
+from libs.formats.state.config_json import DataVersion
+from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import ConfigFileDamaged
+from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 
 PATH = Path("/data/config/delayOffset.json")
 

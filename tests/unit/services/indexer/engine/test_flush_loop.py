@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from libs.machine.clock import ManualClock
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, nothing_survives
-from libs.store.errors import SyncFailed
-from services.indexer.engine.reput_loop import ReputState
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
+from libs.segments.errors import SyncFailed
+from services.indexer.engine.follow.reput_loop import ReputState
 from tests.support.fake_log import FakeLog
 from tests.support.patience import LIMIT_S
 from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running

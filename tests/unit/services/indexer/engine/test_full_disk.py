@@ -8,7 +8,7 @@ import pytest
 
 from libs.machine.errors import DiskFull
 from libs.machine.fs import PAGE_SIZE_BYTES
-from libs.machine.memory_fs import MemoryFs, nothing_survives
+from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.indexer.config import BALLAST_FILE
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog

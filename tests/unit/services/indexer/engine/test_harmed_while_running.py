@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from libs.formats import index_file
-from libs.formats.consume_queue import UNIT_SIZE_BYTES
-from libs.machine.memory_fs import MemoryFs
-from libs.store.errors import IndexDamaged
+from libs.formats.indexes import index_file
+from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import IndexDamaged
+from services.indexer.engine.answer.pull import PullQuery
+from services.indexer.engine.answer.query import KeyQuery, TimeQuery
+from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.pull import PullQuery
-from services.indexer.engine.query import KeyQuery, TimeQuery
-from services.indexer.engine.tag_filter import parse_tag_expression
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import derived
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.index_file import decode_header, file_size_bytes, key_hash, key_text
-from libs.machine.clock import ManualClock
+from libs.formats.indexes.index_file import decode_header, file_size_bytes, key_hash, key_text
 from libs.machine.errors import DiskFull
-from libs.machine.memory_fs import MemoryFs
-from libs.store.errors import SegmentSizeWrong, StoreFull
-from services.indexer.engine.index_table import IndexCursor, IndexTable
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import SegmentSizeWrong, StoreFull
+from services.indexer.engine.tables.index import IndexCursor, IndexTable
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
 

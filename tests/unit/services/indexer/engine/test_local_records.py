@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from libs.formats.offsets import file_name
+from libs.log import directories as log_directories
+from libs.log import history_file
 from libs.machine.failpoints import armed
-from libs.machine.faulty_fs import Fault, FaultyFs
 from libs.machine.fs import ReadableFile
-from libs.machine.memory_fs import MemoryFs
-from libs.store import history_file, log_directories
-from services.indexer.engine import local_records
-from services.indexer.engine.local_records import LocalRecords
-from services.indexer.engine.log_source import RecordBlock
-from services.indexer.engine.pull import PullQuery
-from services.indexer.engine.tag_filter import parse_tag_expression
+from libs.machine.testing.faulty_fs import Fault, FaultyFs
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.answer.pull import PullQuery
+from services.indexer.engine.answer.tags import parse_tag_expression
+from services.indexer.engine.log import local_records
+from services.indexer.engine.log.local_records import LocalRecords
+from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import (

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.offsets import file_name
-from libs.machine.memory_fs import MemoryFs
-from libs.store import log_directories
-from libs.store.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice
-from libs.store.log_end import KnownDurable, ScanEndKind
-from services.indexer.engine.log_files import LogFiles
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.log import directories as log_directories
+from libs.log.end import KnownDurable, ScanEndKind
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice
+from services.indexer.engine.log.files import LogFiles
 from services.indexer.errors import LogEndsEarlier, NotARecord, RecordDamaged
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import DATA_DIR, SEGMENT_SIZE_BYTES, write_log

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.dispatch_columns import DispatchBatch, Handshake, Heartbeat
-from libs.machine.clock import ManualClock
-from libs.machine.faulty_fs import Fault, FaultyFs
-from libs.machine.memory_fs import MemoryFs, everything_survives
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.machine.testing.faulty_fs import Fault, FaultyFs
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives
+from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log_history import LogHistory, end_on_disk
-from services.indexer.engine.log_source import QueueEnd
-from services.indexer.engine.queue_end_report import PAGE_QUEUE_COUNT
-from services.indexer.engine.reput_loop import ReputState
+from services.indexer.engine.log.source import QueueEnd
+from services.indexer.engine.tables.queue import end_on_disk
 from services.indexer.errors import NotARecord
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogTime: the clock by which delayed messages are due."""
 
-from libs.machine.clock import ManualClock
-from services.indexer.engine.log_time import LogTime
+from libs.machine.testing.manual_clock import ManualClock
+from services.indexer.engine.log.time import LogTime
 
 
 def test_log_time() -> None:

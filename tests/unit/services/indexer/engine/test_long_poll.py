@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from services.indexer.engine.long_poll import LongPolls
+from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.errors import WindowFull
 from tests.support.patience import LIMIT_S
 

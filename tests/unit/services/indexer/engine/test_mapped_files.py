@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from libs.machine.clock import ManualClock
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, MemoryMappedFile, everything_survives, nothing_survives
-from libs.store.errors import SyncFailed
-from services.indexer.engine.progress import ProgressFile
-from services.indexer.engine.rebuild import rebuild
-from services.indexer.engine.reput_loop import ReputState
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, MemoryMappedFile, everything_survives, nothing_survives
+from libs.segments.errors import SyncFailed
+from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.offline_rebuild import rebuild
+from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
 from tests.unit.services.indexer.support import (

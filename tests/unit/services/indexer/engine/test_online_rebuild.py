@@ -5,14 +5,14 @@ import asyncio
 
 import pytest
 
-from libs.formats import dispatch_columns
-from libs.formats.dispatch_columns import DispatchBatch
-from libs.kernel.scan_columns import ScanColumns
+from libs.formats.records import dispatch_columns
+from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.kernel.scan.scan_columns import ScanColumns
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
-from services.indexer.engine.completeness import Completeness
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
+from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.reput_loop import ReputState
 from services.indexer.errors import DependencyUnavailable, Incomplete, QueueNotFound, RebuildRunning
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import assert_complete, filled

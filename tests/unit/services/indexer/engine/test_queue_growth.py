@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
-from libs.machine.faulty_fs import FaultyFs
+from libs.formats.indexes.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
 from libs.machine.fs import PAGE_SIZE_BYTES
-from libs.machine.memory_fs import MemoryFs
 from libs.machine.posix_fs import PosixFs
-from libs.store.errors import StoreFull
-from libs.store.map_budget import MapBudget
-from libs.store.segment import GROWTH_BYTES_MAX
-from services.indexer.engine.consume_queue import ConsumeQueue
-from services.indexer.engine.consume_queue_table import ConsumeQueueTable
+from libs.machine.testing.faulty_fs import FaultyFs
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import StoreFull
+from libs.segments.map_budget import MapBudget
+from libs.segments.segment import GROWTH_BYTES_MAX
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queues import ConsumeQueueTable
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_consume_queue import append, columns
 

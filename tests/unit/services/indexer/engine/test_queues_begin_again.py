@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.consume_queue import has_place
-from libs.formats.message_id import encode_offset_id
+from libs.formats.indexes.consume_queue import has_place
+from libs.formats.records.message_id import encode_offset_id
 from libs.machine.failpoints import FailpointRaised, armed
-from libs.machine.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
+from services.indexer.engine.answer.query import KeyQuery
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.query import KeyQuery
-from services.indexer.engine.reput_loop import ReputState
-from services.indexer.engine.stepped_over import Stepped
+from services.indexer.engine.tables.stepped_over import Stepped
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import eventually, feed, files, make_indexer, running
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats import epoch_file
-from libs.formats.epoch_file import Epoch
-from libs.formats.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from libs.machine.clock import ManualClock
+from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from libs.formats.state import epoch_file
+from libs.formats.state.epoch_file import Epoch
+from libs.log.end import ScanEndKind
 from libs.machine.failpoints import armed
-from libs.machine.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives, whole_pages
-from libs.store.errors import StoreLocked
-from libs.store.log_end import ScanEndKind
-from services.indexer.engine import rebuild as rebuilding
-from services.indexer.engine.progress import ProgressFile
-from services.indexer.engine.rebuild import RebuildProgress, RebuildReport, rebuild
+from libs.machine.testing.manual_clock import ManualClock
+from libs.machine.testing.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives, whole_pages
+from libs.segments.errors import StoreLocked
+from services.indexer.engine import offline_rebuild as rebuilding
+from services.indexer.engine.offline_rebuild import RebuildProgress, RebuildReport, rebuild
+from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.errors import RecordDamaged
 from tests.support.fake_log import FakeLog
 from tests.support.records import IPV6_BORN, IPV6_STORE

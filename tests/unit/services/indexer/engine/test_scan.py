@@ -9,17 +9,17 @@ import time
 import pyarrow as pa
 import pytest
 
-from libs.formats import properties
-from libs.formats.message_id import encode_offset_id
-from libs.formats.record import Record
-from libs.machine.memory_fs import MemoryFs
-from services.indexer.engine import scan_plan
-from services.indexer.engine.arrow_frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from libs.formats.records import properties
+from libs.formats.records.message_id import encode_offset_id
+from libs.formats.records.record import Record
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.answer import plan as scan_plan
+from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
+from services.indexer.engine.answer.scan import ScanChunk, ScanFilter
+from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.record_reader import FoundRecords
-from services.indexer.engine.scan import ScanChunk, ScanFilter
-from services.indexer.engine.scan_plan import ScanPartition, ScanRange, ScanScope
-from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.engine.log.record_reader import FoundRecords
 from services.indexer.errors import (
     BadArgument,
     DependencyUnavailable,

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats import consume_queue_ext
-from libs.formats.consume_queue import tags_code
-from libs.formats.delay_level import SCHEDULE_TOPIC
-from libs.formats.message_id import encode_offset_id
-from libs.formats.record import INNER_BATCH_FLAG
-from libs.formats.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
-from libs.formats.topics_json import TopicConfig, TopicsFile
-from libs.machine.memory_fs import MemoryFs
-from libs.store import topics_file
+from libs.formats.indexes import consume_queue_ext
+from libs.formats.indexes.consume_queue import tags_code
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.message_id import encode_offset_id
+from libs.formats.records.record import INNER_BATCH_FLAG
+from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
+from libs.formats.state.topics_json import TopicConfig, TopicsFile
+from libs.log import topics_file
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.answer.pull import PullQuery, PullStatus
+from services.indexer.engine.answer.query import KeyQuery
+from services.indexer.engine.answer.tags import parse_tag_expression
+from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.names import is_group
-from services.indexer.engine.pull import PullQuery, PullStatus
-from services.indexer.engine.query import KeyQuery
-from services.indexer.engine.reput_loop import ReputState
-from services.indexer.engine.stepped_over import StepReason
-from services.indexer.engine.tag_filter import parse_tag_expression
+from services.indexer.engine.tables.names import is_group
+from services.indexer.engine.tables.stepped_over import StepReason
 from services.indexer.errors import TopicSetApart
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.delay_world import World

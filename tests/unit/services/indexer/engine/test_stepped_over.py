@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from services.indexer.engine import stepped_over
-from services.indexer.engine.stepped_over import OTHERS, SteppedOver, StepReason
+from services.indexer.engine.tables import stepped_over
+from services.indexer.engine.tables.stepped_over import OTHERS, SteppedOver, StepReason
 
 
 @pytest.mark.parametrize("last", [300, 700])

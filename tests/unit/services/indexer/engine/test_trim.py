@@ -4,7 +4,7 @@
 import pytest
 
 from libs.machine.fs import Fs
-from libs.machine.memory_fs import MemoryFs
+from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.errors import OffsetBeyondEnd
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, make_indexer, running

@@ -14,12 +14,12 @@ from google.rpc.status_pb2 import Status
 from reput.commitlog.v1 import log_service_pb2 as pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
-from libs.formats.dispatch_columns import Handshake, Heartbeat
-from libs.runtime.grpc_errors import STATUS_METADATA_KEY
-from services.indexer.engine.log_source import ProgressReport
+from libs.formats.records.dispatch_columns import Handshake, Heartbeat
+from libs.runtime.rpc.errors import STATUS_METADATA_KEY
+from services.indexer.engine.log.source import ProgressReport
 from services.indexer.errors import DependencyUnavailable, Inapplicable, LogEndsEarlier, NotARecord, RecordDamaged
-from services.indexer.rpc.log_tail import LogTail
-from services.indexer.rpc.record_source import LogRecords
+from services.indexer.rpc.log.record_source import LogRecords
+from services.indexer.rpc.log.tail import LogTail
 
 TOKEN = ("authorization", "Bearer secret")
 Context = grpc.aio.ServicerContext[Any, Any]

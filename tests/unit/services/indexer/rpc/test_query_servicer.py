@@ -4,7 +4,7 @@
 import pytest
 from reput.indexer.v1.query_service_pb2 import QueryByIdRequest, QueryByIdResponse
 
-from libs.formats.message_id import encode_offset_id
+from libs.formats.records.message_id import encode_offset_id
 from services.indexer.errors import Incomplete, MessageNotFound
 from services.indexer.rpc.query_servicer import QueryServicer
 from tests.support.fake_log import FakeLog

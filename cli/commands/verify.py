@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`reput verify [DATA_DIR]`: the offline check of a whole store (cli/verify does the work)."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.output import counted, print_json, progress, warning_line, write
+from cli.verify.codes import CODES, Area
+from libs.formats.errors import FormatError
+from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
+
+if TYPE_CHECKING:
+    from cli.verify.findings import Finding, Report
+    from cli.verify.store import Summary
+
+
+def verify(
+    data_dir: Annotated[
+        Path,
+        typer.Argument(exists=True, file_okay=False, help="Directory of the store.", envvar="REPUT_DATA_DIR"),
+    ] = Path("reput-data"),
+    index_dir: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="The Indexer's directory. [default: the same]"),
+    ] = None,
+    only: Annotated[list[Area] | None, typer.Option(help="Only this part; may be repeated. [default: all]")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most faults, and most notes, to show; all are counted.")] = 100,
+    index_slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="REPUT_INDEXER_INDEX_SLOT_COUNT",
+            help="Slots of an index file. [default: a quarter of its entries]",
+        ),
+    ] = None,
+    delay_levels: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            envvar=["REPUT_INDEXER_MESSAGE_DELAY_LEVEL", "REPUT_COMMITLOG_MESSAGE_DELAY_LEVEL"],
+            help="The services' message_delay_level, which no file tells.",
+        ),
+    ] = DELAY_LEVELS_TEXT,
+    allow_running: Annotated[
+        bool, typer.Option("--allow-running", help="Go on although a service uses the directory.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check every record, queue unit and index entry of a store, offline. Nothing is changed.
+
+    Exit code 6 if there is a fault; notes are no faults. docs/cli.md tells what the codes mean.
+    """
+    from cli.verify.findings import Report  # brings numpy along, which other commands need not wait for
+    from cli.verify.store import verify_store
+
+    levels_ms = _parsed(delay_levels)
+    _check_use([data_dir] if index_dir is None else [data_dir, index_dir], allow_running=allow_running)
+    shown: list[Finding] = []
+    show = shown.append if as_json else _print_finding
+    report = Report(show=show, limit=limit, areas=frozenset(only or Area))
+    started_s = time.monotonic()
+    with progress("verify", None) as advance:
+        done = 0
+
+        def move(bytes_done: int, _total: int) -> None:
+            nonlocal done
+            advance(bytes_done - done)
+            done = bytes_done
+
+        summary = verify_store(
+            data_dir,
+            report,
+            index_dir=index_dir,
+            index_slot_count=index_slots,
+            delay_levels_ms=levels_ms,
+            progress=move,
+        )
+    duration_s = time.monotonic() - started_s
+    if as_json:
+        _print_document(data_dir, report, summary, shown, duration_s)
+    else:
+        _print_summary(data_dir, report, summary, duration_s)
+    if report.fault_count:
+        raise CommandFailed("DAMAGED", f"{counted(report.fault_count, 'fault')} in {data_dir}", code=ExitCode.DAMAGED)
+
+
+def _parsed(delay_levels: str) -> tuple[int, ...]:
+    try:
+        return parse_levels(delay_levels)
+    except FormatError as error:
+        raise typer.BadParameter(error.reason, param_hint="--delay-levels") from error
+
+
+def _check_use(directories: list[Path], *, allow_running: bool) -> None:
+    """Raise CommandFailed when none of them is a store, or a process uses one and that is not allowed."""
+    from cli.verify.state import users_of
+    from cli.verify.store import is_store
+
+    if not any(map(is_store, directories)):
+        raise CommandFailed("NO_STORE", f"{directories[0]} holds no log, queues or index", code=ExitCode.NOT_FOUND)
+    for directory in directories:
+        for lock in users_of(directory):
+            if not allow_running:
+                text = f"a process holds {directory / lock}: stop it, or give --allow-running"
+                raise CommandFailed("IN_USE", text, code=ExitCode.REFUSED)
+            warning_line(f"a process holds {directory / lock}; what it writes meanwhile may look like a fault")
+
+
+def _print_finding(finding: Finding) -> None:
+    places = [f"at byte {finding.position}"] if finding.position is not None else []
+    places += [f"physical offset {finding.physical_offset}"] if finding.physical_offset is not None else []
+    times = f" (x {finding.count})" if finding.count > 1 else ""
+    where = f"{finding.file} {', '.join(places)}".rstrip()
+    is_fault = finding.severity == "fault"
+    text = f"{finding.severity.upper()} {finding.code}{times} in {where}: {finding.message}"
+    typer.secho(text, fg="red" if is_fault else None)
+
+
+def _print_summary(data_dir: Path, report: Report, summary: Summary, duration_s: float) -> None:
+    for code in CODES:
+        if (counts := report.counts.get(code)) is not None:
+            parts = [counted(counts.faults, "fault")] if counts.faults else []
+            parts += [counted(counts.notes, "note")] if counts.notes else []
+            write(f"{code}: {', '.join(parts)}; {CODES[code].meaning}; to do: {CODES[code].action}\n")
+    totals = (
+        counted(summary.record_count, "record"),
+        counted(summary.unit_count, "unit"),
+        f"{summary.index_entry_count} index entries",
+        f"{summary.size_bytes} bytes",
+        f"{duration_s:.1f} s",
+        counted(report.fault_count, "fault"),
+        counted(report.note_count, "note"),
+    )
+    write(f"{data_dir}: {', '.join(totals)}\n")
+
+
+def _print_document(data_dir: Path, report: Report, summary: Summary, shown: list[Finding], duration_s: float) -> None:
+    print_json(
+        {
+            "data_dir": str(data_dir),
+            "is_sound": report.fault_count == 0,
+            "fault_count": report.fault_count,
+            "note_count": report.note_count,
+            "duration_ms": round(duration_s * 1000),
+            **dataclasses.asdict(summary),
+            "codes": {
+                code: {**dataclasses.asdict(report.counts[code]), "meaning": CODES[code].meaning}
+                for code in CODES
+                if code in report.counts
+            },
+            "findings": [dataclasses.asdict(finding) for finding in shown],
+        }
+    )

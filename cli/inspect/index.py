@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inspection of an index file: header against entries, slots in range, chains that lead back, hashes that fit.
+
+Layout: docs/formats/index_file.md. Every entry must be reached exactly once, from its slot or from a later entry of its
+bucket; that, the order of entries and the header's ranges show nearly every damaged byte. Runs over slices of the
+mapped file: besides them it keeps one byte per entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cli.inspect.inspection import Data, Finding, Item, Progress, Steps, Window
+from libs.formats.errors import FormatError
+from libs.formats.indexes import index_file
+from libs.formats.indexes.index_file import (
+    ENTRY_PHYSICAL_OFFSET_AT,
+    ENTRY_SIZE_BYTES,
+    HEADER_SIZE_BYTES,
+    KEY_HASH_AT,
+    PREVIOUS_ENTRY_AT,
+    SLOT_SIZE_BYTES,
+    TIME_DIFFERENCE_AT,
+    IndexHeader,
+)
+from libs.formats.limits import INDEX_ENTRY_CAPACITY, INDEX_SLOT_COUNT
+
+_CHUNK_COUNT = 1 << 19
+_ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")])
+assert _ENTRY.itemsize == ENTRY_SIZE_BYTES
+_FIELD_AT = {
+    "": 0,
+    "key hash": KEY_HASH_AT,
+    "physical offset": ENTRY_PHYSICAL_OFFSET_AT,
+    "time difference": TIME_DIFFERENCE_AT,
+    "previous entry": PREVIOUS_ENTRY_AT,
+}
+_ENTRIES_PER_SLOT = INDEX_ENTRY_CAPACITY // INDEX_SLOT_COUNT
+_FINDING_COUNT_MAX = 1000
+"""Per check and slice: a file of noise would give millions."""
+_CHAIN_LENGTH_MAX = 1 << 20
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _File:
+    """The file and what its chains have shown so far."""
+
+    data: Data
+    slot_count: int
+    header: IndexHeader
+    entry_count: int
+    reference_counts: npt.NDArray[np.uint8]
+    # Links between buckets: (slot or None, entry or None, entry that it leads to).
+    wrong_links: list[tuple[int | None, int | None, int]] = field(default_factory=list)
+    reported_buckets: set[int] = field(default_factory=set)
+
+    def entry_at(self, number: int) -> int:
+        """Byte position of an entry."""
+        return index_file.entry_position(number, self.slot_count)
+
+    def slot_at(self, slot: int) -> int:
+        """Byte position of a slot."""
+        return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot
+
+    def entries(self, start: int, end: int) -> npt.NDArray[np.void]:
+        """A copy of these entries, so that no array keeps the mapping alive."""
+        return np.frombuffer(self.data[self.entry_at(start) : self.entry_at(end)], _ENTRY)
+
+    def buckets(self, numbers: Numbers) -> Numbers:
+        """Slot that the key hash of each of these entries belongs to; -1 for a negative hash."""
+        with memoryview(self.data) as view:
+            words = np.frombuffer(view, ">i4", count=len(view) // 4)
+            hashes = words[self.entry_at(0) // 4 + numbers * (ENTRY_SIZE_BYTES // 4)].astype(np.int64)
+            del words
+        return np.where(hashes < 0, -1, hashes % self.slot_count)
+
+    def finding(self, number: int, field: str, message: str) -> Finding:
+        """A finding about a field of an entry."""
+        return Finding(self.entry_at(number) + _FIELD_AT[field], f"entry {number}", field, message)
+
+    def slot_finding(self, slot: int, message: str) -> Finding:
+        """A finding about a slot."""
+        return Finding(self.slot_at(slot), f"slot {slot}", "newest entry", message)
+
+
+def guess_slot_count(size_bytes: int) -> int | None:
+    """Slots of a file of this size with RocketMQ's four entries per slot; None if it cannot have that shape."""
+    per_slot = SLOT_SIZE_BYTES + _ENTRIES_PER_SLOT * ENTRY_SIZE_BYTES
+    count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
+    return count if count > 0 and spare == 0 else None
+
+
+def inspect_index_file(
+    data: Data, slot_count: int | None, window: Window, summary: dict[str, object], progress: Progress
+) -> Steps:
+    """Header, entries and findings; `slot_count` None means that of RocketMQ's proportions."""
+    slot_count = slot_count or guess_slot_count(len(data))
+    entries_size = len(data) - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * (slot_count or 0)
+    if slot_count is None or entries_size < ENTRY_SIZE_BYTES or entries_size % ENTRY_SIZE_BYTES:
+        message = f"{len(data)} bytes do not tell the number of slots; give the kind as index_file:SLOTS"
+        yield Finding(0, "file", "size", message)
+        return
+    capacity = entries_size // ENTRY_SIZE_BYTES
+    try:
+        header = index_file.decode_header(data)
+    except FormatError as error:
+        yield Finding(error.position, "header", error.field, error.reason)
+        header = IndexHeader(*index_file.HEADER.unpack_from(data))
+    summary.update(slot_count=slot_count, entry_capacity=capacity, entry_count=header.entry_count)
+    yield Item("header", 0, 0, {**header._asdict(), "entry_count": header.entry_count})
+    count = max(0, min(header.entry_count, capacity - 1))
+    file = _File(data, slot_count, header, count, np.zeros(count + 1, np.uint8))
+    yield from _header(file, capacity)
+    yield from _items(file, window)
+    yield from _chains(file, summary, progress)
+    yield from _entries(file)
+    progress(len(data), len(data))
+
+
+def _header(file: _File, capacity: int) -> Steps:
+    header = file.header
+    if header.next_entry > capacity:
+        message = f"{header.next_entry}, but the file has room for {capacity - 1} entries"
+        yield Finding(index_file.ENTRY_COUNT_AT, "header", "entry count", message)
+    if header.begin_time_ms > header.end_time_ms or header.begin_time_ms < 0:
+        message = f"{header.begin_time_ms} is not before the end time {header.end_time_ms}"
+        yield Finding(index_file.BEGIN_TIME_AT, "header", "begin time", message)
+    if header.begin_physical_offset > header.end_physical_offset or header.begin_physical_offset < 0:
+        message = f"{header.begin_physical_offset} is not before the end {header.end_physical_offset}"
+        yield Finding(index_file.BEGIN_PHYSICAL_OFFSET_AT, "header", "begin physical offset", message)
+    if any(file.data[file.entry_at(0) : file.entry_at(1)]):
+        yield Finding(file.entry_at(0), "entry 0", "", "it is never used, but is not zero")
+    yield from _header_against_entries(file)
+    end = file.entry_count + 1
+    if end < capacity and any(file.data[file.entry_at(end) : file.entry_at(end + 1)]):
+        yield file.finding(end, "", f"it is not zero, but the header counts {file.entry_count} entries")
+
+
+def _items(file: _File, window: Window) -> Steps:
+    for index in window.clip(file.entry_count):
+        number = index + 1
+        position = file.entry_at(number)
+        fields: dict[str, object] = dict(index_file.decode_entry(file.data, position)._asdict())
+        time_difference_ms = 1000 * int(str(fields["time_difference_s"]))
+        fields["slot"] = int(str(fields["key_hash"])) % file.slot_count
+        fields["time_ms"] = file.header.begin_time_ms + time_difference_ms
+        yield Item("entry", number, position, fields)
+
+
+def _header_against_entries(file: _File) -> Steps:
+    """The header's begin is the first entry's, its end the last entry's."""
+    if file.entry_count == 0:
+        return
+    header = file.header
+    first = index_file.decode_entry(file.data, file.entry_at(1))
+    last = index_file.decode_entry(file.data, file.entry_at(file.entry_count))
+    if first.physical_offset != header.begin_physical_offset:
+        message = f"{header.begin_physical_offset}, but the first entry has {first.physical_offset}"
+        yield Finding(index_file.BEGIN_PHYSICAL_OFFSET_AT, "header or entry 1", "begin physical offset", message)
+    if last.physical_offset != header.end_physical_offset:
+        message = f"{header.end_physical_offset}, but the last entry has {last.physical_offset}"
+        item = f"header or entry {file.entry_count}"
+        yield Finding(index_file.END_PHYSICAL_OFFSET_AT, item, "end physical offset", message)
+    expected = index_file.time_difference_s(header.end_time_ms, header.begin_time_ms)
+    # RocketMQ counts the first entry of a successor file from the end of the file before it.
+    if last.time_difference_s != expected and file.entry_count > 1:
+        message = f"the last entry is {last.time_difference_s} s after the begin, the end time {expected} s"
+        yield Finding(index_file.END_TIME_AT, f"header or entry {file.entry_count}", "begin or end time", message)
+
+
+def _chains(file: _File, summary: dict[str, object], progress: Progress) -> Steps:
+    """Follow every link once: slot to newest entry, entry to the one before it in the bucket."""
+    used_count = 0
+    for start in range(0, file.slot_count, _CHUNK_COUNT):
+        end = min(file.slot_count, start + _CHUNK_COUNT)
+        progress(file.slot_at(start), len(file.data))
+        slots = np.frombuffer(file.data[file.slot_at(start) : file.slot_at(end)], ">i4").astype(np.int64)
+        used_count += int(np.count_nonzero(slots))
+        yield from _slots(file, start, slots)
+    for start in range(1, file.entry_count + 1, _CHUNK_COUNT):
+        progress(file.entry_at(start), len(file.data))
+        yield from _previous(file, start, min(file.entry_count + 1, start + _CHUNK_COUNT))
+    yield from _wrong_links(file)
+    summary["used_slot_count"] = used_count
+    if file.header.used_slot_count not in (used_count, file.entry_count):
+        message = f"{file.header.used_slot_count}, but {used_count} slots are used"
+        yield Finding(index_file.SLOT_COUNT_AT, "header or slots", "used slot count", message)
+
+
+def _slots(file: _File, start: int, slots: Numbers) -> Steps:
+    is_entry = (slots >= 0) & (slots <= file.entry_count)
+    for index in _first(~is_entry):
+        file.reported_buckets.add(start + index)
+        yield file.slot_finding(start + index, f"{slots[index]} is no entry of 1 to {file.entry_count}")
+    used = np.flatnonzero(is_entry & (slots > 0))
+    targets = slots[used]
+    np.add.at(file.reference_counts, targets, 1)
+    for index in _first(file.buckets(targets) != used + start):
+        file.wrong_links.append((start + int(used[index]), None, int(targets[index])))
+
+
+def _previous(file: _File, start: int, end: int) -> Steps:
+    numbers = np.arange(start, end)
+    previous = file.entries(start, end)["previous"].astype(np.int64)
+    buckets = file.buckets(numbers)
+    leads_back = (previous >= 0) & (previous < numbers)
+    for index in _first(~leads_back):
+        file.reported_buckets.add(int(buckets[index]))
+        yield file.finding(start + index, "previous entry", f"{previous[index]} is not an earlier entry")
+    linked = np.flatnonzero(leads_back & (previous > 0))
+    targets = previous[linked]
+    np.add.at(file.reference_counts, targets, 1)
+    for index in _first(file.buckets(targets) != buckets[linked]):
+        file.wrong_links.append((None, start + int(linked[index]), int(targets[index])))
+
+
+def _wrong_links(file: _File) -> Steps:
+    """Tell a wrong link from a wrong key hash.
+
+    A wrong link takes an entry that another link leads to, or leaves one of its own bucket that nothing leads to.
+    """
+    lost = np.flatnonzero(file.reference_counts[1:] == 0)[:_FINDING_COUNT_MAX] + 1
+    lost_of_bucket = dict(zip(file.buckets(lost).tolist(), lost.tolist(), strict=True))
+    wrongly_reached = {target for _, _, target in file.wrong_links}
+    for slot, entry, target in file.wrong_links:
+        bucket = slot if slot is not None else int(file.buckets(np.array([entry]))[0])
+        if bucket in lost_of_bucket or file.reference_counts[target] > 1:
+            file.reported_buckets.add(bucket)
+            message = f"it leads to entry {target} of another slot"
+            if slot is not None:
+                yield file.slot_finding(slot, message)
+            else:
+                yield file.finding(entry or 0, "previous entry", message)
+        elif entry is None or entry not in wrongly_reached:
+            source = f"slot {slot}" if entry is None else f"entry {entry}"
+            yield file.finding(target, "key hash", f"it does not belong where {source} leads to it")
+    for bucket, number in lost_of_bucket.items():
+        if bucket not in (-1, *file.reported_buckets):
+            yield _skipping_link(file, bucket, number)
+
+
+def _skipping_link(file: _File, slot: int, lost: int) -> Finding:
+    """The link of a slot's chain that jumps over this entry: links only lead to earlier entries."""
+    message = f"it jumps over entry {lost} of the same slot"
+    number = int(index_file.SLOT.unpack_from(file.data, file.slot_at(slot))[0])
+    if not lost <= number <= file.entry_count:
+        return file.slot_finding(slot, message)
+    for _ in range(_CHAIN_LENGTH_MAX):
+        previous = index_file.decode_entry(file.data, file.entry_at(number)).previous_entry
+        if previous < lost:
+            return file.finding(number, "previous entry", message)
+        if previous >= number:
+            break
+        number = previous
+    return file.finding(lost, "", f"the chain of its slot {slot} does not lead to it")
+
+
+def _entries(file: _File) -> Steps:
+    """Values and order: entries are put in the order of the log."""
+    header = file.header
+    before = header.begin_physical_offset
+    for start in range(1, file.entry_count + 1, _CHUNK_COUNT):
+        end = min(file.entry_count + 1, start + _CHUNK_COUNT)
+        entries = file.entries(start, end)
+        for index in _first(entries["key_hash"] < 0):
+            yield file.finding(start + index, "key hash", f"it is {entries['key_hash'][index]}")
+        physical_offsets = entries["physical_offset"].astype(np.int64)
+        earlier = np.concatenate(([before], physical_offsets[:-1]))
+        later = np.concatenate(
+            (physical_offsets[1:], [header.end_physical_offset if end > file.entry_count else 2**63 - 1])
+        )
+        is_between = (physical_offsets >= earlier) & (physical_offsets <= later)
+        # A wrong one makes its neighbour look wrong too; the one that lies outside both neighbours is the culprit.
+        is_culprit = ~is_between & (earlier <= later)
+        for index in _first(is_culprit):
+            message = f"{physical_offsets[index]} is not between {earlier[index]} and {later[index]} of its neighbours"
+            yield file.finding(start + index, "physical offset", message)
+        before = int(physical_offsets[-1])
+        differences = entries["time_difference_s"].astype(np.int64)
+        is_late = header.begin_time_ms + differences * 1000 > max(header.end_time_ms, header.begin_time_ms)
+        if start == 1:
+            is_late[0] = False  # RocketMQ counts the first entry of a successor file from the file before it
+        for index in _first((differences < 0) | is_late):
+            yield file.finding(start + index, "time difference", f"{differences[index]} s is outside the file's time")
+
+
+def _first(flags: npt.NDArray[np.bool_]) -> list[int]:
+    return [int(index) for index in np.flatnonzero(flags)[:_FINDING_COUNT_MAX]]

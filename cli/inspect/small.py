@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inspection of a store's small files: each is read whole, and what its decoder refuses is a finding.
+
+Specs: docs/formats/store_checkpoint.md, epoch_file.md, config_files.md, reput_files.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from cli.inspect.inspection import Data, Finding, Item, Steps, Window
+from libs.formats.errors import FormatError
+from libs.formats.state import (
+    checksummed,
+    consumer_offsets_json,
+    delay_offsets_json,
+    epoch_file,
+    store_checkpoint,
+    topics_json,
+)
+from services.commitlog.engine.start.store_files import OWED
+
+LOCK_CONTENT = b"lock"
+_TIME_MS_MAX = 4_102_444_800_000
+"""1 January 2100: a later time in a checkpoint is damage."""
+
+
+def inspect_small(kind: str, data: Data, window: Window) -> Steps:
+    """The items of a file of one of SMALL_KINDS, and what is wrong in it; whatever its decoder refuses is a finding."""
+    try:
+        for step in _INSPECTION_OF[kind](bytes(data)):
+            if isinstance(step, Finding) or window.shows(step.number):
+                yield step
+    except FormatError as error:
+        yield Finding(error.position, "file", error.field, error.reason)
+
+
+def _checkpoint(data: bytes) -> Steps:
+    checkpoint = store_checkpoint.decode(data)
+    values = dataclasses.asdict(checkpoint)
+    yield Item("checkpoint", 0, 0, {**values, "min_time_ms": checkpoint.min_time_ms})
+    for position, name in store_checkpoint.FIELD_POSITIONS:
+        is_time = name.endswith("_ms")
+        least = 0 if is_time and not name.startswith("flushed") else -1
+        if values[name] < least or (is_time and values[name] > _TIME_MS_MAX):
+            yield Finding(position, "checkpoint", name, f"{values[name]} is not plausible")
+    if len(data) != store_checkpoint.FILE_SIZE_BYTES:
+        yield Finding(store_checkpoint.FILE_SIZE_BYTES, "file", "size", f"{len(data)} bytes, not 4096")
+    if (stray := store_checkpoint.stray_position(data)) is not None:
+        yield Finding(stray, "file", "padding", "a byte that belongs to no value is not zero")
+
+
+def _epochs(data: bytes) -> Steps:
+    for number, epoch in enumerate(epoch_file.decode(data)):
+        yield Item("epoch", number, 0, {"epoch": epoch.number, "start_physical_offset": epoch.start_physical_offset})
+
+
+def _topics(data: bytes) -> Steps:
+    file = topics_json.loads(_text(data))
+    for number, topic in enumerate(file.topics.values()):
+        yield Item("topic", number, 0, dataclasses.asdict(topic))
+
+
+def _consumer_offsets(data: bytes) -> Steps:
+    file = consumer_offsets_json.loads(_text(data))
+    for number, ((topic, group), queues) in enumerate(file.offsets.items()):
+        yield Item("group", number, 0, {"topic": topic, "group": group, "queue_offsets": queues})
+        for queue_id, queue_offset in queues.items():
+            if queue_offset < 0:
+                item = f"{topic}@{group} queue {queue_id}"
+                yield Finding(0, item, "queue offset", f"it is {queue_offset}")
+
+
+def _delay_offsets(data: bytes) -> Steps:
+    file = delay_offsets_json.loads(_text(data))
+    for number, (level, queue_offset) in enumerate(file.offsets.items()):
+        yield Item("delay level", number, 0, {"delay_level": level, "next_queue_offset": queue_offset})
+
+
+def _checksummed(data: bytes) -> Steps:
+    kind, payload = checksummed.unwrap_any(data)
+    fields: dict[str, object] = {"kind": kind, "payload_size_bytes": len(payload)}
+    try:
+        fields["payload"] = json.loads(payload)
+    except ValueError:
+        fields["payload_preview"] = payload[:256].decode("utf-8", "backslashreplace")
+    yield Item("envelope", 0, 0, fields)
+
+
+def _retention_history(data: bytes) -> Steps:
+    position = 0
+    for number, line in enumerate(data.splitlines(keepends=True)):
+        try:
+            yield Item("run", number, position, json.loads(line))
+        except ValueError as error:
+            yield Finding(position, f"line {number}", "content", f"not JSON: {error}")
+        position += len(line)
+
+
+def _ballast(data: bytes) -> Steps:
+    yield Item("ballast", 0, 0, {"size_bytes": len(data)})
+
+
+def _cut(data: bytes) -> Steps:
+    """A copy of what recovery cut off: it need not hold a whole record."""
+    yield Item("cut", 0, 0, {"size_bytes": len(data), "first_bytes": data[:16].hex()})
+
+
+def _lock(data: bytes) -> Steps:
+    yield Item("lock", 0, 0, {"size_bytes": len(data)})
+    if data not in (LOCK_CONTENT, b""):
+        yield Finding(0, "file", "content", f"{data[:16]!r} is not {LOCK_CONTENT!r}")
+
+
+def _abort(data: bytes) -> Steps:
+    process = data.removesuffix(OWED).strip()
+    is_number = process.isdigit() and len(process) < 20
+    is_owed = data.endswith(OWED)
+    yield Item("abort", 0, 0, {"process_id": int(process) if is_number else None, "is_owed_to_rocketmq": is_owed})
+    if process and not is_number:
+        yield Finding(0, "file", "content", f"{data[:16]!r} is no process id")
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(position=error.start, reason="not UTF-8") from None
+
+
+_INSPECTION_OF: dict[str, Callable[[bytes], Steps]] = {
+    "checkpoint": _checkpoint,
+    "epoch_file": _epochs,
+    "topics": _topics,
+    "consumer_offsets": _consumer_offsets,
+    "delay_offsets": _delay_offsets,
+    "checksummed": _checksummed,
+    "retention_history": _retention_history,
+    "ballast": _ballast,
+    "cut": _cut,
+    "lock": _lock,
+    "abort": _abort,
+}
+SMALL_KINDS = tuple(_INSPECTION_OF)

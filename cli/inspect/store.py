@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offline dump and check of any store file, behind `reput inspect FILE`.
+
+The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
+topics, consumer_offsets, delay_offsets, checksummed, retention_history, ballast, cut, lock, abort; and batch_queue and
+queue_extension, which only RocketMQ uses. What a damaged file costs is bounded by its size; memory is not proportional
+to it, but for the small files (cli/inspect/small.py). A store that is being written may show an unfinished last item:
+stop it first for a verdict.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli.inspect.foreign import inspect_batch_queue, inspect_extension
+from cli.inspect.index import guess_slot_count, inspect_index_file
+from cli.inspect.inspection import Data, Inspection, Progress, Steps, UnknownKind, Window
+from cli.inspect.queue import inspect_consume_queue
+from cli.inspect.segment import inspect_segment
+from cli.inspect.small import LOCK_CONTENT, SMALL_KINDS, inspect_small
+from libs.formats import offsets
+from libs.formats.errors import FormatError
+from libs.formats.indexes import consume_queue, index_file
+from libs.formats.records import record
+from libs.formats.state import checksummed, store_checkpoint
+
+KINDS = ("segment", "consume_queue", "index_file", "batch_queue", "queue_extension", *SMALL_KINDS)
+_FOREIGN = {"batchconsumequeue": "batch_queue", "compactionCq": "batch_queue", "consumequeue_ext": "queue_extension"}
+"""Directories of RocketMQ's, and the kind of their files."""
+_UNREAD = ("compactionLog", "timerlog")
+"""Such whose files nobody reads here, although some look like ours."""
+_KIND_OF_NAME = {
+    "checkpoint": "checkpoint",
+    "epochFileCheckpoint": "epoch_file",
+    "topics.json": "topics",
+    "consumerOffset.json": "consumer_offsets",
+    "delayOffset.json": "delay_offsets",
+    "retention_history.jsonl": "retention_history",
+    "ballast": "ballast",
+    "index_ballast": "ballast",
+    "lock": "lock",
+    "indexer.lock": "lock",
+    "abort": "abort",
+}
+
+
+def inspect_file(
+    path: Path,
+    *,
+    kind: str | None = None,
+    start: int = 0,
+    limit: int | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Inspection:
+    """A stream of the file's items from number `start` on, `limit` at most, and of all that is wrong in the whole file.
+
+    `kind` None means: by path and content. An index file that is not of RocketMQ's proportions (four entries per slot)
+    needs `index_file:SLOTS`. Raises UnknownKind, or OSError when the file cannot be read.
+    """
+    size_bytes = path.stat().st_size
+    name, _, slots = (kind or detect_kind(path)).partition(":")
+    if name not in KINDS or (slots and (name != "index_file" or not slots.isdecimal())):
+        raise UnknownKind(f"{kind!r} is not one of {', '.join(KINDS)}")
+    inspection = Inspection(path, name, size_bytes)
+    window = Window(start, limit)
+
+    def steps() -> Steps:
+        with _mapped(path) as data:
+            match name:
+                case "segment":
+                    yield from inspect_segment(data, _base(path), window, inspection.summary, progress)
+                case "consume_queue":
+                    topic = path.absolute().parent.parent.name if "consumequeue" in path.absolute().parts else None
+                    yield from inspect_consume_queue(data, _base(path), topic, window, inspection.summary, progress)
+                case "index_file":
+                    slot_count = int(slots) if slots else None
+                    yield from inspect_index_file(data, slot_count, window, inspection.summary, progress)
+                case "batch_queue":
+                    yield from inspect_batch_queue(data, window, inspection.summary, progress)
+                case "queue_extension":
+                    yield from inspect_extension(data, window, inspection.summary, progress)
+                case _:
+                    yield from inspect_small(name, data, window)
+
+    inspection.steps = steps()
+    return inspection
+
+
+def detect_kind(path: Path) -> str:
+    """The kind of a store file by its name, its directories, and at last its content; raises UnknownKind."""
+    if (kind := _KIND_OF_NAME.get(path.name.removesuffix(".bak"))) is not None:
+        return kind
+    folders = path.absolute().parts[:-1]
+    if _is_name(offsets.parse_file_name, path.name):
+        if folders[-1] == "commitlog":
+            return "segment"
+        if "consumequeue" in folders:
+            return "consume_queue"
+        for folder, kind in _FOREIGN.items():
+            if folder in folders:
+                return kind
+        if unread := [folder for folder in _UNREAD if folder in folders]:
+            raise UnknownKind(f"{path}: what lies in {unread[0]} is RocketMQ's alone")
+    if folders[-1] == "index" and _is_name(index_file.parse_file_name, path.name):
+        return "index_file"
+    if folders[-1] == "cut" and _is_name(offsets.parse_file_name, path.name.partition("-")[0]):
+        return "cut"
+    with _mapped(path) as data:
+        kind = _kind_of_content(data)
+    if kind is None:
+        raise UnknownKind(f"neither name nor content of {path} tells its kind; give one of {', '.join(KINDS)}")
+    return kind
+
+
+def _kind_of_content(data: Data) -> str | None:
+    head = data[:64]
+    if head.startswith(checksummed.MAGIC):
+        return "checksummed"
+    magic = head[record.MAGIC_AT : record.BODY_CRC_AT]
+    if magic in (record.INT.pack(value) for value in (record.MAGIC_V1, record.MAGIC_V2, record.MAGIC_BLANK)):
+        return "segment"
+    if head.lstrip().startswith(b"{"):
+        return _kind_of_json(data[:4096])
+    if head.startswith(LOCK_CONTENT) and len(data) == len(LOCK_CONTENT):
+        return "lock"
+    if len(data) == store_checkpoint.FILE_SIZE_BYTES:
+        return "checkpoint"
+    if len(data) == index_file.file_size_bytes():
+        return "index_file"
+    is_units = len(data) >= len(head) and len(data) % consume_queue.UNIT_SIZE_BYTES == 0
+    if is_units and data and consume_queue.decode_unit(data).is_valid:
+        return "consume_queue"
+    return "index_file" if guess_slot_count(len(data)) is not None else None
+
+
+def _kind_of_json(text: bytes) -> str | None:
+    if b'"topicConfigTable"' in text:
+        return "topics"
+    if b'"offsetTable"' in text:
+        return "consumer_offsets" if b"@" in text else "delay_offsets"
+    return None
+
+
+def _is_name(parse: Callable[[str], int], name: str) -> bool:
+    try:
+        parse(name)
+    except FormatError:
+        return False
+    return True
+
+
+def _base(path: Path) -> int | None:
+    try:
+        return offsets.parse_file_name(path.name)
+    except FormatError:
+        return None
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[Data]:
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexCheck: the keys of the log's records against the entries of the index files, both in the order of the log.
+
+Both are sequences that should be equal, so they are compared side by side over columns, and nothing is kept. Where they
+differ, the nearest place at which they agree again tells whether entries are missing, surplus or changed.
+What RocketMQ is known to do is a note: the time of a file's first entry, entries of the last message entered twice,
+a whole range missing after an unclean stop. Rules: docs/formats/index_file.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cli.verify.files import Files
+from cli.verify.findings import Report
+from cli.verify.index.file_check import IndexFileCheck
+from cli.verify.log.files import LogFiles
+from cli.verify.log.walk import LogBatch, LogFacts
+from cli.verify.state import StoreState
+from libs.formats.errors import FormatError
+from libs.formats.indexes import index_file
+from libs.formats.indexes.index_file import (
+    ENTRY_PHYSICAL_OFFSET_AT,
+    ENTRY_SIZE_BYTES,
+    FIRST_ENTRY,
+    HEADER_SIZE_BYTES,
+    KEY_HASH_AT,
+    SLOT_SIZE_BYTES,
+)
+from libs.machine.fs import TEMPORARY_SUFFIX
+
+INDEX_DIRECTORY = "index"
+WRONG_COUNT_MAX = 10_000
+"""A file with more wrong entries than this is not looked at any further."""
+_ENTRIES_PER_SLOT = 4
+_VIEW_COUNT = 16
+"""Keys in view that are wanted to tell what a difference is."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys that the log demands, in its order: hash, physical offset and store time of the record of each."""
+
+    hashes: NDArray[np.int32]
+    physical_offsets: NDArray[np.int64]
+    store_times_ms: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def part(self, start: int, end: int | None = None) -> Keys:
+        """The keys numbered [start, end)."""
+        return Keys(self.hashes[start:end], self.physical_offsets[start:end], self.store_times_ms[start:end])
+
+    def joined(self, later: Keys) -> Keys:
+        """These keys and then the later ones."""
+        return Keys(
+            np.concatenate((self.hashes, later.hashes)),
+            np.concatenate((self.physical_offsets, later.physical_offsets)),
+            np.concatenate((self.store_times_ms, later.store_times_ms)),
+        )
+
+
+NO_KEYS = Keys(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+class IndexCheck:
+    """One check. Call `take` with every batch of the log, then `finish`."""
+
+    def __init__(
+        self,
+        files: Files,
+        data_dir: Path,
+        log: LogFiles,
+        facts: LogFacts,
+        store: StoreState,
+        report: Report,
+        *,
+        slot_count: int | None,
+    ) -> None:
+        self.entry_count = 0
+        """Entries that were looked at."""
+        self.size_bytes = 0
+        self._files = files
+        self._log = log
+        self._facts = facts
+        self._store = store
+        self._report = report
+        self._directory = data_dir / INDEX_DIRECTORY
+        self._slot_count = slot_count or 0
+        self._entry_capacity = 0
+        self._names = self._list()
+        self._has_files = bool(self._names)
+        self._first_name = f"{INDEX_DIRECTORY}/{self._names[-1]}" if self._names else ""
+        self._is_complete = store.has_finished_files(self._names)
+        self._forgotten_count = 0
+        self._file: IndexFileCheck | None = None
+        self._previous_end_time_ms: int | None = None
+        self._held = NO_KEYS
+        self._has_matched = False
+        self._last_physical_offset = -1
+        self._wrong_count = 0
+        self._is_lost = False
+        self._behind_count = 0
+        self._unchecked_count = 0
+        self._missing_count = 0
+        self._first_missing = 0
+
+    def take(self, batch: LogBatch) -> None:
+        """Compare the keys of these records."""
+        if not len(batch.key_hashes):
+            return
+        offsets = np.repeat(batch.physical_offsets, batch.key_counts)
+        keys = Keys(batch.key_hashes, offsets, np.repeat(batch.store_times_ms, batch.key_counts))
+        self._held = self._compare(self._held.joined(keys) if len(self._held) else keys, is_last=False)
+
+    def finish(self) -> None:
+        """Compare what is left, look at the entries that no key demands, and tell what is missing."""
+        self._compare(self._held, is_last=True)
+        while (file := self._current()) is not None:
+            self._guarded(file, lambda file: self._undemanded(file, file.entries()))
+        if self._missing_count:
+            is_off = self._store.progress is None and not self._has_files
+            self._report.add(
+                "INDEX_RANGE_MISSING" if is_off else "INDEX_ENTRY_MISSING",
+                INDEX_DIRECTORY,
+                f"{self._missing_count} keys of the end of the log have no entry",
+                physical_offset=self._first_missing,
+                count=self._missing_count,
+            )
+        message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
+        self._report.add("INDEX_BEHIND", INDEX_DIRECTORY, message, count=self._behind_count)
+        message = "keys have no entry any more: the Indexer has forgotten them, and the log was not deleted since"
+        self._report.add("INDEX_TRIMMED", INDEX_DIRECTORY, message, count=self._forgotten_count)
+        message = "entries point into damaged parts of the log"
+        self._report.add("INDEX_ENTRY_UNCHECKED", INDEX_DIRECTORY, message, count=self._unchecked_count)
+
+    def _list(self) -> list[str]:
+        """Names of the index files, the next one last; reports wrong names and sizes."""
+        names: list[str] = []
+        sizes: dict[str, int] = {}
+        for path in sorted(self._directory.iterdir()) if self._directory.is_dir() else []:
+            if path.name.endswith(TEMPORARY_SUFFIX):
+                continue
+            if not _is_index_name(path.name) or not path.is_file():
+                message = "it is no file whose name is a time of 17 digits"
+                self._report.add("INDEX_FILE_NAME", f"{INDEX_DIRECTORY}/{path.name}", message)
+                continue
+            names.append(path.name)
+            sizes[path.name] = path.stat().st_size
+        if not names:
+            return []
+        self.size_bytes = sum(sizes.values())
+        counts = Counter(sizes.values())
+        common = max(counts, key=lambda size: (counts[size], size))
+        self._slot_count = self._slot_count or _guess_slot_count(common)
+        entries_bytes = common - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * self._slot_count
+        if self._slot_count < 1 or entries_bytes < 2 * ENTRY_SIZE_BYTES or entries_bytes % ENTRY_SIZE_BYTES:
+            message = f"{common} bytes do not tell how many slots a file has; give --index-slots"
+            self._report.add("INDEX_FILE_SIZE", f"{INDEX_DIRECTORY}/{names[0]}", message)
+            return []
+        self._entry_capacity = entries_bytes // ENTRY_SIZE_BYTES
+        for name in names:
+            if sizes[name] != common:
+                message = f"{sizes[name]} bytes, but index files of this store have {common}"
+                self._report.add("INDEX_FILE_SIZE", f"{INDEX_DIRECTORY}/{name}", message)
+        return [name for name in reversed(names) if sizes[name] == common]
+
+    def _current(self) -> IndexFileCheck | None:
+        """The file that the next entry is in; None behind the last one."""
+        while True:
+            if self._file is not None:
+                if self._file.number <= self._file.entry_count:
+                    return self._file
+                file, self._file = self._file, None
+                self._previous_end_time_ms = file.header.end_time_ms
+                self._guarded(file, IndexFileCheck.finish)
+            if not self._names:
+                return None
+            name = self._names.pop()
+            try:
+                self._file = IndexFileCheck(
+                    self._files,
+                    self._directory / name,
+                    f"{INDEX_DIRECTORY}/{name}",
+                    self._report,
+                    slot_count=self._slot_count,
+                    entry_capacity=self._entry_capacity,
+                    is_doubtful=self._store.is_index_file_doubtful(name),
+                    previous_end_time_ms=self._previous_end_time_ms,
+                )
+            except OSError as error:
+                self._report.add("FILE_UNREADABLE", f"{INDEX_DIRECTORY}/{name}", error.strerror or str(error))
+                self._is_lost = True
+
+    def _guarded(self, file: IndexFileCheck, act: Callable[[IndexFileCheck], _T]) -> _T | None:
+        """Do something with a file; one that can't be read or is full of faults is given up."""
+        try:
+            result = act(file)
+        except OSError as error:
+            self._report.add("FILE_UNREADABLE", file.name, error.strerror or str(error))
+        else:
+            if self._wrong_count <= WRONG_COUNT_MAX:
+                return result
+            message = f"more than {WRONG_COUNT_MAX} entries are wrong; the rest of the file is not looked at"
+            self._report.add("INDEX_FILE_GIVEN_UP", file.name, message)
+        self._file, self._wrong_count, self._is_lost = None, 0, True
+        return None
+
+    def _compare(self, keys: Keys, *, is_last: bool) -> Keys:
+        """Compare keys with the next entries; gives back copies of the last ones, to be compared with more in view."""
+        at = 0
+        while at < len(keys):
+            file = self._current()
+            if file is None:
+                self._missing(keys.part(at), None)
+                break
+            if not is_last and len(keys) - at < _VIEW_COUNT:
+                return keys.part(at).joined(NO_KEYS)
+            at += self._guarded(file, partial(self._step, keys.part(at))) or 0
+        return NO_KEYS
+
+    def _step(self, keys: Keys, file: IndexFileCheck) -> int:
+        """Pass over equal entries, or over one difference; how many keys that settles."""
+        entries = file.entries()
+        count = min(len(entries), len(keys))
+        is_same = entries["key_hash"][:count] == keys.hashes[:count]
+        is_same &= entries["physical_offset"][:count] == keys.physical_offsets[:count]
+        good = count if is_same.all() else int(is_same.argmin())
+        if not good:
+            return self._align(file, entries, keys)
+        self._accept(file, entries[:good], keys.part(0, good))
+        self._has_matched, self._is_lost = True, False
+        return good
+
+    def _align(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
+        """Tell what the difference at the next entry is and pass over it; how many keys that settles."""
+        hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
+        if self._facts.is_damaged(int(offsets[0])) or (not self._has_matched and self._is_gone(offsets[:1])[0]):
+            self._undemanded(file, entries[: self._undemanded_count(offsets)])
+            return 0
+        if len(entries) > 1 and len(keys) > 1 and (hashes[1], offsets[1]) == (keys.hashes[1], keys.physical_offsets[1]):
+            return self._changed(file, entries, keys)
+        surplus = _first((hashes == keys.hashes[0]) & (offsets == keys.physical_offsets[0]))
+        missing = _first((keys.hashes == hashes[0]) & (keys.physical_offsets == offsets[0]))
+        if surplus is not None and (missing is None or surplus <= missing):
+            self._undemanded(file, entries[:surplus])
+            return 0
+        if missing is None and offsets[0] > keys.physical_offsets[-1] and self._log.is_record(int(offsets[0])):
+            missing = len(keys)
+        if missing is not None:
+            self._missing(keys.part(0, missing), file)
+            return missing
+        if len(entries) > 1 and (offsets < keys.physical_offsets[0]).all() and (np.diff(offsets) >= 0).all():
+            self._undemanded(file, entries)
+            return 0
+        return self._changed(file, entries, keys)
+
+    def _accept(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> None:
+        file.accept(entries, keys.hashes, keys.store_times_ms)
+        self.entry_count += len(entries)
+        self._last_physical_offset = int(keys.physical_offsets[-1])
+
+    def _changed(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
+        """The next entry is that of the next key, but not as it should be."""
+        found, number, self._wrong_count = entries[0], file.number, self._wrong_count + 1
+        key_hash, physical_offset = int(keys.hashes[0]), int(keys.physical_offsets[0])
+        if found["physical_offset"] == physical_offset:
+            message = f"its hash is {found['key_hash']}, that of the record's key {key_hash}"
+            file.add("INDEX_ENTRY_HASH", number, message, field_at=KEY_HASH_AT, physical_offset=physical_offset)
+        elif found["key_hash"] == key_hash:
+            message = f"it points to {found['physical_offset']}, not to the record at {physical_offset}"
+            position = ENTRY_PHYSICAL_OFFSET_AT
+            file.add("INDEX_ENTRY_OFFSET", number, message, field_at=position, physical_offset=physical_offset)
+        else:
+            message = f"nothing in it is of the key of the record at {physical_offset} that it should be"
+            file.add("INDEX_ENTRY_OTHER", number, message, physical_offset=physical_offset)
+        self._accept(file, entries[:1], keys.part(0, 1))
+        return 1
+
+    def _missing(self, keys: Keys, file: IndexFileCheck | None) -> None:
+        """Keys without an entry; `file` None means that there are no more entries at all."""
+        certain = int(np.searchsorted(keys.physical_offsets, self._store.certain_entries_end))
+        self._behind_count += len(keys) - certain
+        if not certain or self._is_lost:
+            return
+        first = int(keys.physical_offsets[0])
+        if file is None:
+            self._first_missing = self._first_missing if self._missing_count else first
+            self._missing_count += certain
+            return
+        if file.number == FIRST_ENTRY and file.name == self._first_name and self._is_complete:
+            self._forgotten_count += certain
+            return
+        # After an unclean stop RocketMQ drops the unfinished file and does not make all of it again.
+        is_range = self._store.progress is None and file.number == FIRST_ENTRY
+        code = "INDEX_RANGE_MISSING" if is_range else "INDEX_ENTRY_MISSING"
+        message = f"before entry {file.number}: {certain} keys of records have no entry"
+        position = index_file.entry_position(file.number, file.slot_count)
+        self._report.add(code, file.name, message, position=position, physical_offset=first, count=certain)
+
+    def _undemanded(self, file: IndexFileCheck, entries: NDArray[np.void]) -> None:
+        """Pass over entries that no key of the log demands."""
+        hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
+        order = np.maximum.accumulate(np.concatenate(([self._last_physical_offset], offsets)))[:-1]
+        is_good = (hashes >= 0) & (entries["time_difference_s"] >= 0) & (offsets >= order)
+        is_good &= self._is_gone(offsets) if not self._has_matched else np.False_
+        is_good &= offsets >= 0
+
+        def tell(index: int) -> None:
+            physical_offset = int(offsets[index])
+            if self._facts.is_damaged(physical_offset):
+                self._unchecked_count += 1
+                return
+            self._wrong_count += 1
+            code, message = self._kind(int(hashes[index]), physical_offset, int(order[index]))
+            file.add(code, file.number + index, message, physical_offset=max(physical_offset, 0))
+
+        def tell_rest(rest: int) -> None:
+            self._wrong_count += rest
+            self._report.add("INDEX_ENTRY_SURPLUS", file.name, "more entries", count=rest)
+
+        self._report.add_all(np.flatnonzero(~is_good).tolist(), tell, tell_rest)
+        if is_good.any():
+            self._last_physical_offset = int(offsets[is_good].max())
+        file.accept(entries, hashes, None)
+        self.entry_count += len(entries)
+
+    def _kind(self, key_hash: int, physical_offset: int, before: int) -> tuple[str, str]:
+        """What an entry is that no key demands."""
+        if not self._log.segments or physical_offset < self._log.min_physical_offset:
+            if key_hash < 0:
+                return "INDEX_ENTRY_HASH", f"its hash is {key_hash}"
+            return "INDEX_ENTRY_ORDER", f"it points to {physical_offset}, the entry before it to {before}"
+        if physical_offset >= self._facts.end_physical_offset:
+            return "INDEX_ENTRY_PAST_END", f"it points to {physical_offset}, behind the end of the log"
+        if physical_offset == before:
+            return "INDEX_ENTRY_DOUBLED", "the keys of this record were entered before"
+        return "INDEX_ENTRY_SURPLUS", f"no key of a record at {physical_offset} demands it here"
+
+    def _is_gone(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether entries point below the log, to records that were deleted; without a log nothing can be told."""
+        if not self._log.segments:
+            return np.ones(len(offsets), np.bool_)
+        return offsets < self._log.min_physical_offset
+
+    def _undemanded_count(self, offsets: NDArray[np.int64]) -> int:
+        """How many of the next entries point into damaged parts or below the log."""
+        is_gone = self._is_gone(offsets) if not self._has_matched else np.zeros(len(offsets), np.bool_)
+        is_damaged = np.array([self._facts.is_damaged(offset) for offset in offsets.tolist()])
+        first = _first(~(is_gone | is_damaged))
+        return len(offsets) if first is None else first
+
+
+def _first(flags: NDArray[np.bool_]) -> int | None:
+    index = int(flags.argmax()) if len(flags) else 0
+    return index if len(flags) and flags[index] else None
+
+
+def _guess_slot_count(size_bytes: int) -> int:
+    """Slots of a file of RocketMQ's proportions, four entries for each; 0 if it has others."""
+    per_slot = SLOT_SIZE_BYTES + _ENTRIES_PER_SLOT * ENTRY_SIZE_BYTES
+    count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
+    return count if spare == 0 else 0
+
+
+def _is_index_name(name: str) -> bool:
+    """Whether it is 17 digits that are a moment."""
+    try:
+        index_file.parse_file_name(name)
+        datetime.strptime(name[:14], "%Y%m%d%H%M%S")  # noqa: DTZ007 - whatever zone, it must be a date
+    except (FormatError, ValueError):
+        return False
+    return True

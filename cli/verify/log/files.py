@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogFiles: the segments of a log as they lie in its directories, and what can be asked of them at any place.
+
+The name of a segment is authoritative; the size of a segment is what most of them have. Findings: wrong names and
+sizes, missing and double segments, missing directories. Layout: docs/formats/commit_log.md section 2.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from cli.verify.files import Files
+from cli.verify.findings import Report
+from libs.formats import limits, offsets
+from libs.formats.errors import FormatError
+from libs.formats.records import record
+from libs.kernel.scan import scan_cy
+from libs.log import directories as log_directories
+from libs.machine.fs import TEMPORARY_SUFFIX
+from libs.machine.posix_fs import PosixFs
+
+LOG_DIRECTORY = log_directories.DEFAULT_DIRECTORY
+RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
+"""No record is larger; a size above it is damage, so that memory is bounded."""
+
+_MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
+_MAGIC_SIZE_BYTES = 4
+_HEADER_SIZE_BYTES = record.STORE_TIME_AT_IPV4 + 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One segment: what its name says, and its size on disk."""
+
+    name: str
+    path: Path
+    base_physical_offset: int
+    size_bytes: int
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Physical offset behind its last byte."""
+        return self.base_physical_offset + self.size_bytes
+
+
+class RecordHead(NamedTuple):
+    """Where a record belongs, as its first bytes say."""
+
+    queue_id: int
+    queue_offset: int
+
+
+def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
+    """Size that most of these files have; of two that are as frequent, the one that is the distance of two names."""
+    counts = Counter(size for _, size in sizes_by_base)
+    distances = {right - left for (left, _), (right, _) in pairwise(sizes_by_base)}
+    return max(counts, key=lambda size: (counts[size], size in distances, size))
+
+
+class LogFiles:
+    """The segments of one log, oldest first. Listing them reports what is wrong with their names and sizes."""
+
+    def __init__(self, files: Files, data_dir: Path, report: Report) -> None:
+        self.segments: list[LogFile] = []
+        self.segment_size_bytes = 0
+        self._files = files
+        self._report = report
+        directories = [directory for directory in self._directories(data_dir) if directory.is_dir()]
+        self.is_there = bool(directories)
+        paths = [path for directory in directories for path in directory.iterdir()]
+        for path in sorted(paths, key=lambda path: (path.name, str(path))):
+            self._add(path, str(path.relative_to(data_dir) if path.is_relative_to(data_dir) else path))
+        if self.segments:
+            self._check_sizes()
+        self._bases = [segment.base_physical_offset for segment in self.segments]
+        self._content_end = self._find_content_end()
+
+    @property
+    def min_physical_offset(self) -> int:
+        """First byte that is kept."""
+        return self.segments[0].base_physical_offset if self.segments else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def is_beyond(self, physical_offset: int) -> bool:
+        """Whether nothing was ever written at or behind this offset."""
+        return physical_offset >= self._content_end
+
+    def is_record(self, physical_offset: int) -> bool:
+        """Whether a record that names this offset as its own starts here; it may be damaged behind that."""
+        return self.head_of(physical_offset) is not None
+
+    def head_of(self, physical_offset: int) -> RecordHead | None:
+        """What the record that starts here says of its queue, None if there is none."""
+        index = bisect_right(self._bases, physical_offset) - 1
+        if index < 0 or physical_offset >= self.segments[index].end_physical_offset:
+            return None
+        segment = self.segments[index]
+        try:
+            head = self._files.read(
+                segment.path, physical_offset - segment.base_physical_offset, record.SYS_FLAG_AT + record.INT.size
+            )
+        except OSError:
+            return None
+        if not _is_head_of(head, physical_offset):
+            return None
+        (queue_id,) = record.INT.unpack_from(head, record.QUEUE_ID_AT)
+        return RecordHead(queue_id, record.LONG.unpack_from(head, record.QUEUE_OFFSET_AT)[0])
+
+    def next_item(self, segment: LogFile, start: int, *, store_time_ms_min: int) -> int | None:
+        """Position of the next whole record, or of the blank that closes the segment, from `start` on.
+
+        Whole means that magic, lengths, checksums and physical offset are right and that the record is not older than
+        `store_time_ms_min`. Raises OSError.
+        """
+        for at, window in self._files.windows(segment.path, start, segment.size_bytes, overlap_bytes=8):
+            for match in _MAGIC.finditer(window):
+                position = at + match.start() - record.MAGIC_AT
+                if position >= start and self._is_item(segment, position, store_time_ms_min):
+                    return position
+        return None
+
+    def _is_item(self, segment: LogFile, position: int, store_time_ms_min: int) -> bool:
+        head = self._files.read(segment.path, position, _HEADER_SIZE_BYTES)
+        left = segment.size_bytes - position
+        if len(head) >= record.BLANK.size and record.is_blank(head):
+            return bool(record.BLANK.unpack_from(head)[0] == left)
+        physical_offset = segment.base_physical_offset + position
+        size = record.INT.unpack_from(head)[0] if _is_head_of(head, physical_offset) else 0
+        if not limits.RECORD_SIZE_BYTES_MIN <= size <= min(left, RECORD_SIZE_BYTES_MAX):
+            return False
+        data = self._files.read(segment.path, position, size)
+        if scan_cy.check_record(data, 0, len(data), physical_offset, True) <= 0:
+            return False
+        return bool(record.TIME.unpack_from(data, record.check_header(data).store_time_at)[0] >= store_time_ms_min)
+
+    def _directories(self, data_dir: Path) -> list[Path]:
+        """Where the log says that its segments are; a directory that is not there is a finding."""
+        try:
+            directories = log_directories.load(PosixFs(), data_dir)
+        except FormatError as error:
+            self._report.add("LOG_DIRECTORIES_DAMAGED", str(log_directories.PATH), f"content: {error.reason}")
+            return [data_dir / LOG_DIRECTORY]
+        for directory in directories:
+            if not directory.is_dir() and directories != [data_dir / LOG_DIRECTORY]:
+                self._report.add("LOG_DIRECTORY_MISSING", str(directory), f"`{log_directories.PATH}` names it")
+        return directories
+
+    def _add(self, path: Path, name: str) -> None:
+        if path.name.endswith(TEMPORARY_SUFFIX):
+            return
+        try:
+            base = offsets.parse_file_name(path.name)
+        except FormatError as error:
+            self._report.add("LOG_FILE_NAME", name, error.reason)
+            return
+        if not path.is_file():
+            self._report.add("LOG_FILE_NAME", name, "it is no file")
+            return
+        if self.segments and self.segments[-1].base_physical_offset == base:
+            self._report.add(
+                "LOG_FILE_TWICE", name, f"there is {self.segments[-1].name}, too; only that one is looked at"
+            )
+            return
+        self.segments.append(LogFile(name, path, base, path.stat().st_size))
+
+    def _check_sizes(self) -> None:
+        sizes = [(segment.base_physical_offset, segment.size_bytes) for segment in self.segments]
+        self.segment_size_bytes = size = common_size(sizes)
+        for index, segment in enumerate(self.segments):
+            base = segment.base_physical_offset
+            if segment.size_bytes != size:
+                is_last = index == len(self.segments) - 1
+                message = f"{segment.size_bytes} bytes, but segments of this log have {size}"
+                # RocketMQ leaves an empty last file behind when it dies while it makes one, and removes it at a start.
+                is_note = is_last and segment.size_bytes == 0
+                self._report.add("LOG_FILE_SIZE", segment.name, message, physical_offset=base, is_note=is_note)
+            if size and base % size:
+                message = f"{base} is not a multiple of the segment size {size}"
+                self._report.add("LOG_FILE_NAME", segment.name, message, physical_offset=base)
+        if size:
+            for left, right in pairwise(sizes):
+                self._check_gap(left[0] + size, right[0], size)
+
+    def _check_gap(self, expected: int, base: int, size: int) -> None:
+        if base > expected:
+            name = offsets.file_name(expected)
+            count = -(-(base - expected) // size)
+            message = f"the log has no bytes from physical offset {expected} to {base}"
+            self._report.add("LOG_FILE_MISSING", name, message, physical_offset=expected, count=count)
+
+    def _find_content_end(self) -> int:
+        for segment in reversed(self.segments):
+            try:
+                end = self._files.content_end(segment.path, 0, segment.size_bytes)
+            except OSError:
+                end = segment.size_bytes
+            if end:
+                return segment.base_physical_offset + end
+        return self.min_physical_offset
+
+
+def _is_head_of(head: bytes, physical_offset: int) -> bool:
+    """Whether a record's magic stands here and the record says that it lies here."""
+    if len(head) < record.SYS_FLAG_AT:
+        return False
+    magic = record.INT.unpack_from(head, record.MAGIC_AT)[0]
+    stored = record.LONG.unpack_from(head, record.PHYSICAL_OFFSET_AT)[0]
+    return magic in (record.MAGIC_V1, record.MAGIC_V2) and stored == physical_offset

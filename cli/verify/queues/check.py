@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueCheck: what the records say of their queues against the units of the queues.
+
+Fed with the batches of the log in order. The units that a batch demands are encoded as they should be, those on disk
+are read, and one comparison of bytes tells whether all agree; only where they do not, one is looked at after another.
+Kept are a few numbers per queue. Afterwards `finish` looks at the units that no record has demanded.
+Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketMQ; it is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cli.verify.findings import Report
+from cli.verify.log.files import LOG_DIRECTORY, LogFiles, RecordHead
+from cli.verify.log.walk import LogBatch, LogFacts
+from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles
+from cli.verify.queues.units import UnitCheck
+from cli.verify.state import StoreState
+from libs.formats.indexes.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES, has_place
+from libs.formats.records import record
+from libs.kernel.scan.index_cy import encode_queue_units
+from services.indexer.engine.tables.names import is_topic
+from services.indexer.engine.tables.queue import UNIT
+from services.indexer.engine.tables.stepped_over import OTHERS, Stepped, StepReason
+
+
+@dataclass(slots=True)
+class QueueState:
+    """One queue during the walk. Numbers count units."""
+
+    topic: str
+    queue_id: int
+    files: QueueFiles
+    is_checked: bool = True
+    first: int | None = None
+    """Queue offset of the first record in the log; None while there was none."""
+    next: int = 0
+    last_physical_offset: int = 0
+    missing_count: int = 0
+    first_missing: int = 0
+    begin_physical_offset: int = 0
+    """Where the generation of the files begins in the log; records before it have no unit any more."""
+    is_behind: bool = False
+    """Whether the files are still of an older generation than the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows [start, end) of a batch, in queue order, whose queue offsets follow each other."""
+
+    state: QueueState
+    start: int
+    end: int
+    queue_offset: int
+
+
+class QueueCheck:
+    """One check. Call `take` with every batch, then `finish`.
+
+    `queues` None means that there are none to compare with; then only the numbers in the records are checked.
+    """
+
+    def __init__(
+        self,
+        queues: dict[tuple[str, int], QueueFiles] | None,
+        log: LogFiles,
+        facts: LogFacts,
+        store: StoreState,
+        report: Report,
+    ) -> None:
+        self.states: dict[tuple[str, int], QueueState] = {}
+        self._has_queues = queues is not None
+        self._log = log
+        self._facts = facts
+        self._store = store
+        self._report = report
+        self._units = UnitCheck(log, facts, store, report)
+        self._units.are_starts_certain = _begin_where_said(queues or {}, store)
+        self._by_name: dict[tuple[bytes, int], QueueState] = {}
+        self._are_ends_as_said = _end_where_said(queues or {}, store)
+        self._behind_count = self._begin_count = self._stepped_count = 0
+        for (topic, queue_id), files in (queues or {}).items():
+            self.states[topic, queue_id] = QueueState(topic, queue_id, files)
+
+    @property
+    def unit_count(self) -> int:
+        """Units that were looked at."""
+        return self._units.unit_count
+
+    def take(self, batch: LogBatch) -> None:
+        """Compare the units of these records."""
+        if not batch.queues:
+            return
+        states = [self._state(*name) for name in batch.queues]
+        indexes = batch.queue_indexes.astype(np.int64)
+        is_inner = ((batch.sys_flags & record.INNER_BATCH_FLAG) != 0) & (indexes >= 0)
+        for index in np.unique(indexes[is_inner]).tolist():
+            self._skip(states[index], "set apart for RocketMQ: records hold batches")
+        if not all(state.is_checked for state in states):
+            is_checked = np.array([*(state.is_checked for state in states), False])
+            indexes = np.where(is_checked[indexes], indexes, -1)
+        # A sort of 16-bit numbers is a radix sort.
+        keys = (indexes + 1).astype(np.uint16) if len(states) < 1 << 16 else indexes + 1
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        order = order[int(np.count_nonzero(keys == 0)) :]
+        if len(order):
+            runs = self._runs(states, indexes[order], batch.queue_offsets[order])
+            good = [part for run in runs for part in self._check_numbers(run, order, batch)]
+            if self._has_queues:
+                self._compare(good, order, batch)
+
+    def finish(self) -> None:
+        """Look at the units that no record of the log has demanded, and tell what is missing."""
+        message = "queues begin again in the log; the records before that have no unit any more"
+        self._report.add("QUEUES_BEGUN_AGAIN", LOG_DIRECTORY, message, count=self._begin_count)
+        message = "records fit no queue and are stepped over; `reput status` names queues and places"
+        self._report.add("RECORDS_STEPPED_OVER", LOG_DIRECTORY, message, count=self._stepped_count)
+        if not self._has_queues:
+            return
+        for state in self.states.values():
+            if not state.is_checked:
+                continue
+            self._tell_missing(state)
+            self._guarded(state, partial(self._check_ends, state))
+        if self._behind_count:
+            message = "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there"
+            self._report.add("QUEUES_BEHIND", QUEUE_DIRECTORY, message, count=self._behind_count)
+        message = "records are of queues that an operator had removed"
+        self._report.add("QUEUES_REMOVED", QUEUE_DIRECTORY, message, count=self._units.removed_count)
+        self._units.tell_unchecked()
+
+    def _check_ends(self, state: QueueState, files: QueueFiles) -> None:
+        if state.first is None:
+            self._units.check_gone(files, files.first_unit, files.end_unit)
+        else:
+            self._units.check_gone(files, files.first_unit, state.first)
+            if not state.is_behind:
+                self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
+
+    def _guarded(self, state: QueueState, act: Callable[[QueueFiles], None]) -> None:
+        """Do something with a queue's files; a queue that can't be read is looked at no further."""
+        try:
+            act(state.files)
+        except OSError as error:
+            self._skip(state, error.strerror or str(error), code="FILE_UNREADABLE")
+
+    def _tell_missing(self, state: QueueState) -> None:
+        if not state.missing_count:
+            return
+        files = state.files
+        if files.is_there:
+            file, position = files.file_of(state.first_missing)
+            message = f"{state.missing_count} records have no unit, from queue offset {state.first_missing} on"
+            self._report.add("QUEUE_UNIT_MISSING", file, message, position=position, count=state.missing_count)
+        elif self._is_removed(state):
+            self._units.removed_count += state.missing_count
+        else:
+            message = f"the log has {state.missing_count} records of this queue, but the queue has no file"
+            self._report.add("QUEUE_MISSING", files.name, message)
+
+    def _is_removed(self, state: QueueState) -> bool:
+        return state.first_missing + state.missing_count <= self._removed_end(state)
+
+    def _removed_end(self, state: QueueState) -> int:
+        """Where a queue ended that the Indexer dropped, 0 if it did not: then it misses no other, and says so."""
+        end = self._store.dropped_ends.get((state.topic, state.queue_id), 0)
+        return end if self._are_ends_as_said else 0
+
+    def _skip(self, state: QueueState, reason: str, *, code: str = "QUEUE_NOT_CHECKED") -> None:
+        if state.is_checked:
+            state.is_checked = False
+            self._report.add(code, state.files.name, reason)
+
+    def _state(self, topic: bytes, queue_id: int) -> QueueState:
+        if (state := self._by_name.get((topic, queue_id))) is not None:
+            return state
+        name = topic.decode("utf-8", "backslashreplace")
+        state = self.states.get((name, queue_id))
+        if state is None:
+            directory = Path(QUEUE_DIRECTORY) / name / str(queue_id)
+            state = self.states[name, queue_id] = QueueState(name, queue_id, QueueFiles.empty(directory))
+            if why := self._store.set_apart.why(name):
+                self._skip(state, f"set apart for RocketMQ: {why}")
+            elif not is_topic(name) or queue_id < 0:
+                state.is_checked = False
+                message = f"records name topic {name[:80]!r} and queue {queue_id}, which can't be"
+                self._report.add("LOG_QUEUE_NAME", LOG_DIRECTORY, message)
+        self._by_name[topic, queue_id] = state
+        return state
+
+    def _runs(
+        self, states: Sequence[QueueState], indexes: NDArray[np.int64], queue_offsets: NDArray[np.int64]
+    ) -> list[Run]:
+        breaks = (indexes[1:] != indexes[:-1]) | (queue_offsets[1:] - 1 != queue_offsets[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+        ends = [*starts[1:].tolist(), len(indexes)]
+        firsts, numbers = queue_offsets[starts].tolist(), indexes[starts].tolist()
+        return [
+            Run(states[number], start, end, first)
+            for number, start, end, first in zip(numbers, starts.tolist(), ends, firsts, strict=True)
+        ]
+
+    def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: LogBatch) -> Iterator[Run]:
+        """The parts of a run whose units must be there. That they go on where the queue was is checked here too."""
+        while run.start < run.end:
+            physical_offset = int(batch.physical_offsets[order[run.start]])
+            is_left_out = self._is_left_out(run, physical_offset)
+            if is_left_out:  # the log's numbers go on all the same
+                run.state.next, run.state.last_physical_offset = run.queue_offset + 1, physical_offset
+            if is_left_out or self._is_stepped_over(run, physical_offset):
+                self._stepped_count += 1
+                run = replace(run, start=run.start + 1, queue_offset=run.queue_offset + 1)
+                continue
+            if self._follows(run, physical_offset):
+                run.state.next = run.queue_offset + run.end - run.start
+                run.state.last_physical_offset = int(batch.physical_offsets[order[run.end - 1]])
+                if run.state.is_behind:
+                    self._behind_count += run.end - run.start
+                elif physical_offset >= run.state.begin_physical_offset:
+                    yield run
+            return
+
+    def _expected(self, run: Run) -> int:
+        is_known = run.state.first is not None or self._log.min_physical_offset == 0
+        return run.state.next if is_known else run.queue_offset
+
+    def _is_stepped_over(self, run: Run, physical_offset: int) -> bool:
+        """Whether the run's first record fits no queue, and the Indexer says so or has yet to come there."""
+        progress, state = self._store.progress, run.state
+        if progress is None or has_place(run.queue_offset, end=self._expected(run), is_empty=False):
+            return False
+        if physical_offset >= progress.queue_physical_offset:
+            return True
+        return any(_speaks_of(note, state, physical_offset) for note in progress.stepped_over)
+
+    def _is_left_out(self, run: Run, physical_offset: int) -> bool:
+        """Whether there was no room for the run's first record when its topic was deleted, and it has no unit."""
+        progress, state = self._store.progress, run.state
+        notes = [] if progress is None else progress.stepped_over
+        is_noted = any(
+            note.reason == StepReason.TOPIC_DELETED and _speaks_of(note, state, physical_offset) for note in notes
+        )
+        return is_noted and state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
+
+    def _follows(self, run: Run, physical_offset: int) -> bool:
+        """Whether the run's queue offsets can be; a jump is told, and the queue goes on behind it."""
+        state, facts = run.state, self._facts
+        name = f"{state.topic} queue {state.queue_id}"
+        if not 0 <= run.queue_offset <= QUEUE_OFFSET_MAX:
+            message = f"{name}: queue offset {run.queue_offset} can't be"
+            self._report.add("LOG_QUEUE_OFFSET", LOG_DIRECTORY, message, physical_offset=physical_offset)
+            return False
+        expected = self._expected(run)
+        is_excused = facts.has_damage_between(state.last_physical_offset, physical_offset)
+        if run.queue_offset == 0 and expected > 0:
+            self._begin_again(state, physical_offset)
+            expected = 0
+        elif run.queue_offset > expected and not is_excused:
+            message = f"{name}: queue offset {run.queue_offset} follows where {expected} should"
+            self._report.add("LOG_QUEUE_OFFSET_GAP", LOG_DIRECTORY, message, physical_offset=physical_offset)
+        elif run.queue_offset < expected:
+            message = f"{name}: queue offset {run.queue_offset} comes again where {expected} should follow"
+            self._report.add("LOG_QUEUE_OFFSET_REPEAT", LOG_DIRECTORY, message, physical_offset=physical_offset)
+        elif run.queue_offset > expected and self._has_queues:
+            self._guarded(state, lambda files: self._units.check_surplus(files, expected, run.queue_offset))
+        if state.first is None:
+            state.first = expected
+            self._guarded(state, partial(self._find_begin, state))
+        return True
+
+    def _begin_again(self, state: QueueState, physical_offset: int) -> None:
+        """Queue offset 0 comes again: from here on it is another queue, and its older records have no units."""
+        self._begin_count += 1
+        is_unit = physical_offset <= state.begin_physical_offset
+        is_uncertain = physical_offset >= self._store.certain_units_end
+        state.is_behind = state.is_behind or (state.files.is_there and not is_unit and is_uncertain)
+        if not state.is_behind:
+            state.first, state.missing_count = 0, 0
+
+    def _find_begin(self, state: QueueState, files: QueueFiles) -> None:
+        """Note where the files' generation begins, if their first unit is a record with queue offset 0."""
+        physical_offset, size, _ = np.frombuffer(files.read(0, 1), UNIT)[0].item()
+        if size > 0 and self._log.head_of(physical_offset) == RecordHead(state.queue_id, 0):
+            state.begin_physical_offset = physical_offset
+
+    def _compare(self, runs: list[Run], order: NDArray[np.int32], batch: LogBatch) -> None:
+        """Compare the units of all runs at once; explain the runs that differ."""
+        expected = bytearray(UNIT_SIZE_BYTES * len(order))
+        encode_queue_units(order, batch.physical_offsets, batch.record_sizes, batch.tags_codes, expected)
+        runs = [run for run in runs if run.state.is_checked]
+        if sum(run.end - run.start for run in runs) < len(order):  # runs with impossible numbers are left out
+            view = memoryview(expected)
+            expected = bytearray().join(view[UNIT_SIZE_BYTES * run.start : UNIT_SIZE_BYTES * run.end] for run in runs)
+        parts = [self._read(run) for run in runs]
+        self._units.unit_count += len(expected) // UNIT_SIZE_BYTES
+        if b"".join(parts) == expected:
+            return
+        at = 0
+        for run, found in zip(runs, parts, strict=True):
+            if found != expected[at : at + len(found)]:
+                self._explain(run, np.frombuffer(expected, UNIT, run.end - run.start, at), np.frombuffer(found, UNIT))
+            at += len(found)
+
+    def _read(self, run: Run) -> bytes:
+        try:
+            return run.state.files.read(run.queue_offset, run.end - run.start)
+        except OSError as error:
+            self._skip(run.state, error.strerror or str(error), code="FILE_UNREADABLE")
+            return bytes(UNIT_SIZE_BYTES * (run.end - run.start))
+
+    def _explain(self, run: Run, expected: NDArray[np.void], found: NDArray[np.void]) -> None:
+        """Units of a run that are not as they should be: those behind the end of the queue's data, then the others."""
+        state = run.state
+        if not state.is_checked:
+            return
+        tail = min(max(state.files.end_unit - run.queue_offset, 0), len(expected))
+        is_certain = expected["physical_offset"][tail:] < self._store.certain_units_end
+        missing = [
+            number
+            for number in (np.flatnonzero(is_certain) + tail + run.queue_offset).tolist()
+            if not state.files.is_missing(number)
+        ]
+        if missing and not state.missing_count:
+            state.first_missing = missing[0]
+        state.missing_count += len(missing)
+        self._behind_count += len(expected) - tail - int(np.count_nonzero(is_certain))
+        self._units.explain(
+            state.topic,
+            state.files,
+            run.queue_offset,
+            expected[:tail],
+            found[:tail],
+            removed_end=self._removed_end(state),
+        )
+
+
+def _begin_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
+    """Whether the Indexer knows of all first files that are gone; it says so before it removes one."""
+    found = sum(files.first_unit for files in queues.values())
+    return store.progress is not None and found <= store.progress.queue_start_sum
+
+
+def _end_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
+    """Whether no queue is missing that the Indexer counted when it last wrote down how far it is."""
+    found = sum(files.end_unit for files in queues.values())
+    return store.progress is not None and found >= store.progress.queue_end_sum
+
+
+def _speaks_of(note: Stepped, state: QueueState, physical_offset: int) -> bool:
+    is_of_queue = (note.topic, note.queue_id) in ((state.topic, state.queue_id), OTHERS)
+    return is_of_queue and note.first_physical_offset <= physical_offset <= note.last_physical_offset

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that find records: ConsumeQueue units and IndexFile."""

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueue: one unit of 20 bytes per message of a topic's queue. Spec: docs/formats/consume_queue.md.
+
+Knows bytes; knows no files. A file is an array of units, so unit k of the queue lies at byte 20 * k of the queue;
+bytes that were never written are zero, and a unit with size 0 is the end.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from libs.formats.errors import BadField, Truncated
+from libs.formats.java import string_hash
+from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX, INT64_MAX
+from libs.formats.records import properties
+from libs.formats.records.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from libs.formats.buffers import ReadableBuffer
+    from libs.formats.records.record import Record
+
+PHYSICAL_OFFSET_AT, RECORD_SIZE_AT, TAGS_CODE_AT, UNIT_SIZE_BYTES = 0, 8, 12, 20
+ENTRY = struct.Struct(">qiq")  # physical offset, record size in bytes, tags code
+assert ENTRY.size == UNIT_SIZE_BYTES
+assert TAGS_CODE_AT + 8 == UNIT_SIZE_BYTES
+
+FILE_SIZE_BYTES = CONSUME_QUEUE_UNIT_COUNT * UNIT_SIZE_BYTES
+assert FILE_SIZE_BYTES == 6_000_000
+
+_JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
+
+QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
+"""Above it a unit would have no place in a file."""
+PRE_BLANK_RECORD_SIZE = INT32_MAX
+PRE_BLANK = ENTRY.pack(0, PRE_BLANK_RECORD_SIZE, 0)
+"""Fills the units before the first one of a queue that does not start at queue offset 0."""
+
+
+class ConsumeQueueUnit(NamedTuple):
+    """Where one message lies, and what a subscription filters by."""
+
+    physical_offset: int
+    record_size_bytes: int
+    tags_code: int
+
+    @property
+    def is_valid(self) -> bool:
+        """RocketMQ's own test; a pre-blank passes it, so ask `is_pre_blank` too."""
+        return self.physical_offset >= 0 and self.record_size_bytes > 0
+
+    @property
+    def is_pre_blank(self) -> bool:
+        """Whether this is filler before the first message."""
+        return self == (0, PRE_BLANK_RECORD_SIZE, 0)
+
+
+def has_place(queue_offset: int, *, end: int, is_empty: bool) -> bool:
+    """Whether a record behind the last one of a queue is the queue's next one, or the first of a new generation.
+
+    A queue that is empty, as far as anybody knows, may begin anywhere. Any other record is stepped over.
+    """
+    return queue_offset in (0, end) or (is_empty and 0 < queue_offset <= QUEUE_OFFSET_MAX)
+
+
+def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
+    """Where a queue ends after these records; 0 is the end of a queue of which nothing is known."""
+    for queue_offset in queue_offsets:
+        if has_place(queue_offset, end=end, is_empty=end == 0):
+            end = queue_offset + 1
+    return end
+
+
+def encode_unit(physical_offset: int, record_size_bytes: int, tags_code: int) -> bytes:
+    """One unit of 20 bytes."""
+    assert physical_offset >= 0
+    assert record_size_bytes > 0
+    return ENTRY.pack(physical_offset, record_size_bytes, tags_code)
+
+
+def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueUnit:
+    """The unit at this byte position, valid or not; raises Truncated."""
+    with memoryview(buffer) as view:
+        if not 0 <= position <= len(view) - UNIT_SIZE_BYTES:
+            raise Truncated(position=position, reason="a consume queue unit takes 20 bytes")
+        return ConsumeQueueUnit(*ENTRY.unpack_from(view, position))
+
+
+def pre_blank(unit_count: int) -> bytes:
+    """Filler for this many units."""
+    assert unit_count >= 0
+    return PRE_BLANK * unit_count
+
+
+def tags_code(tag: str) -> int:
+    """Java's hash of the whole TAGS text, sign-extended; 0 without a tag."""
+    return string_hash(tag)
+
+
+def record_tags_code(record: Record, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
+    """The tags code of a record's unit: the hash of TAGS, or the delivery time of a delayed message.
+
+    Raises BadField for a DELAY that is not a number, which makes the record invalid in RocketMQ too.
+    """
+    level_text = properties.get(record.properties, properties.DELAY) if record.topic == SCHEDULE_TOPIC else None
+    if level_text is not None:
+        level = _java_int(level_text)
+        if level > 0:
+            return delivery_time_ms(record.store_time_ms, level, delay_levels_ms)
+    tag = properties.get(record.properties, properties.TAGS) or b""
+    return tags_code(tag.decode("utf-8", "replace"))
+
+
+def _java_int(text: bytes) -> int:
+    """What Integer.parseInt gives; raises BadField."""
+    if not _JAVA_INT.fullmatch(text) or not -INT32_MAX - 1 <= (value := int(text)) <= INT32_MAX:
+        raise BadField(position=0, reason=f"DELAY is {text[:40]!r}", field="DELAY")
+    return value

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexFile: a hash table from keys to physical offsets in one file. Spec: docs/formats/index_file.md.
+
+Header (40 bytes), slots (4 bytes each: number of the newest entry of the bucket, 0 = none), entries (20 bytes each,
+entry 0 is never used). An entry points to the previous one of its bucket, so a bucket is a chain, newest first.
+Knows bytes and arithmetic; putting and searching are libs.kernel.scan.index_cy.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from libs.formats.errors import BadField, Truncated
+from libs.formats.java import string_hash
+from libs.formats.limits import INDEX_ENTRY_CAPACITY, INDEX_SLOT_COUNT, INT32_MAX
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from libs.formats.buffers import ReadableBuffer
+
+HEADER = struct.Struct(">qqqqii")
+SLOT = struct.Struct(">i")
+ENTRY = struct.Struct(">iqii")  # key hash, physical offset, time difference in seconds, previous entry
+HEADER_SIZE_BYTES, SLOT_SIZE_BYTES, ENTRY_SIZE_BYTES = 40, 4, 20
+assert (HEADER.size, SLOT.size, ENTRY.size) == (HEADER_SIZE_BYTES, SLOT_SIZE_BYTES, ENTRY_SIZE_BYTES)
+
+BEGIN_TIME_AT, END_TIME_AT, BEGIN_PHYSICAL_OFFSET_AT, END_PHYSICAL_OFFSET_AT = 0, 8, 16, 24
+SLOT_COUNT_AT, ENTRY_COUNT_AT = 32, 36
+KEY_HASH_AT, ENTRY_PHYSICAL_OFFSET_AT, TIME_DIFFERENCE_AT, PREVIOUS_ENTRY_AT = 0, 4, 12, 16
+
+NO_ENTRY = 0
+FIRST_ENTRY = 1
+KEY_SEPARATOR = "#"
+
+_NAME = re.compile(r"[0-9]{17}", re.ASCII)
+
+
+class IndexHeader(NamedTuple):
+    """The first 40 bytes. `next_entry` (indexCount) is the number that the next entry gets: 1 more than there are."""
+
+    begin_time_ms: int
+    end_time_ms: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    used_slot_count: int
+    next_entry: int
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in the file. A stored 0 means what 1 means: none."""
+        return max(self.next_entry, FIRST_ENTRY) - 1
+
+
+class IndexEntry(NamedTuple):
+    """One key of one message."""
+
+    key_hash: int
+    physical_offset: int
+    time_difference_s: int
+    previous_entry: int
+
+
+def encode_header(header: IndexHeader) -> bytes:
+    """40 bytes."""
+    return HEADER.pack(*header)
+
+
+def decode_header(buffer: ReadableBuffer) -> IndexHeader:
+    """The header at the start of a file; raises Truncated, or BadField for a negative count."""
+    with memoryview(buffer) as view:
+        if len(view) < HEADER_SIZE_BYTES:
+            raise Truncated(position=0, reason="an index header takes 40 bytes")
+        header = IndexHeader(*HEADER.unpack_from(view))
+    if header.used_slot_count < 0:
+        raise BadField(position=SLOT_COUNT_AT, reason=f"slot count {header.used_slot_count}", field="slot count")
+    if header.next_entry < 0:
+        raise BadField(position=ENTRY_COUNT_AT, reason=f"entry count {header.next_entry}", field="entry count")
+    return header
+
+
+def read_next_entry(buffer: ReadableBuffer) -> int:
+    """The number that the next entry gets, as it is stored; the buffer has at least a header."""
+    number: int = SLOT.unpack_from(buffer, ENTRY_COUNT_AT)[0]
+    return number
+
+
+def encode_entry(entry: IndexEntry) -> bytes:
+    """20 bytes."""
+    return ENTRY.pack(*entry)
+
+
+def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:
+    """The entry at this byte position; raises Truncated."""
+    with memoryview(buffer) as view:
+        if not 0 <= position <= len(view) - ENTRY_SIZE_BYTES:
+            raise Truncated(position=position, reason="an index entry takes 20 bytes")
+        return IndexEntry(*ENTRY.unpack_from(view, position))
+
+
+def file_size_bytes(slot_count: int = INDEX_SLOT_COUNT, entry_capacity: int = INDEX_ENTRY_CAPACITY) -> int:
+    """Size of a file with so many slots and so many places for entries."""
+    return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry_capacity
+
+
+def slot_position(key_hash: int, slot_count: int) -> int:
+    """Byte position of the slot of this hash."""
+    assert 0 <= key_hash <= INT32_MAX
+    return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * (key_hash % slot_count)
+
+
+def entry_position(entry: int, slot_count: int) -> int:
+    """Byte position of the entry of this number; the first one is 1."""
+    assert entry >= 0
+    return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry
+
+
+def key_text(topic: str, key: str) -> str:
+    """What is hashed for a key of a topic's message."""
+    return topic + KEY_SEPARATOR + key
+
+
+def key_hash(text: str) -> int:
+    """Hash of a key text as entries hold it: the absolute value, 0 for the one hash that has none."""
+    value = abs(string_hash(text))
+    return 0 if value > INT32_MAX else value
+
+
+def time_difference_s(store_time_ms: int, begin_time_ms: int) -> int:
+    """Whole seconds from the file's begin time, at least 0; 0 while the file has no begin time."""
+    if begin_time_ms <= 0 or store_time_ms <= begin_time_ms:
+        return 0
+    return min((store_time_ms - begin_time_ms) // 1000, INT32_MAX)
+
+
+def file_name(created: datetime) -> str:
+    """17 digits, `yyyyMMddHHmmssSSS`, of the moment as the caller's zone shows it (RocketMQ: the local zone)."""
+    return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"
+
+
+def parse_file_name(name: str) -> int:
+    """The name as a number, by which files are ordered; raises BadField."""
+    if not _NAME.fullmatch(name):
+        raise BadField(position=0, reason=f"{name[:40]!r} is not a file name of 17 digits", field="file name")
+    return int(name)
+
+
+assert file_size_bytes() == 420_000_040
+assert key_hash("polygenelubricants") == 0

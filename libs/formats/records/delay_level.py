@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delay levels: how long a delayed message waits in the schedule topic, and what its record has there.
+
+Text form of the levels: RocketMQ's messageDelayLevel, `1s 5s 10s ... 2h`. Spec: docs/formats/commit_log.md section 12
+for the record, docs/formats/consume_queue.md section 4 for the delivery time.
+"""
+
+import re
+from collections.abc import Sequence
+
+from libs.formats.errors import BadField
+from libs.formats.java import hash_map_bucket
+from libs.formats.records import properties
+from libs.formats.records.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+DELAY_LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""RocketMQ's default."""
+
+DELAY_LEVEL_COUNT_MAX = 256
+"""Ours; RocketMQ has no limit. The queue of level n is n - 1."""
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+
+
+def parse_levels(text: str) -> tuple[int, ...]:
+    """Delays in milliseconds of level 1, 2, ...: numbers with a unit of s, m, h or d, between spaces.
+
+    Raises BadField for text that is not, for no level and for more than 256.
+    """
+    levels = []
+    for word in text.split(" "):
+        match = _LEVEL.fullmatch(word)
+        if match is None:
+            raise BadField(position=0, reason=f"{word[:20]!r} is no delay such as 10s or 2h", field="delay levels")
+        levels.append(int(match[1]) * _UNITS_MS[match[2]])
+    if len(levels) > DELAY_LEVEL_COUNT_MAX:
+        raise BadField(position=0, reason=f"{len(levels)} are too many", field="delay levels")
+    return tuple(levels)
+
+
+def format_levels(levels_ms: Sequence[int]) -> str:
+    """The text that `parse_levels` takes, each in the largest unit that divides it."""
+    units = sorted(_UNITS_MS.items(), key=lambda unit: -unit[1])
+    return " ".join(next(f"{level // size}{name}" for name, size in units if level % size == 0) for level in levels_ms)
+
+
+DELAY_LEVELS_MS = parse_levels(DELAY_LEVELS_TEXT)
+"""Delays of the default levels."""
+
+DELAY_LEVEL_MAX = len(DELAY_LEVELS_MS)
+assert DELAY_LEVEL_MAX == 18
+
+
+def delivery_time_ms(store_time_ms: int, level: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
+    """When a delayed message is due; a level above the last counts as the last. `level` is positive."""
+    assert level > 0
+    return store_time_ms + levels_ms[min(level, len(levels_ms)) - 1]
+
+
+def delayed_properties(raw: bytes, *, topic: bytes, queue_id: int, level_count: int = DELAY_LEVEL_MAX) -> bytes:
+    """The properties of a message with a DELAY above 0 as the schedule topic keeps them.
+
+    REAL_TOPIC stands before the first property that RocketMQ's HashMap would give after it, REAL_QID stands last. What
+    the client sent under these names is dropped, and a DELAY above the last level becomes the last level.
+    """
+    before: list[bytes] = []
+    after: list[bytes] = []
+    level = int(properties.get(raw, DELAY) or b"")
+    assert level > 0
+    for name, value in properties.pieces(raw):
+        if name in (REAL_TOPIC, REAL_QID, CRC32):
+            continue
+        is_later = after or hash_map_bucket(name.decode()) > hash_map_bucket(REAL_TOPIC.decode())
+        kept = b"%d" % level_count if name == DELAY and level > level_count else value
+        (after if is_later else before).append(properties.encode_one(name, kept))
+    place = properties.encode_one(REAL_TOPIC, topic)
+    return b"".join([*before, place, *after, properties.encode_one(REAL_QID, b"%d" % queue_id)])
+
+
+def delivered_properties(raw: bytes) -> bytes:
+    """The properties of a delayed message when it is delivered: what its producer sent, less the wish for a delay.
+
+    RocketMQ leaves DELAY, REAL_TOPIC and REAL_QID in them.
+    """
+    return b"".join(
+        properties.encode_one(name, value)
+        for name, value in properties.pieces(raw)
+        if name not in (DELAY, REAL_TOPIC, REAL_QID, CRC32) and not name.startswith(properties.TIMER_PREFIX)
+    )

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""consumerOffset.json: how far each group has consumed each queue. Spec: docs/formats/config_files.md section 3.
+
+`dumps` writes a whole file. Its entries may also be made one by one (`encode_entry`), now and again, and put together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from libs.formats.errors import BadField
+from libs.formats.limits import INT32_MAX
+from libs.formats.state import config_json
+from libs.formats.state.config_json import DataVersion
+
+SEPARATOR = "@"
+ENTRY_SEPARATOR = b",\n\t\t"
+
+OFFSET_SIZE_BYTES_MAX = len(',\n\t\t\t2147483647:-9223372036854775808,\n\t\t"@":{\n\t\t}')
+"""What an offset takes at most in the file, beside the names of its topic and its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffsetsFile:
+    """The whole file: (topic, group) to queue id to the next queue offset to consume. 4.x has no data version."""
+
+    offsets: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    data_version: DataVersion | None = field(default_factory=DataVersion)
+
+
+def loads(text: str) -> ConsumerOffsetsFile:
+    """The file's content, integer keys with or without quotes; raises BadField or BadLength."""
+    root = config_json.parse_object(text)
+    table = config_json.mapping(root.get("offsetTable", {}), "offsetTable")
+    offsets = {_topic_and_group(name): _queues(name, value) for name, value in table.items()}
+    version = root.get("dataVersion")
+    return ConsumerOffsetsFile(offsets, None if version is None else DataVersion.from_json(version))
+
+
+def dumps(file: ConsumerOffsetsFile) -> str:
+    """The file as RocketMQ writes it, integer keys without quotes."""
+    entries = [encode_entry(topic, group, [encode_offsets(queues)]) for (topic, group), queues in file.offsets.items()]
+    return assemble(file.data_version, entries).decode()
+
+
+def encode_offsets(queues: Mapping[int, int]) -> bytes:
+    """Some offsets of an entry, by queue id; empty for none."""
+    return ",\n\t\t\t".join([f"{queue_id}:{queue_offset}" for queue_id, queue_offset in queues.items()]).encode()
+
+
+def encode_entry(topic: str, group: str, offsets: Sequence[bytes]) -> bytes:
+    """One entry of `offsetTable` with offsets that `encode_offsets` made."""
+    lines = b",\n\t\t\t".join(offsets)
+    inner = b"\n\t\t\t" + lines + b"\n\t\t" if lines else b""
+    return config_json.dumps(topic + SEPARATOR + group).encode() + b":{" + inner + b"}"
+
+
+def assemble(version: DataVersion | None, entries: Sequence[bytes]) -> bytes:
+    """The file of these entries; several of them may be one, with ENTRY_SEPARATOR between them."""
+    parts = {} if version is None else {"dataVersion": version.to_json()}
+    empty = config_json.dumps({**parts, "offsetTable": {}}).encode()
+    if not entries:
+        return empty
+    head, tail = empty.removesuffix(b"}\n}") + b"\n\t\t", b"\n\t}\n}"
+    return b"".join((head, ENTRY_SEPARATOR.join(entries), tail))
+
+
+def _topic_and_group(name: str) -> tuple[str, str]:
+    topic, separator, group = name.partition(SEPARATOR)
+    if not topic or not separator or not group or SEPARATOR in group:
+        raise BadField(position=0, reason=f"{name[:80]!r} is not topic@group", field="offsetTable")
+    return topic, group
+
+
+def _queues(name: str, value: object) -> dict[int, int]:
+    queues = config_json.mapping(value, name)
+    return {
+        config_json.integer_key(key, "queue id", most=INT32_MAX): config_json.integer(offset, "queue offset")
+        for key, offset in queues.items()
+    }

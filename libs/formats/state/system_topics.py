@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics that belong to the store itself. RocketMQ's counterpart is TopicValidator's set of system topics."""
+
+from libs.formats.records.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
+from libs.formats.state.topics_json import TopicConfig
+
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+"""Of RocketMQ's light queues (4.9.3 and later), whose units are of records of other topics; no list has them."""
+SYSTEM_TOPICS = (
+    TopicConfig(name="RMQ_SYS_TRANS_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
+    TopicConfig(name="RMQ_SYS_TRANS_OP_HALF_TOPIC", read_queue_count=1, write_queue_count=1),
+    TopicConfig(name=SCHEDULE_TOPIC, read_queue_count=DELAY_LEVEL_MAX, write_queue_count=DELAY_LEVEL_MAX),
+)
+"""What every store has, sorted by name."""
+
+_SYSTEM_NAMES = frozenset(topic.name for topic in SYSTEM_TOPICS)
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether the store itself needs the topic; nobody else appends to it, changes it or deletes it."""
+    return name in _SYSTEM_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""topics.json: topics with their queues and permissions. Spec: docs/formats/config_files.md section 2."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from libs.formats.errors import BadField
+from libs.formats.limits import INT32_MAX, QUEUE_COUNT_MAX
+from libs.formats.state import config_json
+from libs.formats.state.config_json import DataVersion
+
+PERMISSION_READ = 4
+PERMISSION_WRITE = 2
+PERMISSION_INHERIT = 1
+PERMISSION_MASK = 7
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic. Queue counts 0 to 65535; `permission` is a sum of the PERMISSION bits."""
+
+    name: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int = PERMISSION_READ | PERMISSION_WRITE
+    is_ordered: bool = False
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    attributes: dict[str, str] = field(default_factory=dict)
+    _entry: str = field(default="", init=False, compare=False, repr=False)
+
+    @property
+    def entry(self) -> str:
+        """The topic as it stands in the file. Made once, so that a file with one more topic costs little more."""
+        if not self._entry:
+            object.__setattr__(self, "_entry", config_json.entry(self.name, _topic_json(self), depth=2))
+        return self._entry
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether messages may be read."""
+        return bool(self.permission & PERMISSION_READ)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages may be appended."""
+        return bool(self.permission & PERMISSION_WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsFile:
+    """The whole file: topics by name, in the file's order."""
+
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+def loads(text: str) -> TopicsFile:
+    """The file's content; raises BadField or BadLength.
+
+    Unknown fields are ignored, missing ones get RocketMQ's defaults.
+    """
+    root = config_json.parse_object(text)
+    table = config_json.mapping(root.get("topicConfigTable", {}), "topicConfigTable")
+    topics = {name: _topic(name, config_json.mapping(value, name)) for name, value in table.items()}
+    return TopicsFile(topics, DataVersion.from_json(root.get("dataVersion", {})))
+
+
+def dumps(file: TopicsFile) -> str:
+    """The file as 5.3 writes it: bean fields in alphabetical order, topics in the mapping's order."""
+    table = config_json.block([topic.entry for topic in file.topics.values()], depth=1)
+    version = config_json.entry("dataVersion", file.data_version.to_json(), depth=1)
+    return config_json.block([version, f'"topicConfigTable":{table}'], depth=0)
+
+
+def _topic(name: str, fields: dict[str, Any]) -> TopicConfig:
+    def number(key: str, default: int, most: int) -> int:
+        return config_json.integer(fields.get(key, default), key, least=0, most=most)
+
+    filter_type = fields.get("topicFilterType", "SINGLE_TAG")
+    if filter_type not in FILTER_TYPES:
+        raise BadField(position=0, reason=f"topicFilterType of {name[:80]!r}", field="topicFilterType")
+    if fields.get("topicName", name) != name:
+        raise BadField(position=0, reason=f"topicName of {name[:80]!r} is another", field="topicName")
+    is_ordered = fields.get("order", False)
+    if not isinstance(is_ordered, bool):
+        raise BadField(position=0, reason=f"order of {name[:80]!r}", field="order")
+    attributes = config_json.mapping(fields.get("attributes") or {}, "attributes")
+    return TopicConfig(
+        name=name,
+        read_queue_count=number("readQueueNums", 16, QUEUE_COUNT_MAX),
+        write_queue_count=number("writeQueueNums", 16, QUEUE_COUNT_MAX),
+        permission=number("perm", PERMISSION_READ | PERMISSION_WRITE, PERMISSION_MASK),
+        is_ordered=is_ordered,
+        filter_type=filter_type,
+        sys_flag=number("topicSysFlag", 0, INT32_MAX),
+        attributes={str(key): str(value) for key, value in attributes.items()},
+    )
+
+
+def _topic_json(topic: TopicConfig) -> dict[str, object]:
+    return {
+        "attributes": topic.attributes,
+        "order": topic.is_ordered,
+        "perm": topic.permission,
+        "readQueueNums": topic.read_queue_count,
+        "topicFilterType": topic.filter_type,
+        "topicName": topic.name,
+        "topicSysFlag": topic.sys_flag,
+        "writeQueueNums": topic.write_queue_count,
+    }

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From records to the bytes of an answer: protobuf messages and Arrow columns."""

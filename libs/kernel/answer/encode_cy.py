@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Encodes records as protobuf: one pass that measures, one that writes, without an object per message or property.
+
+Records are read as hostile bytes; a damaged one stops the call before anything is written.
+Not handled: checksums (scan_cy.py has them), tag filters. Layout: protos/reput/common/v1/message.proto.
+"""
+
+from array import array
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import (
+        copy,
+        finish_bytes,
+        get_int32,
+        matches,
+        new_bytes,
+        new_bytes_target,
+        source_of,
+    )
+    from cython.cimports.libs.kernel.scan.record_cy import Record, read_record
+    from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
+else:
+    from libs.kernel._bytes import (
+        copy,
+        finish_bytes,
+        get_int32,
+        matches,
+        new_bytes,
+        new_bytes_target,
+        source_of,
+    )
+    from libs.kernel.scan.record_cy import Record, read_record
+    from libs.kernel.text_cy import Property, is_utf8, next_property
+
+M64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+HOST_V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
+
+
+def encode_messages(records, positions, sizes, count, field_number):
+    """Serialize the records at these positions as `repeated StoredMessage` of this field number.
+
+    positions: int64, sizes: int32, in bytes of `records`; the first `count` are taken. Properties become the map,
+    without the CRC property; a property string that is not UTF-8 becomes raw_properties.
+    Raises ValueError, naming the position, for a record that is damaged or has another size.
+    """
+    view: cython.const[cython.uchar][::1] = records
+    position_view: cython.const[cython.longlong][::1] = memoryview(positions)[:count]
+    size_view: cython.const[cython.int][::1] = memoryview(sizes)[:count]
+    record: Record = Record()
+    piece: Property = Property()
+    end: cython.Py_ssize_t = len(view)
+    number: cython.int = field_number
+    total: cython.Py_ssize_t
+    if not len(position_view) == len(size_view) == count or not 1 <= field_number <= 15:
+        raise ValueError(f"{count} records of field {field_number}")
+    made_sizes = array("q", bytes(8 * count))
+    message_sizes: cython.longlong[::1] = made_sizes
+    source = source_of(view)
+    with cython.nogil:
+        total = measure(source, end, position_view, size_view, number, message_sizes, record, piece)
+    if total < 0:
+        raise ValueError(f"no whole record at position {position_view[-1 - total]}")
+    made = new_bytes(total)
+    target = new_bytes_target(made)
+    with cython.nogil:
+        fill(target, source, end, position_view, size_view, number, message_sizes, record, piece)
+    return finish_bytes(made)
+
+
+def measure(source, end, positions, sizes, field_number, message_sizes, record, piece):
+    """Size of everything; -1 - index for a record that is damaged."""
+    index: cython.Py_ssize_t
+    total: cython.Py_ssize_t = 0
+    for index in range(len(positions)):
+        if not read_listed(source, end, positions, sizes, index, record):
+            return -1 - index
+        message_sizes[index] = message_size(source, record, piece)
+        total += bytes_size(field_number, message_sizes[index])
+    return total
+
+
+def fill(target, source, end, positions, sizes, field_number, message_sizes, record, piece):
+    """Write everything; the records have been measured."""
+    index: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    for index in range(len(positions)):
+        read_listed(source, end, positions, sizes, index, record)
+        at = put_head(target, at, field_number, message_sizes[index])
+        at = put_message(target, at, source, record, piece)
+
+
+def read_listed(source, end, positions, sizes, index, record):
+    """Read record number `index`; False unless a whole record of just this size is there and its topic is text."""
+    position: cython.longlong = positions[index]
+    size: cython.longlong = sizes[index]
+    return (
+        position >= 0
+        and position <= end
+        and size >= 0
+        and size <= end - position
+        and read_record(source, position, position + size, record) == 0
+        and record.size == size
+        and is_utf8(source, record.topic_start, record.topic_size)
+    )
+
+
+def message_size(source, record, piece):
+    """Size of the record as StoredMessage."""
+    return (
+        (bytes_size(1, record.topic_size) if record.topic_size > 0 else 0)
+        + number_size(2, record.queue_id)
+        + number_size(3, record.queue_offset)
+        + number_size(4, record.physical_offset)
+        + (bytes_size(5, record.body_size) if record.body_size > 0 else 0)
+        + properties_size(source, record, piece)
+        + number_size(7, record.born_time_ms)
+        + number_size(8, record.store_time_ms)
+        + bytes_size(9, host_size(source, record.born_host_start, record.born_host_size))
+        + bytes_size(10, host_size(source, record.store_host_start, record.store_host_size))
+        + number_size(11, record.flag)
+        + number_size(12, record.sys_flag)
+        + number_size(13, record.reconsume_times)
+        + number_size(14, record.prepared_transaction_offset)
+        + number_size(15, record.size)
+        + bytes_size(16, 2 * (record.store_host_size + 8))
+    )
+
+
+def put_message(target, at, source, record, piece):
+    """Write the record as StoredMessage; the place after it."""
+    if record.topic_size > 0:
+        at = put_bytes(target, at, 1, source, record.topic_start, record.topic_size)
+    at = put_number(target, at, 2, record.queue_id)
+    at = put_number(target, at, 3, record.queue_offset)
+    at = put_number(target, at, 4, record.physical_offset)
+    if record.body_size > 0:
+        at = put_bytes(target, at, 5, source, record.body_start, record.body_size)
+    at = put_properties(target, at, source, record, piece)
+    at = put_number(target, at, 7, record.born_time_ms)
+    at = put_number(target, at, 8, record.store_time_ms)
+    at = put_host(target, at, 9, source, record.born_host_start, record.born_host_size)
+    at = put_host(target, at, 10, source, record.store_host_start, record.store_host_size)
+    at = put_number(target, at, 11, record.flag)
+    at = put_number(target, at, 12, record.sys_flag)
+    at = put_number(target, at, 13, record.reconsume_times)
+    at = put_number(target, at, 14, record.prepared_transaction_offset)
+    at = put_number(target, at, 15, record.size)
+    at = put_head(target, at, 16, 2 * (record.store_host_size + 8))
+    return put_message_id(target, at, source, record)
+
+
+def is_listed(source, piece):
+    """Whether a property is shown to readers: well formed, and not the store's own CRC property."""
+    return piece.name_size > 0 and not (piece.name_size == 8 and matches(source, piece.name_start, b"__CRC32#", 8))
+
+
+def entry_size(piece):
+    """Size of a property as an entry of the map."""
+    return bytes_size(1, piece.name_size) + bytes_size(2, piece.value_size)
+
+
+def properties_size(source, record, piece):
+    """Size of the properties: a map entry each, or one field of raw bytes if they are not UTF-8."""
+    at: cython.Py_ssize_t = record.properties_start
+    end: cython.Py_ssize_t = at + record.properties_size
+    total: cython.Py_ssize_t = 0
+    if not is_utf8(source, at, record.properties_size):
+        return bytes_size(17, record.properties_size)
+    while at < end:
+        at = next_property(source, at, end, piece)
+        if is_listed(source, piece):
+            total += bytes_size(6, entry_size(piece))
+    return total
+
+
+def put_properties(target, at, source, record, piece):
+    """Write the properties; the place after them."""
+    start: cython.Py_ssize_t = record.properties_start
+    end: cython.Py_ssize_t = start + record.properties_size
+    if not is_utf8(source, start, record.properties_size):
+        return put_bytes(target, at, 17, source, start, record.properties_size)
+    while start < end:
+        start = next_property(source, start, end, piece)
+        if is_listed(source, piece):
+            at = put_head(target, at, 6, entry_size(piece))
+            at = put_bytes(target, at, 1, source, piece.name_start, piece.name_size)
+            at = put_bytes(target, at, 2, source, piece.value_start, piece.value_size)
+    return at
+
+
+def put_message_id(target, at, source, record):
+    """Write the offset message id: upper-case hexadecimal of store host and physical offset; the place after it."""
+    index: cython.Py_ssize_t
+    byte: cython.int
+    for index in range(record.store_host_size + 8):
+        if index < record.store_host_size:
+            byte = source[record.store_host_start + index]
+        else:
+            byte = source[record.start + 28 + index - record.store_host_size]
+        target[at] = hex_digit(byte >> 4)
+        target[at + 1] = hex_digit(byte & 15)
+        at += 2
+    return at
+
+
+def hex_digit(value):
+    """ASCII code of a hexadecimal digit."""
+    return 48 + value if value < 10 else 55 + value
+
+
+def host_size(source, start, size):
+    """Size of a stored host (address, then a port of four bytes) as Host."""
+    return bytes_size(1, size - 4) + number_size(2, get_int32(source, start + size - 4))
+
+
+def put_host(target, at, number, source, start, size):
+    """Write a stored host as a field of type Host; the place after it."""
+    at = put_head(target, at, number, host_size(source, start, size))
+    at = put_bytes(target, at, 1, source, start, size - 4)
+    return put_number(target, at, 2, get_int32(source, start + size - 4))
+
+
+def to_unsigned(value):
+    """The number that a varint writes for a signed one."""
+    if cython.compiled:
+        return cython.cast(cython.ulonglong, value)
+    return value & M64
+
+
+def varint_size(value):
+    """Bytes of a varint; ten for a negative number."""
+    rest: cython.ulonglong = to_unsigned(value)
+    size: cython.Py_ssize_t = 1
+    while rest > 127:
+        rest >>= 7
+        size += 1
+    return size
+
+
+def put_varint(target, at, value):
+    """Write a varint; the place after it."""
+    rest: cython.ulonglong = to_unsigned(value)
+    while rest > 127:
+        target[at] = (rest & 127) | 128
+        rest >>= 7
+        at += 1
+    target[at] = rest
+    return at + 1
+
+
+def number_size(number, value):
+    """Size of an int field; 0 for 0, the default."""
+    return 0 if value == 0 else varint_size(number << 3) + varint_size(value)
+
+
+def put_number(target, at, number, value):
+    """Write an int field unless it is 0; the place after it."""
+    if value == 0:
+        return at
+    return put_varint(target, put_varint(target, at, number << 3), value)
+
+
+def bytes_size(number, size):
+    """Size of a field with a length, contents included."""
+    return varint_size(number << 3) + varint_size(size) + size
+
+
+def put_head(target, at, number, size):
+    """Write tag and length of a field; the place of its contents."""
+    return put_varint(target, put_varint(target, at, (number << 3) | 2), size)
+
+
+def put_bytes(target, at, number, source, start, size):
+    """Write a bytes, string or message field; the place after it."""
+    at = put_head(target, at, number, size)
+    copy(target, at, source, start, size)
+    return at + size

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `append` takes besides bytes and gives besides records: limits, and the reusable columns of its answer.
+
+Callers own the columns and may use them again for the next call; one thread at a time.
+"""
+
+from array import array
+from collections.abc import Iterator
+
+from libs.formats.records.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
+
+# Columns of the scratch that pass 1 leaves for pass 2, per message; append_cy.py names them.
+PLAN_STRIDE = 24
+PLAN_ROW, PLAN_QUEUE_ID, PLAN_TOPIC_START, PLAN_TOPIC_SIZE = range(4)
+
+
+class AppendLimits:
+    """What one append may hold. Sizes in bytes."""
+
+    __slots__ = (
+        "begun_queue_count_max",
+        "body_size_bytes_max",
+        "crc_property",
+        "delay_level_count",
+        "message_count_max",
+        "record_size_bytes_max",
+    )
+
+    def __init__(
+        self,
+        *,
+        body_size_bytes_max: int,
+        record_size_bytes_max: int,
+        message_count_max: int,
+        crc_property: bool = False,
+        delay_level_count: int = DELAY_LEVEL_MAX,
+        begun_queue_count_max: int = 2**31,
+    ) -> None:
+        assert 0 < body_size_bytes_max < 2**31
+        assert 0 < record_size_bytes_max < 2**31
+        assert 0 < delay_level_count <= DELAY_LEVEL_COUNT_MAX
+        self.body_size_bytes_max = body_size_bytes_max
+        self.record_size_bytes_max = record_size_bytes_max
+        self.message_count_max = message_count_max
+        self.crc_property = crc_property
+        self.delay_level_count = delay_level_count
+        """A message with a higher delay level gets the last one."""
+        self.begun_queue_count_max = begun_queue_count_max
+        """Messages of one batch whose queue may have had none before."""
+
+
+class AppendColumns:
+    """Answer of `append`: where each message is, or which one was refused and why."""
+
+    __slots__ = (
+        "count",
+        "durability",
+        "error_field",
+        "error_index",
+        "error_value",
+        "name_size",
+        "name_start",
+        "physical_offsets",
+        "plan",
+        "planned_count",
+        "queue_ids",
+        "queue_offsets",
+        "topic_size",
+        "topic_start",
+        "value_size",
+        "value_start",
+        "writer_size",
+        "writer_start",
+    )
+
+    def __init__(self, message_count_max: int) -> None:
+        assert message_count_max > 0
+        self.count = 0
+        """Messages that were placed; the columns' first values belong to them."""
+        self.planned_count = 0
+        """Messages with a row in the plan; all of the request when its only fault is an unknown topic."""
+        self.error_index = -1
+        """Message that was refused, from 0; -1 if it is the request as a whole."""
+        self.error_field = 0
+        """Number of the proto field at fault, 0 if none."""
+        self.error_value = 0
+        """Value or size at fault."""
+        self.topic_start = 0
+        self.topic_size = 0
+        """Bytes of the request that hold the topic of the refused message."""
+        self.name_start = self.name_size = self.value_start = self.value_size = 0
+        """Bytes of the request that hold the property that was looked at last: the one at fault, if one is."""
+        self.writer_start = -1
+        self.writer_size = 0
+        """Bytes of the request that hold the writer; -1 if it names none."""
+        self.durability = 0
+        """Field 2 of the request."""
+        self.physical_offsets = array("q", bytes(8 * message_count_max))
+        self.queue_offsets = array("q", bytes(8 * message_count_max))
+        self.queue_ids = array("i", bytes(4 * message_count_max))
+        self.plan = array("q", bytes(8 * PLAN_STRIDE * message_count_max))
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """Row of the topic and queue id of each message that pass 1 has planned; -1 where the server chooses."""
+        columns = (self.plan[column : PLAN_STRIDE * self.count : PLAN_STRIDE] for column in (PLAN_ROW, PLAN_QUEUE_ID))
+        return zip(*columns, strict=True)
+
+    def topics(self, request: bytes) -> list[bytes]:
+        """The topics of the planned messages, each once, in the order of their first message."""
+        end = PLAN_STRIDE * self.planned_count
+        starts = self.plan[PLAN_TOPIC_START:end:PLAN_STRIDE]
+        sizes = self.plan[PLAN_TOPIC_SIZE:end:PLAN_STRIDE]
+        return list(dict.fromkeys([request[start : start + size] for start, size in zip(starts, sizes, strict=True)]))
+
+    def property_at_fault(self, request: bytes) -> tuple[bytes, bytes]:
+        """Name and value of the property that was looked at last."""
+        name = request[self.name_start : self.name_start + self.name_size]
+        return name, request[self.value_start : self.value_start + self.value_size]

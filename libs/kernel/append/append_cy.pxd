@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# C signatures of append_cy.py; nobody else needs them.
+from libs.kernel.append.message_cy cimport Field, Message
+from libs.kernel.append.place_cy cimport Job
+from libs.kernel.text_cy cimport Property
+
+cdef Py_ssize_t run(Job job, Message message, Field field, Property piece) noexcept nogil
+cdef int plan_request(Job job, Message message, Field field, Property piece) noexcept nogil
+cdef int plan_message(Job job, Message message, Field field, Property piece) noexcept nogil
+cdef int check_fields(Job job, Message message) noexcept nogil
+cdef int plan_queue(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
+cdef bint plan_delay(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
+cdef int refuse(Job job, Py_ssize_t index, int code, int field, long long value) noexcept nogil
+cdef int refuse_message(Job job, Message message, int code, int field, long long value) noexcept nogil
+cdef bint may_begin_queue(Job job, Py_ssize_t at) noexcept nogil
+cdef Py_ssize_t find_topic(Job job, Py_ssize_t start, Py_ssize_t size) noexcept nogil

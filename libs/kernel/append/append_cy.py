@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Append: a serialized AppendRequest becomes records of the commit log, in one pass that checks and one that writes.
+
+Pass 1 (`plan_...`) reads and checks the whole request, resolves topics and computes every size; it writes to the plan
+in the caller's columns and nowhere else. Pass 2 (`place_...`, `write_...`) cannot fail: it takes queue offsets from
+the table and writes finished records. So a refused request leaves no trace. Both passes run without the GIL.
+One caller at a time per table and per segment. Not handled: rolling to the next segment, making topics, durability.
+Layout: docs/formats/commit_log.md. Rules: DefaultMessageStore and CommitLog.MessageExtEncoder of RocketMQ 5.3.
+"""
+
+import cython
+
+from libs.kernel.append.append_columns import AppendColumns, AppendLimits
+from libs.kernel.append.topic_table import TopicTable
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import equal, source_of, target_of
+    from cython.cimports.libs.kernel.append.message_cy import (
+        Field,
+        Message,
+        check_properties,
+        is_topic_name,
+        next_field,
+        read_message,
+        to_signed,
+    )
+    from cython.cimports.libs.kernel.append.place_cy import Job, place_message
+    from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
+else:
+    from libs.kernel._bytes import equal, source_of, target_of
+    from libs.kernel.append.message_cy import (
+        Field,
+        Message,
+        check_properties,
+        is_topic_name,
+        next_field,
+        read_message,
+        to_signed,
+    )
+    from libs.kernel.append.place_cy import Job, place_message
+    from libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
+
+__all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append"]
+
+# Outcomes as C constants; the E_ names below are the same for Python callers.
+WIRE = cython.declare(cython.int, -1)
+FULL = cython.declare(cython.int, -2)
+EMPTY = cython.declare(cython.int, -3)
+TOO_MANY = cython.declare(cython.int, -4)
+TOPIC_NAME = cython.declare(cython.int, -5)
+TOPIC_UNKNOWN = cython.declare(cython.int, -6)
+TOPIC_FORBIDDEN = cython.declare(cython.int, -7)
+QUEUE = cython.declare(cython.int, -8)
+BODY_SIZE = cython.declare(cython.int, -9)
+PROPERTIES = cython.declare(cython.int, -10)
+PROPERTIES_SIZE = cython.declare(cython.int, -11)
+DELAY = cython.declare(cython.int, -12)
+HOST = cython.declare(cython.int, -13)
+FIELD = cython.declare(cython.int, -14)
+RECORD_SIZE = cython.declare(cython.int, -15)
+WRITER = cython.declare(cython.int, -16)
+LIGHT = cython.declare(cython.int, -17)
+QUEUES = cython.declare(cython.int, -18)
+
+E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY = WIRE, FULL, EMPTY, TOO_MANY
+E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN, E_QUEUE = TOPIC_NAME, TOPIC_UNKNOWN, TOPIC_FORBIDDEN, QUEUE
+E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY = BODY_SIZE, PROPERTIES, PROPERTIES_SIZE, DELAY
+E_HOST, E_FIELD, E_RECORD_SIZE, E_WRITER, E_LIGHT = HOST, FIELD, RECORD_SIZE, WRITER, LIGHT
+E_QUEUES = QUEUES
+
+# Sizes and numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
+RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
+IPV6_EXTRA_SIZE = cython.declare(cython.Py_ssize_t, 12)
+BLANK_SIZE_MIN = cython.declare(cython.Py_ssize_t, 8)
+CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, 20)
+PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
+INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+INT32_SPAN = cython.declare(cython.longlong, 0x100000000)
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+INNER_BATCH_FLAGS = cython.declare(cython.int, 0xC0)
+TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
+TRANSACTION_COMMIT = cython.declare(cython.int, 0x8)
+REAL_SIZE_MIN = cython.declare(cython.Py_ssize_t, 22)  # `REAL_TOPIC`, `REAL_QID` and their separators
+
+# Columns of a row of TopicTable.
+NAME_START = cython.declare(cython.int, 0)
+NAME_SIZE = cython.declare(cython.int, 1)
+NAME_HASH = cython.declare(cython.int, 2)
+WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
+IS_WRITABLE = cython.declare(cython.int, 4)
+COUNTER_START = cython.declare(cython.int, 5)
+ROUND_ROBIN = cython.declare(cython.int, 7)
+BEGUN_COUNT = cython.declare(cython.int, 8)
+ROW_STRIDE = cython.declare(cython.int, 9)
+
+# Columns of the plan, one row per message.
+PLAN_ROW = cython.declare(cython.int, 0)
+PLAN_QUEUE_ID = cython.declare(cython.int, 1)
+PLAN_TOPIC_START = cython.declare(cython.int, 2)
+PLAN_TOPIC_SIZE = cython.declare(cython.int, 3)
+PLAN_BODY_START = cython.declare(cython.int, 4)
+PLAN_BODY_LENGTH = cython.declare(cython.int, 5)
+PLAN_MESSAGE_START = cython.declare(cython.int, 6)
+PLAN_MESSAGE_END = cython.declare(cython.int, 7)
+PLAN_STRING_START = cython.declare(cython.int, 8)
+PLAN_STRING_SIZE = cython.declare(cython.int, 9)
+PLAN_PROPERTIES_LENGTH = cython.declare(cython.int, 10)
+PLAN_FLAG = cython.declare(cython.int, 11)
+PLAN_SYS_FLAG = cython.declare(cython.int, 12)
+PLAN_BORN_TIME = cython.declare(cython.int, 13)
+PLAN_ADDRESS_START = cython.declare(cython.int, 14)
+PLAN_PORT = cython.declare(cython.int, 15)
+PLAN_RECONSUME_TIMES = cython.declare(cython.int, 16)
+PLAN_PREPARED_OFFSET = cython.declare(cython.int, 17)
+PLAN_SIZE = cython.declare(cython.int, 18)
+PLAN_PROPERTIES_FORM = cython.declare(cython.int, 19)
+PLAN_REAL_ROW = cython.declare(cython.int, 20)
+PLAN_REAL_QUEUE_ID = cython.declare(cython.int, 21)
+PLAN_DELAY_LEVEL = cython.declare(cython.int, 22)  # the last level if DELAY names a higher one, otherwise 0
+PLAN_IS_DELAYED = cython.declare(cython.int, 23)
+PLAN_STRIDE = cython.declare(cython.int, 24)
+FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
+FORM_PIECES = cython.declare(cython.int, 1)  # copied piece by piece: some are left out or changed
+FORM_ENTRIES = cython.declare(cython.int, 2)  # written from the map
+REQUEST_FIELDS = cython.declare(cython.int, 67)  # fields besides the messages, with room for unknown ones
+STRING_SIZE_MAX = cython.declare(cython.Py_ssize_t, 65535)  # of properties, with room for those that are left out
+SERVER_CHOOSES = cython.declare(cython.int, -1)
+DEFAULT_HOST = cython.declare(cython.int, -1)
+NO_TOPIC = cython.declare(cython.int, -1)
+
+
+def append(
+    request,
+    segment,
+    position,
+    base_physical_offset,
+    store_time_ms,
+    default_born_host,
+    store_host,
+    table,
+    limits,
+    columns,
+    stamp=b"",
+):
+    """Append all messages of a serialized AppendRequest at `position` of a segment, or none of them.
+
+    request: bytes that do not change during the call. segment: writable, up to the end of a segment; its first byte
+    has the physical offset base_physical_offset. Hosts: 8 or 20 bytes as a record stores them. One store time for all.
+    stamp: bytes of a property that the first record gets besides its own, with their separators; empty for none.
+    Answers the position behind the last record, and then columns.count messages are described by the columns and the
+    counters of the table have moved on. Or answers a negative code, and then nothing has changed: columns.error_index,
+    error_field and error_value tell what is wrong, topic_start and topic_size where the topic stands.
+      E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
+      repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
+      timer wheel, or by level without a schedule topic), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
+      E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
+      have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
+      names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed without
+      one. E_FULL: fits not here; error_value bytes are needed, and eight more for the blank. A batch may also be larger
+      than any segment: the caller compares.
+    Bytes are written, not synced. Raises ValueError for a position outside of the segment, a host of another size
+    or a table whose schedule topic has fewer queues than there are delay levels.
+    """
+    job = Job()
+    job.request_view = request
+    job.request_size = len(job.request_view)
+    job.request = source_of(job.request_view)
+    job.segment_view = segment
+    job.segment_size = len(job.segment_view)
+    job.segment = target_of(job.segment_view)
+    job.born_host_view = default_born_host
+    job.default_born_host_size = len(job.born_host_view)
+    job.default_born_host = source_of(job.born_host_view)
+    job.store_host_view = store_host
+    job.store_host_size = len(job.store_host_view)
+    job.store_host = source_of(job.store_host_view)
+    job.stamp_view = stamp
+    job.stamp_size = len(job.stamp_view)
+    job.stamp = source_of(job.stamp_view)
+    if not 0 <= position <= job.segment_size:
+        raise ValueError(f"position {position} is outside of a segment of {job.segment_size} bytes")
+    if job.default_born_host_size not in (8, 20) or job.store_host_size not in (8, 20):
+        raise ValueError("a host has 8 bytes (IPv4) or 20 bytes (IPv6)")
+    job.position = position
+    job.base_physical_offset = base_physical_offset
+    job.store_time_ms = store_time_ms
+    job.rows = table.rows
+    job.slots = table.slots
+    job.names_view = table.names
+    job.names = source_of(job.names_view)
+    job.counter_values = table.counter_values
+    job.body_size_max = limits.body_size_bytes_max
+    job.record_size_max = limits.record_size_bytes_max
+    job.has_crc_property = limits.crc_property
+    job.plan = columns.plan
+    job.physical_offsets = columns.physical_offsets
+    job.queue_offsets = columns.queue_offsets
+    job.queue_ids = columns.queue_ids
+    job.schedule_row = table.schedule_row
+    job.delay_level_max = limits.delay_level_count if job.schedule_row >= 0 else 0
+    if job.delay_level_max > 0 and job.rows[job.schedule_row + WRITE_QUEUE_COUNT] < job.delay_level_max:
+        raise ValueError(f"the schedule topic has fewer queues than {job.delay_level_max} delay levels")
+    job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
+    job.count = 0
+    job.total_size = 0
+    job.durability = 0
+    job.error_index = -1
+    job.error_field = 0
+    job.error_value = 0
+    job.topic_start = 0
+    job.topic_size = 0
+    job.unknown_index = -1
+    job.begun_count = 0
+    job.begun_count_max = limits.begun_queue_count_max
+    job.writer_start = -1
+    job.writer_size = 0
+    job.last_topic_size = 0
+    message: Message = Message()
+    field: Field = Field()
+    piece: Property = Property()
+    outcome: cython.Py_ssize_t
+    with cython.nogil:
+        outcome = run(job, message, field, piece)
+    columns.count = job.count if outcome >= 0 or outcome == QUEUES else 0
+    columns.planned_count = job.count
+    columns.name_start = piece.name_start
+    columns.name_size = piece.name_size
+    columns.value_start = piece.value_start
+    columns.value_size = piece.value_size
+    columns.durability = job.durability
+    columns.error_index = job.error_index
+    columns.error_field = job.error_field
+    columns.error_value = job.error_value
+    columns.topic_start = job.topic_start
+    columns.topic_size = job.topic_size
+    columns.writer_start = job.writer_start
+    columns.writer_size = job.writer_size
+    return outcome
+
+
+def run(job, message, field, piece):
+    """Both passes; the new position or the code of the refusal."""
+    index: cython.Py_ssize_t
+    code: cython.int = plan_request(job, message, field, piece)
+    if code < 0:
+        return code
+    for index in range(job.count):
+        place_message(job, index, field, piece)
+    return job.position
+
+
+def refuse(job, index, code, field, value):
+    """Note what is wrong, with the request as a whole if index is -1."""
+    job.error_index = index
+    job.error_field = field
+    job.error_value = value
+    return code
+
+
+def refuse_message(job, message, code, field, value):
+    """Note what is wrong with the message that is being planned."""
+    job.topic_start = message.topic_start
+    job.topic_size = message.topic_size
+    return refuse(job, job.count, code, field, value)
+
+
+def plan_request(job, message, field, piece):
+    """Pass 1. Unknown topics are told only when nothing else is wrong, so that no bad request makes a topic."""
+    at: cython.Py_ssize_t = 0
+    next_at: cython.Py_ssize_t
+    code: cython.int
+    field_count: cython.int = 0
+    while at < job.request_size:
+        next_at = next_field(job.request, at, job.request_size, field)
+        if field.number != 1:
+            field_count += 1
+        if next_at < 0 or field_count > REQUEST_FIELDS:
+            return refuse(job, -1, WIRE, 0, at)
+        if field.number == 1:
+            if field.wire_type != 2:
+                return refuse(job, -1, WIRE, 1, at)
+            if job.count >= job.message_count_max:
+                return refuse(job, -1, TOO_MANY, 1, job.count + 1)
+            if not read_message(job.request, field.start, next_at, message, field, piece):
+                return refuse(job, job.count, WIRE, 0, at)
+            code = plan_message(job, message, field, piece)
+            if code < 0:
+                return code
+            job.count += 1
+        elif field.number == 2:
+            if field.wire_type != 0:
+                return refuse(job, -1, WIRE, 2, at)
+            if field.value > 3:
+                return refuse(job, -1, FIELD, 2, to_signed(field.value))
+            job.durability = field.value
+        elif field.number == 3:
+            if field.wire_type != 2 or job.writer_start >= 0:
+                return refuse(job, -1, WIRE, 3, at)
+            job.writer_start = field.start
+            job.writer_size = field.size
+        at = next_at
+    if job.count == 0:
+        return refuse(job, -1, EMPTY, 1, 0)
+    if job.unknown_index >= 0:
+        job.topic_start = job.unknown_start
+        job.topic_size = job.unknown_size
+        return refuse(job, job.unknown_index, TOPIC_UNKNOWN, 1, 0)
+    if job.begun_count > job.begun_count_max:
+        return refuse(job, -1, QUEUES, 1, job.begun_count)
+    if job.writer_start >= 0 and job.stamp_size == 0:
+        return refuse(job, -1, WRITER, 3, job.total_size)
+    if job.total_size + BLANK_SIZE_MIN > job.segment_size - job.position:
+        return refuse(job, -1, FULL, 0, job.total_size)
+    return 0
+
+
+def plan_message(job, message, field, piece):
+    """Check one message against every rule and fill its row of the plan."""
+    at: cython.Py_ssize_t = job.count * PLAN_STRIDE
+    row: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    code: cython.int
+    if not is_topic_name(job.request, message.topic_start, message.topic_size):
+        return refuse_message(job, message, TOPIC_NAME, 1, message.topic_size)
+    row = find_topic(job, message.topic_start, message.topic_size)
+    code = check_fields(job, message)
+    if code < 0:
+        return code
+    if message.string_size > STRING_SIZE_MAX:
+        return refuse_message(job, message, PROPERTIES_SIZE, 5, message.string_size)
+    code = check_properties(job.request, message, field, piece)
+    if code != 0:
+        code = PROPERTIES if code == 1 else DELAY if code == 2 else LIGHT
+        return refuse_message(job, message, code, 5 if message.string_size > 0 else 4, 0)
+    code = plan_queue(job, message, at, row)
+    if code < 0:
+        return code
+    if not plan_delay(job, message, at, row):
+        return refuse_message(job, message, DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
+    job.begun_count += may_begin_queue(job, at)
+    size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
+    if job.count == 0:
+        size += job.stamp_size
+    if size > PROPERTIES_SIZE_MAX:
+        return refuse_message(job, message, PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
+    job.plan[at + PLAN_PROPERTIES_LENGTH] = size
+    size += RECORD_SIZE_MIN + message.body_size
+    size += job.rows[job.schedule_row + NAME_SIZE] if job.plan[at + PLAN_IS_DELAYED] else message.topic_size
+    message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
+    if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):
+        message.sys_flag |= BORN_HOST_V6
+        size += IPV6_EXTRA_SIZE
+    if job.store_host_size == 20:
+        message.sys_flag |= STORE_HOST_V6
+        size += IPV6_EXTRA_SIZE
+    if size > job.record_size_max:
+        return refuse_message(job, message, RECORD_SIZE, 0, size)
+    job.total_size += size
+    job.plan[at + PLAN_SIZE] = size
+    job.plan[at + PLAN_TOPIC_START] = message.topic_start
+    job.plan[at + PLAN_TOPIC_SIZE] = message.topic_size
+    job.plan[at + PLAN_BODY_START] = message.body_start
+    job.plan[at + PLAN_BODY_LENGTH] = message.body_size
+    job.plan[at + PLAN_MESSAGE_START] = message.start
+    job.plan[at + PLAN_MESSAGE_END] = message.end
+    job.plan[at + PLAN_STRING_START] = message.string_start
+    job.plan[at + PLAN_STRING_SIZE] = message.string_size
+    job.plan[at + PLAN_FLAG] = message.flag
+    job.plan[at + PLAN_SYS_FLAG] = message.sys_flag
+    job.plan[at + PLAN_BORN_TIME] = message.born_time_ms if message.born_time_ms > 0 else job.store_time_ms
+    job.plan[at + PLAN_ADDRESS_START] = message.address_start if message.has_host else DEFAULT_HOST
+    job.plan[at + PLAN_PORT] = message.port
+    job.plan[at + PLAN_RECONSUME_TIMES] = message.reconsume_times
+    job.plan[at + PLAN_PREPARED_OFFSET] = message.prepared_transaction_offset
+    if message.entry_count > 0:
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_ENTRIES
+    elif message.has_store_property or job.plan[at + PLAN_IS_DELAYED]:
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_PIECES
+    else:
+        job.plan[at + PLAN_PROPERTIES_FORM] = FORM_STRING
+    return 0
+
+
+def check_fields(job, message):
+    """Check the fields that need no table."""
+    if message.has_queue_id and (message.queue_id < 0 or message.queue_id > INT32_MAX):
+        return refuse_message(job, message, QUEUE, 2, message.queue_id)
+    if message.body_size > job.body_size_max:
+        return refuse_message(job, message, BODY_SIZE, 3, message.body_size)
+    if message.flag < -INT32_MAX - 1 or message.flag > INT32_MAX:
+        return refuse_message(job, message, FIELD, 6, message.flag)
+    if message.sys_flag < 0 or message.sys_flag > INT32_MAX or (message.sys_flag & INNER_BATCH_FLAGS) != 0:
+        return refuse_message(job, message, FIELD, 7, message.sys_flag)
+    if message.born_time_ms < 0:
+        return refuse_message(job, message, FIELD, 8, message.born_time_ms)
+    if message.has_host:
+        if message.address_size != 4 and message.address_size != 16:
+            return refuse_message(job, message, HOST, 9, message.address_size)
+        if message.port < 0 or message.port > 65535:
+            return refuse_message(job, message, HOST, 9, message.port)
+    if message.reconsume_times < 0 or message.reconsume_times > INT32_MAX:
+        return refuse_message(job, message, FIELD, 10, message.reconsume_times)
+    if message.prepared_transaction_offset < 0:
+        return refuse_message(job, message, FIELD, 11, message.prepared_transaction_offset)
+    return 0
+
+
+def plan_queue(job, message, at, row):
+    """Resolve the queue. A queue id is used as an index only after it was compared with the topic's queue count."""
+    queue_count: cython.longlong = job.rows[row + WRITE_QUEUE_COUNT] if row >= 0 else 0
+    hash_value: cython.longlong
+    job.plan[at + PLAN_ROW] = row
+    job.plan[at + PLAN_QUEUE_ID] = SERVER_CHOOSES
+    if queue_count == 0:
+        if job.unknown_index < 0:
+            job.unknown_index = job.count
+            job.unknown_start = message.topic_start
+            job.unknown_size = message.topic_size
+        return 0
+    if job.rows[row + IS_WRITABLE] == 0:
+        return refuse_message(job, message, TOPIC_FORBIDDEN, 1, 0)
+    if message.has_queue_id:
+        if message.queue_id >= queue_count:
+            return refuse_message(job, message, QUEUE, 2, message.queue_id)
+        job.plan[at + PLAN_QUEUE_ID] = message.queue_id
+    elif message.sharding_key_size > 0:
+        hash_value = java_hash(job.request, message.sharding_key_start, message.sharding_key_size, 0)
+        if hash_value > INT32_MAX:
+            hash_value = INT32_SPAN - hash_value  # the absolute value of the signed hash
+        job.plan[at + PLAN_QUEUE_ID] = hash_value % queue_count
+    return 0
+
+
+def plan_delay(job, message, at, row):
+    """Send a message with a delay level to the schedule topic's queue of that level; its own place becomes properties.
+
+    Prepared and rolled back messages stay where they are, as in RocketMQ (HookUtils.handleScheduleMessage). False if
+    the table has no schedule topic. The queue that the server chooses is chosen here: its id has a size.
+    """
+    kind: cython.longlong = message.sys_flag & TRANSACTION_TYPE
+    queue_id: cython.longlong = job.plan[at + PLAN_QUEUE_ID]
+    job.plan[at + PLAN_DELAY_LEVEL] = 0
+    job.plan[at + PLAN_IS_DELAYED] = message.delay_level > 0 and (kind == 0 or kind == TRANSACTION_COMMIT)
+    if not job.plan[at + PLAN_IS_DELAYED]:
+        return True
+    if job.delay_level_max == 0:
+        return False
+    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
+        return True  # an unknown topic, told at the end
+    if queue_id == SERVER_CHOOSES:
+        queue_id = (job.rows[row + ROUND_ROBIN] + job.count) % job.rows[row + WRITE_QUEUE_COUNT]
+    message.properties_size += REAL_SIZE_MIN + message.topic_size + decimal_size(queue_id) - message.real_size
+    if message.delay_level > job.delay_level_max:
+        message.delay_level = job.delay_level_max
+        message.properties_size -= message.delay_value_size
+        message.properties_size += message.delay_count * decimal_size(message.delay_level)
+        job.plan[at + PLAN_DELAY_LEVEL] = message.delay_level
+    job.plan[at + PLAN_ROW] = job.schedule_row
+    job.plan[at + PLAN_QUEUE_ID] = message.delay_level - 1
+    job.plan[at + PLAN_REAL_ROW] = row
+    job.plan[at + PLAN_REAL_QUEUE_ID] = queue_id
+    return True
+
+
+def may_begin_queue(job, at):
+    """Whether the queue of a message has none yet, or the one that the server chooses may have none."""
+    row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
+    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
+        return False
+    if job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
+        return job.rows[row + BEGUN_COUNT] < job.rows[row + WRITE_QUEUE_COUNT]
+    return job.counter_values[job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]] == 0
+
+
+def find_topic(job, start, size):
+    """First column of the topic's row, or NO_TOPIC. The topic of the message before is tried first."""
+    mask: cython.Py_ssize_t = len(job.slots) - 1
+    slot: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    hash_value: cython.longlong
+    if job.last_topic_size == size and equal(job.request, job.last_topic_start, job.request, start, size):
+        return job.last_topic_row
+    hash_value = crc32(job.request, start, size)
+    slot = hash_value & mask
+    job.last_topic_start = start
+    job.last_topic_size = size
+    job.last_topic_row = NO_TOPIC
+    while job.slots[slot] != 0:
+        row = (job.slots[slot] - 1) * ROW_STRIDE
+        if (
+            job.rows[row + NAME_HASH] == hash_value
+            and job.rows[row + NAME_SIZE] == size
+            and equal(job.names, job.rows[row + NAME_START], job.request, start, size)
+        ):
+            job.last_topic_row = row
+            break
+        slot = (slot + 1) & mask
+    return job.last_topic_row

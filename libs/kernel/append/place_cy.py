@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Pass 2 of `append`: takes queue offsets and writes the records of a request that was checked and planned.
+
+Nothing here can fail or checks anything: append_cy.py has seen every length, queue and limit. Writes the bytes
+[position, position + planned size) of the segment, the counters of the table and the answer's columns.
+Layout: docs/formats/commit_log.md.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
+    from cython.cimports.libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
+    from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
+else:
+    from libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
+    from libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
+    from libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
+
+# Numbers of the layouts, repeated because the compiler must see them; tests compare them with their sources.
+MAGIC_V1 = cython.declare(cython.longlong, 0xDAA320A7)
+CRC_PROPERTY_NAME = cython.declare(cython.longlong, 0x5F5F435243333223)  # `__CRC32#`
+INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+REAL_TOPIC_BUCKET = cython.declare(cython.uint, 113)  # place of REAL_TOPIC in a HashMap of RocketMQ's capacity
+HASH_MAP_MASK = cython.declare(cython.uint, 127)
+TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
+TRANSACTION_COMMIT = cython.declare(cython.int, 0x8)
+NAME_START = cython.declare(cython.int, 0)
+NAME_SIZE = cython.declare(cython.int, 1)
+WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
+COUNTER_START = cython.declare(cython.int, 5)
+ROUND_ROBIN = cython.declare(cython.int, 7)
+BEGUN_COUNT = cython.declare(cython.int, 8)
+PLAN_ROW = cython.declare(cython.int, 0)
+PLAN_QUEUE_ID = cython.declare(cython.int, 1)
+PLAN_TOPIC_START = cython.declare(cython.int, 2)
+PLAN_TOPIC_SIZE = cython.declare(cython.int, 3)
+PLAN_BODY_START = cython.declare(cython.int, 4)
+PLAN_BODY_LENGTH = cython.declare(cython.int, 5)
+PLAN_MESSAGE_START = cython.declare(cython.int, 6)
+PLAN_MESSAGE_END = cython.declare(cython.int, 7)
+PLAN_STRING_START = cython.declare(cython.int, 8)
+PLAN_STRING_SIZE = cython.declare(cython.int, 9)
+PLAN_PROPERTIES_LENGTH = cython.declare(cython.int, 10)
+PLAN_FLAG = cython.declare(cython.int, 11)
+PLAN_SYS_FLAG = cython.declare(cython.int, 12)
+PLAN_BORN_TIME = cython.declare(cython.int, 13)
+PLAN_ADDRESS_START = cython.declare(cython.int, 14)
+PLAN_PORT = cython.declare(cython.int, 15)
+PLAN_RECONSUME_TIMES = cython.declare(cython.int, 16)
+PLAN_PREPARED_OFFSET = cython.declare(cython.int, 17)
+PLAN_SIZE = cython.declare(cython.int, 18)
+PLAN_PROPERTIES_FORM = cython.declare(cython.int, 19)
+PLAN_REAL_ROW = cython.declare(cython.int, 20)
+PLAN_REAL_QUEUE_ID = cython.declare(cython.int, 21)
+PLAN_DELAY_LEVEL = cython.declare(cython.int, 22)  # the last level if DELAY names a higher one, otherwise 0
+PLAN_IS_DELAYED = cython.declare(cython.int, 23)
+PLAN_STRIDE = cython.declare(cython.int, 24)
+FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
+FORM_PIECES = cython.declare(cython.int, 1)  # copied piece by piece: some are left out or changed
+SERVER_CHOOSES = cython.declare(cython.int, -1)
+DEFAULT_HOST = cython.declare(cython.int, -1)
+
+
+class Job:
+    """One call: its buffers, limits, running totals and the refusal, as C fields in the compiled build."""
+
+
+def place_message(job, index, field, piece):
+    """Pass 2 for one message: choose the queue, take the queue offset, write the record."""
+    at: cython.Py_ssize_t = index * PLAN_STRIDE
+    row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
+    counter: cython.Py_ssize_t
+    kind: cython.longlong = job.plan[at + PLAN_SYS_FLAG] & TRANSACTION_TYPE
+    if job.plan[at + PLAN_IS_DELAYED]:
+        job.rows[job.plan[at + PLAN_REAL_ROW] + ROUND_ROBIN] += 1
+    elif job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
+        job.plan[at + PLAN_QUEUE_ID] = job.rows[row + ROUND_ROBIN] % job.rows[row + WRITE_QUEUE_COUNT]
+        job.rows[row + ROUND_ROBIN] += 1
+    job.queue_ids[index] = job.plan[at + PLAN_QUEUE_ID]
+    job.queue_offsets[index] = 0
+    if kind == 0 or kind == TRANSACTION_COMMIT:
+        counter = job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]
+        job.queue_offsets[index] = job.counter_values[counter]
+        if job.counter_values[counter] == 0:
+            job.rows[row + BEGUN_COUNT] += 1
+        job.counter_values[counter] += 1
+    job.physical_offsets[index] = job.base_physical_offset + job.position
+    write_record(job, at, index, field, piece)
+    job.position += job.plan[at + PLAN_SIZE]
+
+
+def write_record(job, at, index, field, piece):
+    """Write one finished record at job.position."""
+    target: Target = job.segment
+    start: cython.Py_ssize_t = job.position
+    size: cython.Py_ssize_t = job.plan[at + PLAN_SIZE]
+    body_size: cython.Py_ssize_t = job.plan[at + PLAN_BODY_LENGTH]
+    row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
+    put_int32(target, start, size)
+    put_int32(target, start + 4, MAGIC_V1)
+    put_int32(target, start + 8, crc32(job.request, job.plan[at + PLAN_BODY_START], body_size) & INT32_MAX)
+    put_int32(target, start + 12, job.plan[at + PLAN_QUEUE_ID])
+    put_int32(target, start + 16, job.plan[at + PLAN_FLAG])
+    put_int64(target, start + 20, job.queue_offsets[index])
+    put_int64(target, start + 28, job.physical_offsets[index])
+    put_int32(target, start + 36, job.plan[at + PLAN_SYS_FLAG])
+    put_int64(target, start + 40, job.plan[at + PLAN_BORN_TIME])
+    start = write_host(job, start + 48, at)
+    put_int64(target, start, job.store_time_ms)
+    copy(target, start + 8, job.store_host, 0, job.store_host_size)
+    start += 8 + job.store_host_size
+    put_int32(target, start, job.plan[at + PLAN_RECONSUME_TIMES])
+    put_int64(target, start + 4, job.plan[at + PLAN_PREPARED_OFFSET])
+    put_int32(target, start + 12, body_size)
+    copy(target, start + 16, job.request, job.plan[at + PLAN_BODY_START], body_size)
+    start += 16 + body_size
+    target[start] = job.rows[row + NAME_SIZE]
+    copy(target, start + 1, job.names, job.rows[row + NAME_START], job.rows[row + NAME_SIZE])
+    start += 1 + job.rows[row + NAME_SIZE]
+    put_int16(target, start, job.plan[at + PLAN_PROPERTIES_LENGTH])
+    start = write_properties(job, start + 2, at, field, piece)
+    if job.has_crc_property:
+        write_crc_property(job, job.position, start)
+
+
+def write_host(job, position, at):
+    """Write the born host; the place after it."""
+    size: cython.Py_ssize_t = 16 if job.plan[at + PLAN_SYS_FLAG] & BORN_HOST_V6 else 4
+    if job.plan[at + PLAN_ADDRESS_START] == DEFAULT_HOST:
+        copy(job.segment, position, job.default_born_host, 0, size + 4)
+    else:
+        copy(job.segment, position, job.request, job.plan[at + PLAN_ADDRESS_START], size)
+        put_int32(job.segment, position + size, job.plan[at + PLAN_PORT])
+    return position + size + 4
+
+
+def write_properties(job, position, at, field, piece):
+    """Write the client's properties, each ended by 0x02, and those of the store; the place after them."""
+    form: cython.longlong = job.plan[at + PLAN_PROPERTIES_FORM]
+    start: cython.Py_ssize_t = job.plan[at + PLAN_STRING_START]
+    end: cython.Py_ssize_t = start + job.plan[at + PLAN_STRING_SIZE]
+    job.has_real_topic = False
+    if form == FORM_STRING:
+        copy(job.segment, position, job.request, start, end - start)
+        position += end - start
+        if start < end and job.request[end - 1] != 2:
+            job.segment[position] = 2
+            position += 1
+    elif form == FORM_PIECES:
+        while start < end:
+            start = next_property(job.request, start, end, piece)
+            position = write_property(job, position, at, piece)
+    else:
+        start = job.plan[at + PLAN_MESSAGE_START]
+        end = job.plan[at + PLAN_MESSAGE_END]
+        while start < end:
+            start = next_field(job.request, start, end, field)
+            if field.number == 4:
+                read_entry(job.request, field.start, field.start + field.size, field, piece)
+                position = write_property(job, position, at, piece)
+    if job.plan[at + PLAN_IS_DELAYED]:
+        position = write_real_queue_id(job, write_real_topic(job, position, at), at)
+    if at == 0:
+        copy(job.segment, position, job.stamp, 0, job.stamp_size)
+        position += job.stamp_size
+    return position
+
+
+def write_property(job, position, at, piece):
+    """Write one property unless the store writes it itself; the place after it."""
+    is_delay: cython.bint
+    if is_store_property(job.request, piece):
+        return position
+    if job.plan[at + PLAN_IS_DELAYED]:
+        if is_real_place(job.request, piece):
+            return position
+        if comes_after_real_topic(job.request, piece):
+            position = write_real_topic(job, position, at)
+        is_delay = piece.name_size == 5 and matches(job.request, piece.name_start, b"DELAY", 5)
+        if is_delay and job.plan[at + PLAN_DELAY_LEVEL] > 0:
+            put_text(job.segment, position, b"DELAY\x01", 6)
+            return write_number(job.segment, position + 6, job.plan[at + PLAN_DELAY_LEVEL])
+    copy(job.segment, position, job.request, piece.name_start, piece.name_size)
+    position += piece.name_size
+    job.segment[position] = 1
+    copy(job.segment, position + 1, job.request, piece.value_start, piece.value_size)
+    position += 1 + piece.value_size
+    job.segment[position] = 2
+    return position + 1
+
+
+def comes_after_real_topic(source, piece):
+    """Whether RocketMQ's HashMap gives this property after REAL_TOPIC."""
+    value: cython.uint = java_hash(source, piece.name_start, piece.name_size, 0)
+    return ((value ^ (value >> 16)) & HASH_MAP_MASK) > REAL_TOPIC_BUCKET
+
+
+def write_real_topic(job, position, at):
+    """Write REAL_TOPIC unless it is there; the place after it."""
+    size: cython.Py_ssize_t = job.plan[at + PLAN_TOPIC_SIZE]
+    if job.has_real_topic:
+        return position
+    job.has_real_topic = True
+    put_text(job.segment, position, b"REAL_TOPIC\x01", 11)
+    copy(job.segment, position + 11, job.request, job.plan[at + PLAN_TOPIC_START], size)
+    job.segment[position + 11 + size] = 2
+    return position + 12 + size
+
+
+def write_real_queue_id(job, position, at):
+    """Write REAL_QID, which comes last: its place in the HashMap is the last one; the place after it."""
+    put_text(job.segment, position, b"REAL_QID\x01", 9)
+    return write_number(job.segment, position + 9, job.plan[at + PLAN_REAL_QUEUE_ID])
+
+
+def write_number(target, position, number):
+    """Write a number that is not negative in decimal, and the end of the property; the place after it."""
+    digit: cython.Py_ssize_t
+    end: cython.Py_ssize_t = position + decimal_size(number)
+    for digit in range(end - 1, position - 1, -1):
+        target[digit] = 48 + number % 10
+        number //= 10
+    target[end] = 2
+    return end + 1
+
+
+def write_crc_property(job, start, position):
+    """Write the CRC property of the record in [start, position): ten decimal digits, lowest first."""
+    value: cython.longlong = crc32(job.segment, start, position - start) & INT32_MAX
+    digit: cython.Py_ssize_t
+    put_int64(job.segment, position, CRC_PROPERTY_NAME)
+    job.segment[position + 8] = 1
+    for digit in range(position + 9, position + 19):
+        job.segment[digit] = 48 + value % 10
+        value //= 10
+    job.segment[position + 19] = 2

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics and queue counters in flat arrays that the append kernel reads and advances without the GIL.
+
+Removing a topic forbids appends; the counters of queues that had a message stay, so that they go on when it is made
+again. Rows hold the counters of the queues below `write_queue_count`; a counter above them, or of a topic that was
+removed, waits in a dictionary. What a removed topic no longer needs is given back once it is as much as what is needed.
+Callers: one thread at a time, the one that appends. An array must not change its size while `append` runs.
+Not handled: permissions for readers, names (the service checks them), persistence (see `counters`).
+"""
+
+from array import array
+from collections.abc import Iterator
+from itertools import chain
+from zlib import crc32
+
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+
+# Columns of a row of `rows`; append_cy.py repeats them and a test compares.
+ROW_STRIDE = 9
+NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT = 0, 1, 2, 3
+IS_WRITABLE, COUNTER_START, COUNTER_CAPACITY, ROUND_ROBIN = 4, 5, 6, 7
+BEGUN_COUNT = 8  # queues with a counter above 0, wherever it is
+QUEUE_ID_MAX = 65535
+WASTE_MIN = 4_096
+"""Rows or counters that nobody needs are given back only when there are so many."""
+_SCHEDULE_NAME = SCHEDULE_TOPIC.encode()
+
+Counter = tuple[bytes, int, int]
+"""Topic, queue id, and the queue offset of the next message."""
+
+
+class TopicTable:
+    """Topics by name, each with a queue count, a permission to write and the next offset of every queue."""
+
+    __slots__ = (
+        "_outside",
+        "_removed_count",
+        "_wasted_counter_count",
+        "counter_values",
+        "names",
+        "rows",
+        "schedule_row",
+        "slots",
+        "topic_count",
+    )
+
+    def __init__(self) -> None:
+        self.topic_count = 0
+        """Number of rows."""
+        self.schedule_row = -1
+        """First column of the row of the topic where delayed messages wait; -1 as long as nobody has put it."""
+        self.names = bytearray()
+        self.rows = array("q")
+        self.slots = array("i", bytes(4 * 64))  # open addressing, row number + 1; a power of two, at most half full
+        self.counter_values = array("q")
+        self._outside: dict[int, dict[int, int]] = {}
+        self._removed_count = 0
+        self._wasted_counter_count = 0
+
+    def put_topic(self, name: bytes, *, write_queue_count: int, is_writable: bool) -> None:
+        """Make or change a topic; counters are kept. 1 <= write_queue_count <= 65,535."""
+        assert name
+        assert 1 <= write_queue_count <= QUEUE_ID_MAX
+        row = self._find_or_add(name)
+        if write_queue_count > self.rows[row + COUNTER_CAPACITY]:
+            self._grow_counters(row, write_queue_count)
+        self.rows[row + WRITE_QUEUE_COUNT] = write_queue_count
+        self.rows[row + IS_WRITABLE] = int(is_writable)
+        if name == _SCHEDULE_NAME:
+            self.schedule_row = row
+
+    def remove_topic(self, name: bytes) -> None:
+        """Forget a topic for appends; its counters stay. Nothing happens if there is none."""
+        row = self._find(name)
+        if row < 0 or self.rows[row + WRITE_QUEUE_COUNT] == 0:
+            return
+        counters = {queue_id: value for _, queue_id, value in self._counters_of(row)}
+        self._outside.pop(row, None)
+        if counters:
+            self._outside[row] = counters
+        else:
+            self._removed_count += 1
+        self._wasted_counter_count += self.rows[row + COUNTER_CAPACITY]
+        self.rows[row + WRITE_QUEUE_COUNT] = self.rows[row + COUNTER_START] = self.rows[row + COUNTER_CAPACITY] = 0
+        self._give_back()
+
+    def counters_of(self, name: bytes) -> list[Counter]:
+        """The counters above 0 of one topic."""
+        row = self._find(name)
+        return list(self._counters_of(row)) if row >= 0 else []
+
+    def next_queue_offset(self, name: bytes, queue_id: int) -> int:
+        """Queue offset of the next message of a queue; 0 for a queue that was never used."""
+        row = self._find(name)
+        if row < 0:
+            return 0
+        if 0 <= queue_id < self.rows[row + COUNTER_CAPACITY]:
+            return self.counter_values[self.rows[row + COUNTER_START] + queue_id]
+        return self._outside.get(row, {}).get(queue_id, 0)
+
+    def set_next_queue_offset(self, name: bytes, queue_id: int, value: int) -> None:
+        """Set a counter of any queue up to 65,535, of a topic that may be unknown to put_topic. value >= 0."""
+        assert 0 <= queue_id <= QUEUE_ID_MAX
+        assert value >= 0
+        row = self._find_or_add(name)
+        self.rows[row + BEGUN_COUNT] += (value > 0) - (self.next_queue_offset(name, queue_id) > 0)
+        if queue_id < self.rows[row + COUNTER_CAPACITY]:
+            self.counter_values[self.rows[row + COUNTER_START] + queue_id] = value
+        else:
+            self._outside.setdefault(row, {})[queue_id] = value
+
+    @property
+    def queue_count(self) -> int:
+        """Queues of all topics: those that a topic may be appended to, and of others those that had a message."""
+        counts, begun = self.rows[WRITE_QUEUE_COUNT::ROW_STRIDE], self.rows[BEGUN_COUNT::ROW_STRIDE]
+        return sum(map(max, counts, begun))
+
+    def begun_count(self, places: Iterator[tuple[int, int]]) -> int:
+        """How many queues records would begin, by row and queue id each; -1 is any queue of the topic."""
+        begun: set[tuple[int, int]] = set()
+        chosen: dict[int, int] = {}
+        for row, queue_id in places:
+            if queue_id < 0:
+                chosen[row] = chosen.get(row, 0) + 1
+            elif self.counter_values[self.rows[row + COUNTER_START] + queue_id] == 0:
+                begun.add((row, queue_id))
+        lefts = (max(0, self.rows[row + WRITE_QUEUE_COUNT] - self.rows[row + BEGUN_COUNT]) for row in chosen)
+        return len(begun) + sum(map(min, chosen.values(), lefts))
+
+    def counters(self) -> list[Counter]:
+        """Every counter above 0, for the snapshot."""
+        return list(self.frozen_counters())
+
+    def frozen_counters(self) -> Iterator[Counter]:
+        """The counters above 0 as of now, to be walked over in any thread, whatever becomes of the table meanwhile."""
+        frozen = TopicTable()
+        frozen.names, frozen.rows, frozen.counter_values = self.names[:], self.rows[:], self.counter_values[:]
+        frozen._outside = {row: dict(counters) for row, counters in self._outside.items()}
+        return chain.from_iterable(frozen._counters_of(row) for row in range(0, len(frozen.rows), ROW_STRIDE))
+
+    def _counters_of(self, row: int) -> Iterator[Counter]:
+        name, start, capacity = self._name(row), self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
+        inside = enumerate(self.counter_values[start : start + capacity])
+        outside = self._outside.get(row, {}).items()
+        return ((name, queue_id, value) for queue_id, value in chain(inside, outside) if value > 0)
+
+    def _name(self, row: int) -> bytes:
+        start = self.rows[row + NAME_START]
+        return bytes(self.names[start : start + self.rows[row + NAME_SIZE]])
+
+    def _find(self, name: bytes) -> int:
+        """First column of the topic's row, -1 if there is none."""
+        mask = len(self.slots) - 1
+        slot = crc32(name) & mask
+        while self.slots[slot]:
+            row = (self.slots[slot] - 1) * ROW_STRIDE
+            if self._name(row) == name:
+                return row
+            slot = (slot + 1) & mask
+        return -1
+
+    def _find_or_add(self, name: bytes) -> int:
+        row = self._find(name)
+        if row >= 0:
+            return row
+        row = len(self.rows)
+        self.rows.extend((len(self.names), len(name), crc32(name), 0, 0, 0, 0, 0, 0))
+        self.names += name
+        self.topic_count += 1
+        if self.topic_count * 2 > len(self.slots):
+            self.slots = array("i", bytes(4 * 2 * len(self.slots)))
+            for number in range(self.topic_count):
+                self._put_slot(number)
+        else:
+            self._put_slot(self.topic_count - 1)
+        return row
+
+    def _put_slot(self, number: int) -> None:
+        mask = len(self.slots) - 1
+        slot = self.rows[number * ROW_STRIDE + NAME_HASH] & mask
+        while self.slots[slot]:
+            slot = (slot + 1) & mask
+        self.slots[slot] = number + 1
+
+    def _grow_counters(self, row: int, queue_count: int) -> None:
+        """Move a topic's counters to a larger stretch; doubling bounds what the old stretches waste."""
+        start, capacity = self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
+        grown = max(queue_count, min(2 * capacity, QUEUE_ID_MAX))
+        values = self.counter_values[start : start + capacity]
+        values.extend(array("q", bytes(8 * (grown - capacity))))
+        outside = self._outside.pop(row, {})
+        if above := {queue_id: value for queue_id, value in outside.items() if queue_id >= grown}:
+            self._outside[row] = above
+        for queue_id in outside.keys() - above.keys():
+            values[queue_id] = outside[queue_id]
+        self._wasted_counter_count += capacity
+        self.rows[row + COUNTER_START] = len(self.counter_values)
+        self.rows[row + COUNTER_CAPACITY] = grown
+        self.counter_values.extend(values)
+
+    def _give_back(self) -> None:
+        """Be without what nobody needs, if it is as much as what is needed: each removal pays for its part of it."""
+        is_waste = 2 * self._wasted_counter_count > max(len(self.counter_values), WASTE_MIN)
+        if not is_waste and 2 * self._removed_count <= max(self.topic_count, WASTE_MIN):
+            return
+        fresh = TopicTable()
+        for row in range(0, len(self.rows), ROW_STRIDE):
+            if not self.rows[row + WRITE_QUEUE_COUNT] and not self.rows[row + BEGUN_COUNT]:
+                continue
+            name, start, capacity = self._name(row), self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
+            at = fresh._find_or_add(name)
+            for column in (WRITE_QUEUE_COUNT, IS_WRITABLE, COUNTER_CAPACITY, ROUND_ROBIN, BEGUN_COUNT):
+                fresh.rows[at + column] = self.rows[row + column]
+            fresh.rows[at + COUNTER_START] = len(fresh.counter_values)
+            fresh.counter_values.extend(self.counter_values[start : start + capacity])
+            if row in self._outside:
+                fresh._outside[at] = self._outside[row]
+        fresh.schedule_row = fresh._find(_SCHEDULE_NAME) if self.schedule_row >= 0 else -1
+        for slot in self.__slots__:
+            setattr(self, slot, getattr(fresh, slot))

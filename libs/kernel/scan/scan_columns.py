@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `scan` gives: flat columns with one value per record, the keys' hashes, and how the walk ended.
+
+The caller owns the columns and may use them again; every scan starts them anew. One thread at a time.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+from libs.formats.limits import INT32_MAX
+from libs.formats.records.delay_level import DELAY_LEVELS_MS
+
+# Columns of a row of `queue_rows`; scan_cy.py repeats them and a test compares.
+QUEUE_ROW_STRIDE = 5
+TOPIC_START, TOPIC_SIZE, QUEUE_ID, TOPIC_HASH, SLOT = range(QUEUE_ROW_STRIDE)
+STAMP_STRIDE = 3
+BATCH_QUEUE_ID = 1 << 32
+"""What the kernel adds to the queue id of a record with a batch inside; queue ids are 32 bits and may be negative."""
+KEY_COUNT_PER_RECORD_MAX = 16384
+"""32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for one record."""
+
+
+class ScanColumns:
+    """Answer of `scan`. Values of a column beyond `count` (`key_count` for key_hashes) are left over from before."""
+
+    __slots__ = (
+        "_queues",
+        "batch_queues",
+        "count",
+        "delays_ms",
+        "end_position",
+        "error_position",
+        "key_count",
+        "key_counts",
+        "key_hashes",
+        "physical_offsets",
+        "positions",
+        "queue_count",
+        "queue_indexes",
+        "queue_offsets",
+        "queue_rows",
+        "record_sizes",
+        "slots",
+        "stamp_places",
+        "stamps",
+        "status",
+        "store_times_ms",
+        "sys_flags",
+        "tags_codes",
+    )
+
+    def __init__(
+        self, record_count_max: int, key_count_max: int, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
+    ) -> None:
+        """Room for so many records and keys, but never for less than 16,384 keys.
+
+        The delay levels decide when the messages of the schedule topic are due.
+        """
+        assert record_count_max > 0
+        assert delay_levels_ms
+        self.delays_ms = array("q", delay_levels_ms)
+        self.count = 0
+        self.key_count = 0
+        self.queue_count = 0
+        self.status = 0
+        self.end_position = 0
+        """Segment position behind the last record of the columns."""
+        self.error_position = -1
+        """Segment position of the record that stopped the walk; -1 if none did."""
+        longs, ints = bytes(8 * record_count_max), bytes(4 * record_count_max)
+        self.physical_offsets = array("q", longs)
+        self.queue_offsets = array("q", longs)
+        self.tags_codes = array("q", longs)
+        self.store_times_ms = array("q", longs)
+        self.positions = array("q", longs)
+        self.record_sizes = array("i", ints)
+        self.queue_indexes = array("i", ints)
+        self.sys_flags = array("i", ints)
+        self.key_counts = array("i", ints)
+        self.key_hashes = array("i", bytes(4 * max(key_count_max, KEY_COUNT_PER_RECORD_MAX)))
+        self.queue_rows = array("q", longs * QUEUE_ROW_STRIDE)
+        self.slots = array("i", bytes(4 << (2 * record_count_max - 1).bit_length()))  # row + 1; at most half full
+        self.stamp_places = array("q", longs * STAMP_STRIDE)
+        self.stamps: list[tuple[int, bytes]] = []
+        """Writers' stamps: the record's index and the value of its property (libs/formats/records/writer_stamp.py)."""
+        self.batch_queues: frozenset[int] = frozenset()
+        """Indexes of `queues` whose records each hold a batch of messages; the same queue may have another index."""
+        self._queues: list[tuple[bytes, int]] = []
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        """Distinct (topic, queue_id) of the records, in order of appearance; queue_indexes points here."""
+        return self._queues
+
+    def set_queues(self, queues: list[tuple[bytes, int]]) -> None:
+        """For the kernel: the queues of the scan that has just ended; ids from 2**31 on are those of batches."""
+        batches = [index for index, (_, queue_id) in enumerate(queues) if queue_id > INT32_MAX]
+        for index in batches:
+            topic, queue_id = queues[index]
+            queues[index] = (topic, queue_id - BATCH_QUEUE_ID)
+        self.batch_queues = frozenset(batches)
+        self._queues = queues

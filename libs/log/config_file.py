@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of `config/` and the copy beside it, `.bak`, which stands in for it.
+
+Invariants: whoever gets the copy, or nothing where the copy is there, learns of it by a line that names the file; the
+copy has what was saved last or, if the machine died in between, what was saved before, never what was found damaged.
+(RocketMQ's copy is always one change behind.)
+Layouts: docs/formats/config_files.md.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from libs.formats.errors import FormatError
+from libs.machine.fs import Fs
+from libs.segments.errors import ConfigFileDamaged
+
+T = TypeVar("T")
+
+BACKUP_SUFFIX = ".bak"
+
+_log = logging.getLogger(__name__)
+
+
+def backup_of(path: Path) -> Path:
+    """Where the copy is."""
+    return path.with_name(path.name + BACKUP_SUFFIX)
+
+
+def save(fs: Fs, path: Path, data: bytes) -> None:
+    """Replace the file, durably, then its copy. Blocks. Raises OSError."""
+    for target in (path, backup_of(path)):
+        fs.write_atomic(target, data)
+
+
+def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
+    """Read the file, or its copy if it is missing, empty or damaged; None without either.
+
+    Raises ConfigFileDamaged if one is damaged and the other can't stand in for it. Blocks.
+    """
+    has_backup = fs.exists(backup_of(path))
+    for candidate in (path, backup_of(path)):
+        try:
+            data = fs.read(candidate)
+            if data.strip():
+                return loads(data.decode())
+            why: object = "it is empty"
+        except FileNotFoundError:
+            why = "it is missing"
+        except (FormatError, UnicodeDecodeError) as error:
+            if candidate != path or not has_backup:
+                raise ConfigFileDamaged(path=candidate, reason=str(error)) from error
+            why = error
+        if has_backup or fs.exists(candidate):
+            _log.warning("%s can't be read%s: %s", candidate, ", its copy is taken" if candidate == path else "", why)
+    return None

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file `reput/log_directories`: where the segments of a log lie, if not in `commitlog/` below its data directory.
+
+The CommitLog writes it at a start, and when a read-only directory has lost its last segment; whoever reads the log's
+files without a CommitLog looks at it.
+Layout: docs/formats/reput_files.md section 5. RocketMQ has only its settings storePathCommitLog and
+readOnlyCommitLogStorePaths.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from libs.formats.errors import BadField
+from libs.formats.offsets import is_file_name
+from libs.formats.state import checksummed
+from libs.machine.fs import Fs
+from libs.segments.errors import SegmentTwice
+
+KIND = "log-directories"
+PATH = Path("reput") / "log_directories"
+DEFAULT_DIRECTORY = "commitlog"
+"""Directory of the segments below the data directory, unless the settings name others."""
+
+
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    directories: list[str]
+
+
+def load(fs: Fs, data_dir: Path) -> list[Path]:
+    """The directories that had segments when the log last ran, or were to get some; `commitlog/` without a file.
+
+    Raises FormatError for a damaged file, and OSError.
+    """
+    path = data_dir / PATH
+    if not fs.exists(path):
+        return [data_dir / DEFAULT_DIRECTORY]
+    try:
+        content = msgspec.json.decode(checksummed.unwrap(KIND, fs.read(path)), type=_Content)
+    except msgspec.DecodeError as error:
+        raise BadField(position=0, reason=str(error), field="content") from error
+    return [data_dir / directory for directory in content.directories]
+
+
+def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
+    """Replace the file, durably, if it says something else; one directory alone needs none. Raises OSError."""
+    names = [str(_relative(directory, data_dir)) for directory in directories]
+    path = data_dir / PATH
+    if names == [DEFAULT_DIRECTORY] and not fs.exists(path):
+        return
+    data = checksummed.wrap(KIND, msgspec.json.encode(_Content(names)))
+    if not fs.exists(path) or fs.read(path) != data:
+        fs.make_directory(path.parent)
+        fs.write_atomic(path, data)
+
+
+def real(path: Path) -> Path:
+    """The one name of a directory, whatever links and dots lead to it."""
+    return Path(os.path.realpath(path))
+
+
+def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
+    """The segments in these directories, oldest first. Raises SegmentTwice, and FileNotFoundError for a directory."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        for name in filter(is_file_name, fs.list(directory)):
+            if name in found:
+                raise SegmentTwice(path=directory / name, other=found[name])
+            found[name] = directory / name
+    return [found[name] for name in sorted(found)]
+
+
+def _relative(directory: Path, data_dir: Path) -> Path:
+    """Below the data directory the path from there, so that the store may be moved; others absolute."""
+    directory, data_dir = real(directory), real(data_dir)
+    return directory.relative_to(data_dir) if directory.is_relative_to(data_dir) else directory

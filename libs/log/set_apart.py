@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SetApart: which topics of a store are set apart, and why.
+
+The attributes in topics.json decide. Of a topic that topics.json does not have, RocketMQ's directories do: its list may
+be lost, or a topic deleted without what was stored. Light queues are known by their names.
+Not handled: what follows from it for records, files and calls. Rules: libs/formats/state/set_apart.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from libs.formats.state import set_apart
+from libs.formats.state.topics_json import TopicConfig
+from libs.log import topics_file
+from libs.machine.fs import Fs
+
+
+class SetApart:
+    """Reasons by topic. Only `learn` changes it."""
+
+    def __init__(self, reasons: Mapping[str, str] | None = None, *, has_light_queues: bool = False) -> None:
+        self.reasons = dict(reasons or {})
+        """Why, by topic; without light queues."""
+        self._has_light_queues = has_light_queues
+        self._own = self.reasons
+
+    @classmethod
+    def load(cls, fs: Fs, data_dir: Path, topics: Iterable[TopicConfig] | None = None) -> Self:
+        """Those of a directory with these topics, or those of its topics.json. Blocks. Raises ConfigFileDamaged."""
+        if topics is None:
+            topics = topics_file.load(fs, data_dir).topics.values()
+        by_attributes = {topic.name: set_apart.why_by_attributes(topic.attributes) for topic in topics}
+        found = {**_by_directories(fs, data_dir), **by_attributes}
+        queues = data_dir / "consumequeue"
+        names = fs.list(queues) if fs.is_directory(queues) else []
+        return cls(
+            {topic: reason for topic, reason in found.items() if reason},
+            has_light_queues=any(map(set_apart.why_by_name, names)),
+        )
+
+    @property
+    def has_files(self) -> bool:
+        """Whether RocketMQ has, or may have, files here that only it understands."""
+        return bool(self.reasons) or self._has_light_queues
+
+    def why(self, topic: str) -> str:
+        """Why a topic is set apart; empty if it is not."""
+        return self.reasons.get(topic) or set_apart.why_by_name(topic)
+
+    def learn(self, reasons: Mapping[str, str]) -> None:
+        """Take over what somebody else knows now, besides what was known at first."""
+        self.reasons = {**reasons, **self._own}
+
+
+def _by_directories(fs: Fs, data_dir: Path) -> dict[str, str]:
+    """Topics that RocketMQ has files of in a way that is not served. A directory that is empty says nothing."""
+    return {
+        topic: reason
+        for name, reason in set_apart.DIRECTORIES.items()
+        if fs.is_directory(data_dir / name)
+        for topic in fs.list(data_dir / name)
+        if fs.is_directory(data_dir / name / topic) and fs.list(data_dir / name / topic)
+    }

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies behind the place where a scan of the log stopped: nothing, rubbish, or records that were whole once.
+
+Works in windows and leaves out what was never written, so that a mostly empty segment of a gigabyte costs little.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+from libs.formats.limits import RECORD_SIZE_BYTES_MIN
+from libs.formats.records.record import INT as SIZE
+from libs.formats.records.record import LONG as TIME
+from libs.formats.records.record import MAGIC_AT, check_header
+from libs.kernel.scan import scan_cy
+
+WINDOW_BYTES = 1 << 20
+SECTOR_BYTES = 512
+"""What a disk writes whole; a page of the cache is a number of them."""
+RECORD_HEAD_BYTES = 4
+"""The size, with which a record begins, is never 0."""
+_ZEROS = bytes(WINDOW_BYTES)
+_MAGIC_PREFIX = bytes.fromhex("daa320")  # both versions of the magic begin so
+
+
+class LogFile(Protocol):
+    """What is needed of a file of the log; a Segment is one."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        ...
+
+    @property
+    def base_physical_offset(self) -> int:
+        """Physical offset of its first byte."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file and of `buffer`."""
+        ...
+
+    @property
+    def buffer(self) -> memoryview:
+        """All bytes of the file."""
+        ...
+
+    def check_readable(self, position: int, end: int) -> None:
+        """Raise an error if the disk can't read [position, end), where a touch would end the process."""
+        ...
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `MappedFile.data_ranges`."""
+        ...
+
+
+def content_end(segment: LogFile, start: int) -> int:
+    """Position behind the last byte from `start` on that is not zero; `start` if there is none."""
+    buffer = segment.buffer
+    for range_start, range_end in reversed(segment.data_ranges(start)):
+        for window_end in range(range_end, range_start, -WINDOW_BYTES):
+            window_start = max(window_end - WINDOW_BYTES, range_start)
+            segment.check_readable(window_start, window_end)
+            window = bytes(buffer[window_start:window_end])
+            if window != _ZEROS[: len(window)]:
+                return window_start + len(window.rstrip(b"\0"))
+    return start
+
+
+def find_record(
+    buffer: memoryview, start: int, end: int, *, base_physical_offset: int, store_time_ms_min: int
+) -> int | None:
+    """Position of the first whole record at or after `start` that belongs where it lies; None if there is none.
+
+    Whole means: magic, lengths, checksums and the stored physical offset are right, and the record is not older than
+    `store_time_ms_min`, which tells it from one that an older log left behind.
+    """
+    window_start = start
+    while window_start < end:
+        window_end = min(window_start + WINDOW_BYTES, end)
+        window = bytes(buffer[window_start : min(window_end + len(_MAGIC_PREFIX) - 1, end)])
+        at = window.find(_MAGIC_PREFIX)
+        while at >= 0:
+            position = window_start + at - MAGIC_AT
+            if position >= start and _is_record(buffer, position, end, base_physical_offset, store_time_ms_min):
+                return position
+            at = window.find(_MAGIC_PREFIX, at + 1)
+        window_start = window_end
+    return None
+
+
+def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
+    """Whether missing sectors can be what is wrong with the record at `start`: one of its sectors ends in zeros.
+
+    After a power cut sectors may be missing before others that are there, because they are written in any order. What a
+    missing one leaves is what was there before: zeros, or a part of the record (and of others before it) and zeros
+    behind that, always up to the sector's end. Something else is known to begin at `end`: a record, the first bytes of
+    which are zeros too, so they may lie in the missing sector.
+    """
+    size = SIZE.unpack_from(buffer, start)[0]
+    record_end = start + (size if size >= RECORD_SIZE_BYTES_MIN else RECORD_HEAD_BYTES)
+    return is_cut(buffer, start, min(record_end, end))
+
+
+def is_cut(buffer: memoryview, start: int, end: int) -> bool:
+    """Whether a sector with some of the bytes [start, end) has only zeros from the last of them to the sector's end."""
+    for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, end + SECTOR_BYTES, SECTOR_BYTES):
+        if not any(buffer[min(sector_end, end) - 1 : sector_end]):
+            return True
+    return False
+
+
+def first_store_time_ms(segment: LogFile) -> int | None:
+    """Store time of a segment's first record; None if there is no whole record at its start."""
+    segment.check_readable(0, RECORD_SIZE_BYTES_MIN)
+    buffer = segment.buffer
+    segment.check_readable(0, min(max(SIZE.unpack_from(buffer, 0)[0], 0), segment.size_bytes))
+    if scan_cy.check_record(buffer, 0, segment.size_bytes, segment.base_physical_offset, True) <= 0:
+        return None
+    return _store_time_ms(buffer, 0)
+
+
+def _is_record(buffer: memoryview, position: int, end: int, base_physical_offset: int, store_time_ms_min: int) -> bool:
+    if end - position < RECORD_SIZE_BYTES_MIN:
+        return False
+    if scan_cy.check_record(buffer, position, end, base_physical_offset, True) <= 0:
+        return False
+    return _store_time_ms(buffer, position) >= store_time_ms_min
+
+
+def _store_time_ms(buffer: memoryview, position: int) -> int:
+    return int(TIME.unpack_from(buffer, check_header(buffer, position).store_time_at)[0])

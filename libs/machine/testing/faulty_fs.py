@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FaultyFs: any Fs, of which some calls fail, as a disk that is broken or full makes them fail.
+
+A plan decides: it is asked before each call, by the name of the operation and the path, and answers with a Fault or
+with None. It may also raise: so a test ends a process at its n-th call. The operations are the methods of Fs, and
+`sync`, `write`, `reserve` and `check_readable` for those of MappedFile. `by_ordinal` and `by_chance` make plans; both
+depend on their arguments alone.
+Invariants: a call that fails has no effect on the file system, but for the bytes that its Fault lets land, and for a
+sync, which loses the dirty pages where the file system below can (MemoryFs), as Linux does. `disk_usage`, `exists`,
+`is_directory` and the release of a lock never fail.
+For tests only. Safe from any thread if the plan is.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from libs.machine.errors import DiskFull
+from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile, ReadableFile
+from libs.machine.testing.memory_fs import MemoryMappedFile
+
+WRITING_OPERATIONS = ("create_mapped", "reserve", "write_atomic", "append", "make_directory")
+"""What a full disk refuses."""
+
+
+class Fault(NamedTuple):
+    """How a call fails: an errno, and the part of its bytes (0 to 1) that an append or a replacement writes before."""
+
+    code: int
+    landed_ratio: float = 0.0
+
+
+Plan = Callable[[str, Path], Fault | None]
+"""Asked before each call: operation and path."""
+
+
+def no_faults(_operation: str, _path: Path) -> None:
+    """Let everything succeed."""
+
+
+def by_ordinal(faults: Mapping[tuple[str, int], Fault]) -> Plan:
+    """Let the n-th call (from 1) of an operation fail, for each (operation, n)."""
+    counts: Counter[str] = Counter()
+
+    def plan(operation: str, _path: Path) -> Fault | None:
+        counts[operation] += 1
+        return faults.get((operation, counts[operation]))
+
+    return plan
+
+
+def by_chance(seed: int, probability: float) -> Plan:
+    """Let each call fail with this probability, writes in any length; the seed decides which calls and how."""
+    chance = random.Random(seed)  # noqa: S311 - faults, not a secret
+
+    def plan(_operation: str, _path: Path) -> Fault | None:
+        if chance.random() >= probability:
+            return None
+        return Fault(chance.choice((errno.EIO, errno.ENOSPC, errno.EROFS)), chance.random())
+
+    return plan
+
+
+class FaultyMappedFile:
+    """A mapped file whose sync may fail."""
+
+    def __init__(self, mapped: MappedFile, fs: "FaultyFs") -> None:
+        self.path = mapped.path
+        self.size_bytes = mapped.size_bytes
+        self._mapped = mapped
+        self._fs = fs
+
+    @property
+    def buffer(self) -> memoryview:
+        """See `MappedFile.buffer`."""
+        return self._mapped.buffer
+
+    def write(self, position: int, data: memoryview) -> None:
+        """See `MappedFile.write`."""
+        fault = self._fs.plan("write", self.path)
+        if fault is not None:
+            self._mapped.write(position, data[: int(len(data) * fault.landed_ratio)])
+            raise OSError(fault.code, os.strerror(fault.code), str(self.path))
+        self._mapped.write(position, data)
+
+    def sync(self) -> None:
+        """See `MappedFile.sync`."""
+        fault = self._fs.plan("sync", self.path)
+        if fault is not None:
+            if isinstance(self._mapped, MemoryMappedFile):
+                self._mapped.fail_sync()
+            raise OSError(fault.code, os.strerror(fault.code), str(self.path))
+        self._mapped.sync()
+
+    def reserve(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.reserve`."""
+        self._fs.check("reserve", self.path, size_bytes)
+        self._mapped.reserve(position, size_bytes)
+
+    def populate(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.populate`."""
+        self._mapped.populate(position, size_bytes)
+
+    def lock(self) -> None:
+        """See `MappedFile.lock`."""
+        self._mapped.lock()
+
+    def unlock(self) -> None:
+        """See `MappedFile.unlock`."""
+        self._mapped.unlock()
+
+    def check_readable(self, position: int, size_bytes: int) -> None:
+        """See `MappedFile.check_readable`."""
+        fault = self._fs.plan("check_readable", self.path)
+        if fault is not None:
+            raise OSError(fault.code, os.strerror(fault.code), str(self.path))
+        self._mapped.check_readable(position, size_bytes)
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `MappedFile.data_ranges`."""
+        return self._mapped.data_ranges(position)
+
+    def close(self) -> None:
+        """See `MappedFile.close`."""
+        self._mapped.close()
+
+
+class FaultyFs:
+    """`Fs` over another one. `plan` and `is_full` may be changed at any time; `is_full` refuses what needs space."""
+
+    def __init__(self, fs: Fs, plan: Plan = no_faults) -> None:
+        self.plan = plan
+        self.is_full = False
+        self._fs = fs
+
+    def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> FaultyMappedFile:
+        """See `Fs.create_mapped`."""
+        self.check("create_mapped", path, size_bytes)
+        return FaultyMappedFile(self._fs.create_mapped(path, size_bytes, reserved_bytes=reserved_bytes), self)
+
+    def open_mapped(self, path: Path, *, writable: bool = True) -> FaultyMappedFile:
+        """See `Fs.open_mapped`."""
+        self.check("open_mapped", path)
+        return FaultyMappedFile(self._fs.open_mapped(path, writable=writable), self)
+
+    def open_readable(self, path: Path) -> ReadableFile:
+        """See `Fs.open_readable`."""
+        self.check("open_readable", path)
+        return self._fs.open_readable(path)
+
+    def read(self, path: Path) -> bytes:
+        """See `Fs.read`."""
+        self.check("read", path)
+        return self._fs.read(path)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        """See `Fs.write_atomic`. What lands of a write that fails stays under the temporary name."""
+        fault = self._fault("write_atomic", path)
+        if fault is not None:
+            temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.remove(temporary)
+            self._fs.append(temporary, data[: int(len(data) * fault.landed_ratio)])
+            raise _error(fault, path, len(data))
+        self._fs.write_atomic(path, data)
+
+    def append(self, path: Path, data: bytes) -> None:
+        """See `Fs.append`."""
+        fault = self._fault("append", path)
+        if fault is not None:
+            self._fs.append(path, data[: int(len(data) * fault.landed_ratio)])
+            raise _error(fault, path, len(data))
+        self._fs.append(path, data)
+
+    def remove(self, path: Path) -> None:
+        """See `Fs.remove`."""
+        self.check("remove", path)
+        self._fs.remove(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `Fs.rename`."""
+        self.check("rename", source)
+        self._fs.rename(source, target)
+
+    def list(self, directory: Path) -> list[str]:
+        """See `Fs.list`."""
+        self.check("list", directory)
+        return self._fs.list(directory)
+
+    def exists(self, path: Path) -> bool:
+        """See `Fs.exists`."""
+        return self._fs.exists(path)
+
+    def is_directory(self, path: Path) -> bool:
+        """See `Fs.is_directory`."""
+        return self._fs.is_directory(path)
+
+    def size(self, path: Path) -> int:
+        """See `Fs.size`."""
+        self.check("size", path)
+        return self._fs.size(path)
+
+    def allocated_bytes(self, path: Path) -> int:
+        """See `Fs.allocated_bytes`."""
+        self.check("size", path)
+        return self._fs.allocated_bytes(path)
+
+    def make_directory(self, path: Path) -> None:
+        """See `Fs.make_directory`. One that is there needs no space."""
+        if not self._fs.is_directory(path):
+            self.check("make_directory", path)
+        self._fs.make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """See `Fs.remove_directory`."""
+        self.check("remove_directory", path)
+        self._fs.remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        """See `Fs.sync_directory`."""
+        self.check("sync_directory", path)
+        self._fs.sync_directory(path)
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """See `Fs.disk_usage`."""
+        usage = self._fs.disk_usage(path)
+        return dataclasses.replace(usage, free_bytes=0) if self.is_full else usage
+
+    def lock(self, path: Path) -> Lock:
+        """See `Fs.lock`."""
+        self.check("lock", path)
+        return self._fs.lock(path)
+
+    def lock_directory(self, path: Path) -> Lock:
+        """See `Fs.lock_directory`."""
+        self.check("lock_directory", path)
+        return self._fs.lock_directory(path)
+
+    def check(self, operation: str, path: Path, needed_bytes: int = 0) -> None:
+        """Raise what the plan has for this call, and what a full disk says."""
+        fault = self._fault(operation, path)
+        if fault is not None:
+            raise _error(fault, path, needed_bytes)
+
+    def _fault(self, operation: str, path: Path) -> Fault | None:
+        fault = self.plan(operation, path)
+        if fault is None and self.is_full and operation in WRITING_OPERATIONS:
+            return Fault(errno.ENOSPC)
+        return fault
+
+
+def _error(fault: Fault, path: Path, needed_bytes: int) -> OSError:
+    if fault.code == errno.ENOSPC:
+        return DiskFull(path, needed_bytes=needed_bytes)
+    return OSError(fault.code, os.strerror(fault.code), str(path))

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CallBounds: how many calls may run at once, how many bytes of answers may wait for their readers, and for how long.
+
+gRPC holds an answer until its reader takes it, and can't be told to let go: so what may be handed to it is bounded.
+Callers: the event loop.
+"""
+
+from libs.runtime.rpc.errors import TooManyAnswers, TooManyCalls
+
+SMALL_ANSWER_BYTES = 32 << 10
+"""Answers up to this size are not counted: what all calls together may hold of them is bounded by their number."""
+
+
+class CallLimit:
+    """Calls that run, at most `limit` at once. A `with` block counts one for its time, and makes nothing for it."""
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        """Raises TooManyCalls."""
+        if self.count >= self._limit:
+            raise TooManyCalls(limit=self._limit)
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+
+
+class AnswerBudget:
+    """Bytes of answers that were handed to gRPC and are not taken by their readers, at most `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.taken_bytes = 0
+        self._limit = limit
+
+    def take(self, size_bytes: int) -> None:
+        """Count an answer that is above SMALL_ANSWER_BYTES. Raises TooManyAnswers. One alone is always let through."""
+        if self.taken_bytes and self.taken_bytes + size_bytes > self._limit:
+            raise TooManyAnswers(limit=self._limit)
+        self.taken_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Its reader has it, or has gone."""
+        self.taken_bytes -= size_bytes
+        assert self.taken_bytes >= 0
+
+
+class CallBounds:
+    """The bounds of the calls of one server. `unread_timeout_s` is how long one answer of a stream may wait."""
+
+    def __init__(self, *, call_count_max: int, answer_bytes_max: int, unread_timeout_s: float) -> None:
+        self.calls = CallLimit(call_count_max)
+        self.answers = AnswerBudget(answer_bytes_max)
+        self.unread_timeout_s = unread_timeout_s

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's TLS: certificate, key and authorities from files, read again when one of them changes.
+
+gRPC asks at each handshake, from a thread of its own; connections that are open stay as they are. Files that can't be
+read, or that do not fit each other because only one of them is new yet, leave what was served before.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import grpc
+
+from libs.runtime.errors import ConfigError
+from libs.runtime.rpc.tokens import WatchedFiles
+from libs.runtime.settings import ServerConfig
+
+_log = logging.getLogger(__name__)
+
+
+def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
+    """None for a server without TLS. Raises ConfigError for a file that can't be read."""
+    if config.tls_certificate_file is None or config.tls_key_file is None:
+        return None
+    files = [config.tls_certificate_file, config.tls_key_file]
+    files += [config.tls_client_ca_file] if config.tls_client_ca_file is not None else []
+    watched = WatchedFiles(files)
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        if not watched.have_changed():
+            return None
+        try:
+            configuration = _configuration(config)
+        except ConfigError as error:
+            _log.warning("%s; the certificate that was read before is served", error)
+            return None
+        _log.info("the files of the certificate have changed and are read")
+        return configuration
+
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)  # None is for: as before
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(config), fetch, require_client_authentication=config.tls_client_ca_file is not None
+    )
+
+
+def _configuration(config: ServerConfig) -> grpc.ServerCertificateConfiguration:
+    assert config.tls_certificate_file is not None
+    assert config.tls_key_file is not None
+    authorities = None
+    if config.tls_client_ca_file is not None:
+        authorities = _read("tls_client_ca_file", config.tls_client_ca_file)
+    certificate = _read("tls_certificate_file", config.tls_certificate_file)
+    key = _read("tls_key_file", config.tls_key_file)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
+
+
+def _read(setting: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a raised error to `google.rpc.Status`: each service has one table, and this module applies it.
+
+Invariants: every failed call carries one ErrorInfo with domain "reput" and a reason of the ErrorReason proto; arguments
+at fault also a BadRequest, refusals that pass a RetryInfo. An error that no table knows is a bug: the caller learns
+INTERNAL and no detail, the log gets the traceback. docs/errors.md tells what clients do about each reason.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from reput.common.v1.error_reason_pb2 import ErrorReason
+
+from libs.runtime.rpc.roles import Role
+
+_log = logging.getLogger(__name__)
+
+DOMAIN = "reput"
+"""The `domain` of every ErrorInfo."""
+
+SERVICE_SHOWN = 100
+
+STATUS_METADATA_KEY = "grpc-status-details-bin"
+"""Trailing metadata in which gRPC carries the serialized google.rpc.Status."""
+
+
+TEXT_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX = 600, 300
+"""What a status repeats of a request at most, per text and per value of its metadata. All of a call's metadata must
+fit into 8 KiB, where the text is percent-encoded and the details are in base64; else the caller would learn nothing."""
+
+LEFT_OUT = " … ".encode()
+"""In place of what is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """How one class of errors travels.
+
+    `reason` is a name of ErrorReason without its prefix. `metadata` names attributes of the error that go into
+    ErrorInfo under the same names; one that is None is left out. `retry_after_ms` adds a RetryInfo.
+    """
+
+    code: grpc.StatusCode
+    reason: str
+    metadata: tuple[str, ...] = ()
+    retry_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        assert f"ERROR_REASON_{self.reason}" in ErrorReason.keys(), f"{self.reason} is not in the ErrorReason proto"  # noqa: SIM118
+
+
+ErrorTable = Mapping[type[Exception], ErrorRow]
+
+
+class MalformedRequest(Exception):
+    """The bytes of a request are not a message of its type."""
+
+    def __init__(self, message_name: str) -> None:
+        super().__init__(f"the request is not a valid {message_name}")
+
+
+class RequestTooLarge(Exception):
+    """A request has more of something than its method takes; nobody parsed it."""
+
+    def __init__(self, what: str, *, value: int, limit: int) -> None:
+        super().__init__(f"the request has {value} {what} or more, the limit is {limit}")
+        self.value, self.limit = value, limit
+
+
+class NotReady(Exception):
+    """The server recovers its store and takes no calls yet."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is recovering its store")
+
+
+class Stopping(Exception):
+    """The server shuts down and takes no new calls."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
+class Unauthenticated(Exception):
+    """The call has no valid bearer token."""
+
+    def __init__(self) -> None:
+        super().__init__("a valid bearer token is needed in the metadata key authorization")
+
+
+class NotPermitted(Exception):
+    """The caller is known as something else than what may make this call."""
+
+    def __init__(self, method: str, role: Role) -> None:
+        self.role = str(role.name).lower()
+        text = f"{method.removeprefix('/')} needs the token of a store's {self.role} in the metadata key authorization"
+        super().__init__(f"{text}; docs/security.md tells where it is")
+
+
+class TooManyCalls(Exception):
+    """As many calls run as may run at once."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(f"too many calls are under way, the limit is {limit}")
+        self.limit = limit
+
+
+class TooManyAnswers(Exception):
+    """Readers have not taken so many bytes of answers that no more are handed out."""
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(f"readers leave too many bytes of answers untaken, the limit is {limit}")
+        self.limit = limit
+
+
+class StreamNotRead(Exception):
+    """A reader has not taken an answer of its stream in time."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_ms = round(limit_s * 1000)
+        super().__init__(f"nothing of the stream was read for {self.limit_ms} ms")
+
+
+class ServiceNotFound(Exception):
+    """Nobody here serves what the health of was asked for."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service[:SERVICE_SHOWN]
+        super().__init__(f"no service {self.service!r} is served here")
+
+
+BASE_TABLE: ErrorTable = {
+    MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+    RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
+    NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
+    Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
+    Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
+    TooManyCalls: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    TooManyAnswers: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
+    ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),
+}
+"""Errors that the shell itself raises, the same for every service. A service's own table comes first."""
+
+_INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
+
+
+def status_of(error: Exception, table: ErrorTable) -> Status:
+    """Return the status that a client gets for this error; logs a traceback when no row knows it."""
+    row = _find(error, table)
+    if row is None:
+        _log.error("unexpected %s: %s", type(error).__name__, error, exc_info=error)
+        return _status(_INTERNAL, "internal error; the server's log has the details", [_error_info(_INTERNAL, error)])
+    details: list[Message] = [_error_info(row, error)]
+    if row.retry_after_ms is not None:
+        delay = Duration()
+        delay.FromMilliseconds(row.retry_after_ms)
+        details.append(RetryInfo(retry_delay=delay))
+    text = _bounded(str(error), TEXT_SIZE_BYTES_MAX)
+    field = getattr(error, "field", "")
+    if row.code is grpc.StatusCode.INVALID_ARGUMENT and field:
+        violation = BadRequest.FieldViolation(field=_bounded(str(field), VALUE_SIZE_BYTES_MAX), description=text)
+        details.append(BadRequest(field_violations=[violation]))
+    return _status(row, text, details)
+
+
+def code_of(status: Status) -> grpc.StatusCode:
+    """Return gRPC's name for the code of a status."""
+    return next(code for code in grpc.StatusCode if code.value[0] == status.code)
+
+
+def _find(error: Exception, table: ErrorTable) -> ErrorRow | None:
+    for rows in (table, BASE_TABLE):
+        for kind in type(error).__mro__:
+            if kind in rows:
+                return rows[kind]
+    return None
+
+
+def _error_info(row: ErrorRow, error: Exception) -> ErrorInfo:
+    values = {name: getattr(error, name) for name in row.metadata}
+    metadata = {name: _bounded(str(value), VALUE_SIZE_BYTES_MAX) for name, value in values.items() if value is not None}
+    return ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=metadata)
+
+
+def _bounded(text: str, size_bytes_max: int) -> str:
+    """The text, with a mark in place of its middle if it is longer in UTF-8."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size_bytes_max:
+        return text
+    half = (size_bytes_max - len(LEFT_OUT)) // 2
+    return data[:half].decode(errors="ignore") + LEFT_OUT.decode() + data[-half:].decode(errors="ignore")
+
+
+def _status(row: ErrorRow, message: str, details: list[Message]) -> Status:
+    packed = []
+    for detail in details:
+        packed.append(Any())
+        packed[-1].Pack(detail)
+    return Status(code=row.code.value[0], message=message, details=packed)

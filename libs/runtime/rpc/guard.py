@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guard: the first handler that gRPC asks about a call: refuses whoever has not the role that the method needs.
+
+It decides before the request is read. A call that needs no token costs it a look into a table, nothing more.
+Health checks pass, because orchestrators make them without a token; everything else that has no rule is for clients.
+"""
+
+from typing import Any
+
+import grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+
+from libs.runtime.rpc.errors import (
+    BASE_TABLE,
+    STATUS_METADATA_KEY,
+    NotPermitted,
+    Unauthenticated,
+    code_of,
+    status_of,
+)
+from libs.runtime.rpc.roles import ROLES, Role
+from libs.runtime.rpc.tokens import TokenFile, ensure_local_token
+from libs.runtime.settings import ServerConfig
+from libs.runtime.telemetry import Telemetry
+
+AUTHORIZATION = "authorization"
+BEARER = "Bearer "
+
+
+class Guard(grpc.GenericRpcHandler):
+    """See the module. Raises ConfigError for a token file that can't be used."""
+
+    def __init__(self, config: ServerConfig, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._open_roles = Role.CLIENT if config.token_file is None else Role.NOBODY
+        self._open_methods = frozenset(method for method, role in ROLES.items() if role in self._open_roles)
+        self._tokens = [
+            (Role.SERVICE | Role.CLIENT, service_token_of(config)),
+            (Role.OPERATOR | Role.CLIENT, _token_of("operator_token_file", config)),
+        ]
+        if config.token_file is not None:
+            self._tokens.append((Role.CLIENT, TokenFile("token_file", config.token_file)))
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """None lets the call through to the handlers behind this one."""
+        method = handler_call_details.method
+        if method in self._open_methods or method.startswith(f"/{HEALTH_SERVICE}/"):
+            return None
+        needed = ROLES.get(method, Role.CLIENT)
+        roles = self._open_roles | self._roles_of(_bearer_token(handler_call_details.invocation_metadata))
+        if needed in roles:
+            return None
+        error = NotPermitted(method, needed) if roles else Unauthenticated()
+        return self._refusal(method, error)
+
+    def _roles_of(self, token: bytes) -> Role:
+        """All roles that a token gives; every token is compared, so that the time tells nothing."""
+        roles = Role.NOBODY
+        for given, file in self._tokens:
+            if file.has(token):
+                roles |= given
+        return roles
+
+    def _refusal(self, method: str, error: Exception) -> "grpc.RpcMethodHandler[Any, Any]":
+        status = status_of(error, BASE_TABLE)
+
+        async def refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+            if method in ROLES:
+                self._telemetry.count_rpc(method.removeprefix("/"), code_of(status).name, 0.0)
+            await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def service_token_of(config: ServerConfig) -> TokenFile:
+    """The token by which the services of a store know each other. Raises ConfigError."""
+    return _token_of("service_token_file", config)
+
+
+def _token_of(setting: str, config: ServerConfig) -> TokenFile:
+    return TokenFile(setting, getattr(config, setting) or ensure_local_token())
+
+
+def _bearer_token(metadata: Any) -> bytes:
+    for key, value in metadata or ():
+        if key == AUTHORIZATION:
+            text = value if isinstance(value, str) else value.decode("latin-1")
+            return text.removeprefix(BEARER).encode() if text.startswith(BEARER) else b""
+    return b""

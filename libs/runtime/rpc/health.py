@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""grpc.health.v1.Health: whether the server and each of its services serve, asked for once or watched.
+
+Invariants: watchers are bounded, and checks need no room of other calls, so that an orchestrator always gets its answer
+and nobody who watches keeps callers out. A watch ends when the server stops.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+
+from grpc_health.v1 import health_pb2
+
+from libs.runtime.rpc.bounds import CallLimit
+from libs.runtime.rpc.errors import ServiceNotFound
+
+WATCH_COUNT_MAX = 128
+"""Watchers at once; an orchestrator or a client's load balancer needs one for each connection."""
+
+CALL_COUNT_MAX = 1_024
+"""Health calls at once, watchers counted. They have this room beside the one of all other calls."""
+
+_STATUSES = health_pb2.HealthCheckResponse
+
+
+class HealthServicer:
+    """The health of "" (all) and of the services with these names, which is one and the same."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = {""}
+        self._is_serving = False
+        self._is_over = False
+        self._changed = asyncio.Event()
+        self._watches = CallLimit(WATCH_COUNT_MAX)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Know these services."""
+        self._names.update(names)
+
+    def set_serving(self, is_serving: bool) -> None:
+        """Tell whoever asks, and all who watch."""
+        self._is_serving = is_serving
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self) -> None:
+        """End the watches; nothing changes any more."""
+        self._is_over = True
+        self.set_serving(False)
+
+    async def Check(  # noqa: N802 - gRPC methods carry the names of the protos
+        self, request: health_pb2.HealthCheckRequest, _: object
+    ) -> health_pb2.HealthCheckResponse:
+        """The health now. Raises ServiceNotFound."""
+        if request.service not in self._names:
+            raise ServiceNotFound(request.service)
+        return self._status(request.service)
+
+    async def Watch(  # noqa: N802
+        self, request: health_pb2.HealthCheckRequest, _: object
+    ) -> AsyncGenerator[health_pb2.HealthCheckResponse, None]:
+        """The health now and whenever it changes. Raises TooManyCalls."""
+        with self._watches:
+            told = None
+            while True:
+                changed, is_over, status = self._changed, self._is_over, self._status(request.service)
+                if status != told:
+                    yield status
+                    told = status
+                if is_over:
+                    return
+                if changed is self._changed:
+                    await changed.wait()
+
+    def _status(self, service: str) -> health_pb2.HealthCheckResponse:
+        if service not in self._names:
+            return _STATUSES(status=_STATUSES.SERVICE_UNKNOWN)
+        return _STATUSES(status=_STATUSES.SERVING if self._is_serving else _STATUSES.NOT_SERVING)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel from one service to another: address, TLS, token, reconnects, traces. For bootstraps only."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+
+from libs.runtime.errors import ConfigError
+from libs.runtime.rpc.tokens import TokenFile, WatchedFiles
+
+_log = logging.getLogger(__name__)
+
+RESPONSE_SIZE_BYTES_MAX = 64 << 20
+"""Bound of what a peer may answer at once; it answers far less."""
+
+RECONNECT_MS_MIN = 100
+"""First wait before another attempt to reach a peer; gRPC's own is a second, and grows to two minutes."""
+
+Metadata = tuple[tuple[str, str], ...]
+MetadataSource = Callable[[], Metadata]
+"""What a call carries, asked anew for each call: a token may be renewed."""
+
+
+def no_metadata() -> Metadata:
+    """For a peer that asks for no token."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """How to reach a service, and the token that makes the caller a service of the same store.
+
+    `target` is host:port. The TLS files may be None; `name` begins their settings.
+    """
+
+    name: str
+    target: str
+    tls_ca_file: Path | None
+    tls_certificate_file: Path | None
+    tls_key_file: Path | None
+    token: TokenFile
+
+    def connect(
+        self, *, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int
+    ) -> tuple[grpc.aio.Channel, MetadataSource]:
+        """A channel, and what every call over it carries. Without a CA file there is no TLS.
+
+        Nothing is sent before the first call. Raises ConfigError for a file that can't be read.
+        """
+        options = [
+            ("grpc.max_receive_message_length", RESPONSE_SIZE_BYTES_MAX),
+            ("grpc.initial_reconnect_backoff_ms", min(RECONNECT_MS_MIN, reconnect_ms_max)),
+            ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
+            ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
+        ]
+        if self.tls_ca_file is None:
+            return grpc.aio.insecure_channel(self.target, options=options, interceptors=interceptors), self._metadata
+        files = [file for file in (self.tls_ca_file, self.tls_certificate_file, self.tls_key_file) if file is not None]
+
+        def make() -> grpc.aio.Channel:
+            return grpc.aio.secure_channel(self.target, self._credentials(), options=options, interceptors=interceptors)
+
+        return cast("grpc.aio.Channel", RenewedChannel(make, files)), self._metadata
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(
+            self._read("tls_ca_file", self.tls_ca_file),
+            self._read("tls_key_file", self.tls_key_file),
+            self._read("tls_certificate_file", self.tls_certificate_file),
+        )
+
+    def _metadata(self) -> Metadata:
+        return (("authorization", f"Bearer {self.token.shown}"),)
+
+    def _read(self, setting: str, file: Path | None) -> bytes | None:
+        try:
+            return None if file is None else file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{self.name}_{setting}: {file}: {error.strerror}") from error
+
+
+class RenewedChannel:
+    """A channel that is another one after its files changed: gRPC reads a client's certificates once for each channel.
+
+    Calls that are under way stay with the channel before, until the next change. Has what stubs and bootstraps use of a
+    channel. Callers: one event loop. Raises ConfigError for a file that can't be read, when it is made.
+    """
+
+    def __init__(self, make: Callable[[], grpc.aio.Channel], files: Sequence[Path]) -> None:
+        self._make = make
+        self._watched = WatchedFiles(files)
+        self._channel = make()
+        self._previous: grpc.aio.Channel | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return self._callable("unary_unary", arguments, options)
+
+    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return self._callable("unary_stream", arguments, options)
+
+    def stream_unary(self, *arguments: Any, **options: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return self._callable("stream_unary", arguments, options)
+
+    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return self._callable("stream_stream", arguments, options)
+
+    async def close(self) -> None:
+        """End all calls and connections."""
+        for channel in filter(None, (self._channel, self._previous)):
+            await channel.close()
+
+    def _callable(self, kind: str, arguments: Any, options: Any) -> Any:
+        channel = self._channel
+        method = getattr(channel, kind)(*arguments, **options)
+
+        def call(*call_arguments: Any, **call_options: Any) -> Any:
+            nonlocal channel, method
+            current = self._current()
+            if current is not channel:
+                channel, method = current, getattr(current, kind)(*arguments, **options)
+            return method(*call_arguments, **call_options)
+
+        return call
+
+    def _current(self) -> grpc.aio.Channel:
+        if self._watched.have_changed():
+            try:
+                channel = self._make()
+            except ConfigError as error:
+                _log.warning("%s; the certificate that was read before is shown", error)
+                return self._channel
+            _log.info("the files of a certificate that is shown to others have changed and are read")
+            if self._previous is not None:
+                closing = asyncio.create_task(self._previous.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+            self._channel, self._previous = channel, self._channel
+        return self._channel

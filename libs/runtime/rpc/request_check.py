@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests are looked over before they are parsed: size, number of values, and whether it is a message of its type.
+
+Parsing makes an object for each part, and all calls wait meanwhile; so what is too large is refused before it. The
+kernel counts the values in one pass that ends with the first one too many.
+"""
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from libs.kernel.append import request_cy
+from libs.runtime.rpc.errors import MalformedRequest, RequestTooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one request of a method may be: bytes, and values (fields, and elements of repeated ones)."""
+
+    size_bytes_max: int = 128 << 10
+    value_count_max: int = 1_000
+
+
+DEFAULT_LIMITS = RequestLimits()
+"""For methods without lists in their requests; the longest texts are an expression of tags, an id and a page token."""
+
+Limits = Mapping[str, RequestLimits]
+"""By the name of the method; others have DEFAULT_LIMITS."""
+
+_KINDS = {
+    FieldDescriptor.TYPE_FIXED64: request_cy.FIXED64,
+    FieldDescriptor.TYPE_SFIXED64: request_cy.FIXED64,
+    FieldDescriptor.TYPE_DOUBLE: request_cy.FIXED64,
+    FieldDescriptor.TYPE_FIXED32: request_cy.FIXED32,
+    FieldDescriptor.TYPE_SFIXED32: request_cy.FIXED32,
+    FieldDescriptor.TYPE_FLOAT: request_cy.FIXED32,
+    FieldDescriptor.TYPE_STRING: request_cy.BYTES,
+    FieldDescriptor.TYPE_BYTES: request_cy.BYTES,
+}
+"""Of scalar fields; all others are varints."""
+
+
+class RequestParser:
+    """Parses the requests of one type."""
+
+    def __init__(self, message_type: Descriptor, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._name = message_type.full_name
+        self._from_string = GetMessageClass(message_type).FromString
+        self._types, self._kinds = _tables(message_type)
+
+    def parse(self, data: bytes) -> Message:
+        """Return the message. Raises RequestTooLarge before anything is made of the bytes, and MalformedRequest."""
+        if len(data) > self._limits.size_bytes_max:
+            raise RequestTooLarge("bytes", value=len(data), limit=self._limits.size_bytes_max)
+        value_count_max = self._limits.value_count_max
+        count = request_cy.count_values(data, self._types, self._kinds, value_count_max)
+        if count == request_cy.R_TOO_MANY:
+            raise RequestTooLarge("values", value=value_count_max + 1, limit=value_count_max)
+        if count < 0:
+            raise MalformedRequest(self._name)
+        try:
+            return self._from_string(data)
+        except DecodeError as error:
+            raise MalformedRequest(self._name) from error
+
+
+def _tables(message_type: Descriptor) -> tuple["array[int]", "array[int]"]:
+    """The message type and those within as the kernel wants them."""
+    numbers = {message_type.full_name: 0}
+    found = [message_type]
+    types, kinds = array("i"), array("i")
+    for one in found:  # grows meanwhile
+        fields = one.fields_by_number
+        types.extend((len(kinds), max(fields, default=0)))
+        for number in range(types[-1] + 1):
+            field = fields.get(number)
+            if field is not None and field.message_type is not None and field.message_type.full_name not in numbers:
+                numbers[field.message_type.full_name] = len(found)
+                found.append(field.message_type)
+            kinds.append(request_cy.UNKNOWN if field is None else _kind(field, numbers))
+    return types, kinds
+
+
+def _kind(field: FieldDescriptor, numbers: Mapping[str, int]) -> int:
+    if field.message_type is not None:
+        return request_cy.MESSAGE + numbers[field.message_type.full_name]
+    kind = _KINDS.get(field.type, request_cy.VARINT)
+    return kind + request_cy.PACKED if field.is_repeated and kind != request_cy.BYTES else kind

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SegmentAllocator: makes the next file of a chain before it is needed, in a thread of its own.
+
+Invariants: at most one file is prepared ahead. Callers: the chain's writer. A failure ahead of time is no failure: the
+writer meets it when it needs the file, and tries once more itself, because space may have become free meanwhile.
+With `warms` the thread also makes the pages of each file present and locks them in memory, so that no append waits for
+a page; the writer does not wait for that either. What is not written any more is unlocked.
+RocketMQ's counterparts are AllocateMappedFileService and DefaultMappedFile.warmMappedFile, which writes a byte into
+each page for the same end. After a crash a prepared file stays, full of zeros.
+"""
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from libs.machine.fs import Fs, MappedFile
+from libs.segments.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+
+class SegmentAllocator:
+    """Prepares one file ahead; `take` gives it out."""
+
+    def __init__(self, fs: Fs, size_bytes: int, *, warms: bool = False) -> None:
+        self._fs = fs
+        self._size_bytes = size_bytes
+        self._warms = warms
+        self._warming: Future[None] | None = None
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segment-allocator")
+        self._path: Path | None = None
+        self._prepared: Future[MappedFile] | None = None
+
+    @property
+    def prepared_path(self) -> Path | None:
+        """Path of the file that is prepared ahead; None if none is."""
+        return self._path
+
+    def prepare(self, path: Path) -> None:
+        """Begin to make this file. A file that was prepared under another name is discarded."""
+        if path == self._path:
+            return
+        self.discard()
+        self._path = path
+        self._prepared = self._executor.submit(self._fs.create_mapped, path, self._size_bytes)
+        if self._warms:
+            self._warming = self._executor.submit(self._warm_prepared, self._prepared)
+
+    def take(self, path: Path) -> MappedFile:
+        """Give out the file of this name, made now if it was not prepared. Raises DiskFull."""
+        if path == self._path and self._prepared is not None:
+            prepared, self._path, self._prepared = self._prepared, None, None
+            if prepared.exception() is None:
+                return prepared.result()
+        mapped = self._fs.create_mapped(path, self._size_bytes)
+        if self._warms:
+            self._executor.submit(self._warm, mapped)
+        return mapped
+
+    def retire(self, segment: Segment) -> None:
+        """Let go of what keeps a segment in memory that is not written any more."""
+        if self._warms:
+            self._executor.submit(segment.unlock)
+
+    def discard(self) -> None:
+        """Remove the file that was prepared and not taken."""
+        prepared, path, self._path, self._prepared = self._prepared, self._path, None, None
+        if self._warming is not None:
+            self._warming.result()
+        if prepared is not None and path is not None and prepared.exception() is None:
+            prepared.result().close()
+            self._fs.remove(path)
+
+    def close(self) -> None:
+        """Discard what is prepared and end the thread."""
+        self.discard()
+        self._executor.shutdown()
+
+    def _warm_prepared(self, prepared: Future[MappedFile]) -> None:
+        if prepared.exception() is None:
+            self._warm(prepared.result())
+
+    def _warm(self, mapped: MappedFile) -> None:
+        mapped.populate(0, mapped.size_bytes)
+        try:
+            mapped.lock()
+        except OSError as error:
+            _log.warning("%s is warm, but its pages may be dropped again: %s", mapped.path, error.strerror)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ballast: a file of zeros that gives way when a full disk would refuse what a service must write.
+
+A start writes `abort` and the next epoch, a deletion, which alone makes room again, first writes down what only the
+deleted files told. On a disk that somebody filled to the last byte both would fail for ever, although nothing is wrong.
+So a service keeps some space for itself in a file, empties it for the time of such a step, and takes the space again
+at once, as much of it as there is: small files replace older ones, so nearly all of it comes back. It grows beyond what
+it had only where that leaves the reserve.
+Invariants: an empty file has given way, so a crash in between costs nothing: the next `take` brings it back. Else the
+content has no meaning; whoever removes the file loses that reserve alone, until there is plenty of room.
+Callers: CommitLog and Indexer, each with a file of its own, from any thread. RocketMQ has nothing of the kind.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from libs.machine.errors import DiskFull
+from libs.machine.fs import Fs
+from libs.segments.errors import StoreFull
+
+SECTOR_SIZE_BYTES = 512
+"""What is less than this is left to others."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ballast:
+    """The file at `path`, of `size_bytes` when there is room for it and `reserve_bytes` more; 0 is none.
+
+    All methods block. None raises OSError: who lacks space meets that at its own write.
+    """
+
+    def __init__(self, fs: Fs, path: Path, *, size_bytes: int, reserve_bytes: int) -> None:
+        self._fs = fs
+        self._path = path
+        self._size_bytes = size_bytes
+        self._reserve_bytes = reserve_bytes
+        self._mutex = threading.Lock()
+        self._takers = threading.Condition()
+        self._taker_count = 0
+        self._is_given = False
+
+    def roomy_fs(self) -> Fs:
+        """The file system for small files that must be written: its `write_atomic` makes this give way if it has to."""
+        return cast("Fs", _RoomyFs(self._fs, self))
+
+    @contextlib.contextmanager
+    def given_way(self) -> Iterator[None]:
+        """`give_way` and `take` around a block; around the block alone while another thread has it so."""
+        with self._turn() as is_mine:
+            if not is_mine:
+                yield
+                return
+            with self._takers:
+                self._is_given = True
+                self._takers.wait_for(lambda: self._taker_count == 0)
+            try:
+                self._give_way()
+                yield
+            finally:
+                self._take()
+                self._is_given = False
+
+    @contextlib.contextmanager
+    def spared(self) -> Iterator[None]:
+        """Around the making of files that may use up the disk: they get nothing of what is given for a block.
+
+        `given_way` waits for them to end. Raises StoreFull while it is given.
+        """
+        with self._takers:
+            if self._is_given:
+                raise StoreFull(path=self._path, needed_bytes=self._size_bytes)
+            self._taker_count += 1
+        try:
+            yield
+        finally:
+            with self._takers:
+                self._taker_count -= 1
+                self._takers.notify_all()
+
+    def give_way(self) -> None:
+        """Become empty, if less space is free than this takes when it is whole."""
+        with self._turn() as is_mine:
+            if is_mine:
+                self._give_way()
+
+    def take(self) -> None:
+        """Take back what was given, or grow if there is plenty of room; also shrink to what is configured."""
+        with self._turn() as is_mine:
+            if is_mine:
+                self._take()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Whether no other thread is at it, for as long as the block lasts. Nobody waits: the other one takes back."""
+        is_mine = self._mutex.acquire(blocking=False)
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                self._mutex.release()
+
+    def _give_way(self) -> None:
+        with _warned():
+            whole_bytes = max(self._size_bytes, self._size())
+            if self._size() and self._fs.disk_usage(self._path.parent).free_bytes < whole_bytes:
+                _log.warning("the disk is full: %s gives way", self._path)
+                self._empty()
+
+    def _take(self) -> None:
+        with _warned():
+            if self._fs.is_directory(self._path.parent):
+                self._resize()
+
+    def _resize(self) -> None:
+        if self._size_bytes == 0:
+            self._remove()
+            return
+        if self._size() > self._size_bytes:
+            self._empty()
+        has_given_way = self._size() == 0 and self._fs.exists(self._path)
+        room_bytes = self._size() + self._fs.disk_usage(self._path.parent).free_bytes
+        if has_given_way or room_bytes >= self._size_bytes + self._reserve_bytes:
+            self._grow()
+
+    def _size(self) -> int:
+        return self._fs.size(self._path) if self._fs.exists(self._path) else 0
+
+    def _grow(self) -> None:
+        """Append what is missing, in smaller and smaller parts when the disk has no room for larger ones."""
+        part_bytes = self._size_bytes
+        while (missing_bytes := self._size_bytes - self._size()) > 0:
+            part_bytes = min(part_bytes, missing_bytes)
+            try:
+                self._fs.append(self._path, bytes(part_bytes))
+            except DiskFull:
+                if part_bytes <= SECTOR_SIZE_BYTES:
+                    return
+                part_bytes //= 2
+
+    def _empty(self) -> None:
+        try:
+            self._fs.write_atomic(self._path, b"")
+        except DiskFull:  # not even for a name: without the file only plenty of room brings it back
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._fs.exists(self._path):
+            self._fs.remove(self._path)
+            self._fs.sync_directory(self._path.parent)  # until then the blocks may not be used again
+
+
+class _RoomyFs:
+    """See `Ballast.roomy_fs`."""
+
+    def __init__(self, fs: Fs, ballast: Ballast) -> None:
+        self._fs = fs
+        self._ballast = ballast
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fs, name)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        try:
+            self._fs.write_atomic(path, data)
+        except DiskFull:
+            with self._ballast.given_way():
+                self._fs.write_atomic(path, data)
+
+
+@contextlib.contextmanager
+def _warned() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _log.warning("the ballast stays as it is: %s", error)

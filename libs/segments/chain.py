@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SegmentChain: files of equal size, each named by the offset of its first byte, in one directory or several.
+
+Invariants: neighbours are exactly one segment size apart; only the last segment is written; every segment but the last
+is full; after the first failed sync, commit or write the chain is sealed and none succeeds again.
+With a pool, what is written reaches the files by `commit`, oldest first, so that the committed bytes never have a hole;
+segments that were there at `open` are written in place. Without one every byte is committed as soon as it is written.
+Callers: one writer for everything that changes the chain; `find`, `segments`, `commit`, `sync` and the offsets from any
+thread.
+Used for the commit log (large files, one prepared ahead) and for each consume queue (small files, made when needed,
+which get their blocks by steps; many thousands of chains, so nothing is mapped or started before it is needed).
+Not handled: what the bytes mean, so a chain can't tell where the data of the last file end: it opens with every file
+full, and recovery calls `truncate_after` with the end that it found.
+Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.
+"""
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from libs.formats.offsets import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
+from libs.machine.errors import DiskFull
+from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs, MappedFile
+from libs.segments.allocator import SegmentAllocator
+from libs.segments.directories import SegmentDirectories
+from libs.segments.errors import (
+    OffsetBeyondEnd,
+    OffsetTrimmed,
+    SegmentMissing,
+    SegmentSizeWrong,
+    SegmentTwice,
+    StoreFull,
+)
+from libs.segments.map_budget import MapBudget
+from libs.segments.pool import TransientStorePool
+from libs.segments.segment import Segment, SharedState
+
+_TAKES_NO_FILE = {errno.ENOSPC, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
+"""What a directory says that is full, was turned read-only or is not mounted any more, before anything is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStatistics:
+    """A snapshot of one chain for the telemetry room."""
+
+    segment_count: int
+    mapped_count: int
+    sync_count: int
+    min_physical_offset: int
+    max_physical_offset: int
+    committed_physical_offset: int
+    flushed_physical_offset: int
+
+
+class SegmentChain:
+    """The segments of one directory, or of `directories`, of which `directory` is one. Make it with `open`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: Path,
+        segment_size_bytes: int,
+        *,
+        preallocates: bool = False,
+        warms: bool = False,
+        maps: MapBudget | None = None,
+        pool: TransientStorePool | None = None,
+        directories: SegmentDirectories | None = None,
+        grows: bool = False,
+    ) -> None:
+        assert segment_size_bytes > 0
+        assert not (grows and preallocates)
+        assert pool is None or pool.size_bytes == segment_size_bytes
+        self.directory = directory
+        self.segment_size_bytes = segment_size_bytes
+        self._fs = fs
+        self._maps = maps or MapBudget()
+        self._shared = SharedState()
+        self._pool = pool
+        self._directories = directories
+        self._first_bytes = min(PAGE_SIZE_BYTES, segment_size_bytes) if grows else segment_size_bytes
+        self._segments: list[Segment] = []
+        self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
+
+    @classmethod
+    def open(
+        cls,
+        fs: Fs,
+        directory: Path,
+        segment_size_bytes: int,
+        *,
+        preallocates: bool = False,
+        warms: bool = False,
+        maps: MapBudget | None = None,
+        pool: TransientStorePool | None = None,
+        directories: SegmentDirectories | None = None,
+        grows: bool = False,
+        is_clean: bool = False,
+    ) -> Self:
+        """Open the files of a directory, or of all of `directories`; those are made when missing. Maps none of them.
+
+        `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator. With
+        `grows` a new file has the blocks of its first page alone, and the writer calls `Segment.reserve`.
+
+        Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
+        orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
+        covers it. Names that are not 20 digits are left alone; unfinished files that a crash left are removed, and an
+        empty last file, as RocketMQ may leave it.
+        Raises SegmentSizeWrong, SegmentMissing and SegmentTwice, and then nothing was removed.
+        """
+        chain = cls(
+            fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool,
+            directories=directories, grows=grows,
+        )  # fmt: skip
+        listed = [found for one in chain.directory_paths for found in chain._listed(one)]
+        paths = sorted((path for path in listed if _is_segment(path.name)), key=lambda path: path.name)
+        leftovers = [path for path in listed if path.suffix == TEMPORARY_SUFFIX and _is_segment(path.stem)]
+        if paths and fs.size(paths[-1]) == 0:
+            leftovers.append(paths.pop())
+        for path in paths:
+            chain._open_segment(path, is_clean=is_clean)
+        for path in leftovers:
+            fs.remove(path)
+            fs.sync_directory(path.parent)
+        return chain
+
+    @property
+    def directory_paths(self) -> Sequence[Path]:
+        """All directories that may have files of the chain."""
+        return self._directories.all if self._directories is not None else (self.directory,)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments, oldest first. The list is a snapshot: a change of the chain makes a new one."""
+        return self._segments
+
+    @property
+    def active(self) -> Segment | None:
+        """The last segment, which is being written; None while the chain is empty."""
+        segments = self._segments
+        return segments[-1] if segments else None
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Offset of the first byte that is kept; 0 while the chain is empty."""
+        segments = self._segments
+        return segments[0].base_physical_offset if segments else 0
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Offset where the next byte will be written; 0 while the chain is empty."""
+        segments = self._segments
+        return segments[-1].end_physical_offset if segments else 0
+
+    @property
+    def committed_physical_offset(self) -> int:
+        """Offset below which everything is in the files: readers see it, and it survives the process."""
+        if self._pool is None:
+            return self.max_physical_offset
+        offset = self.min_physical_offset
+        for segment in reversed(self._segments):
+            offset = segment.base_physical_offset + segment.committed_position
+            if segment.committed_position > 0:
+                break
+        return offset
+
+    @property
+    def flushed_physical_offset(self) -> int:
+        """Offset below which everything survives a power cut."""
+        offset = self.min_physical_offset
+        for segment in reversed(self._segments):
+            offset = segment.base_physical_offset + segment.flushed_position
+            if segment.flushed_position > 0:
+                break
+        return offset
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a sync, a commit or a write failed. Nothing more can be promised until the process starts anew."""
+        return self._shared.error is not None
+
+    def find(self, physical_offset: int) -> Segment:
+        """Return the segment that has this byte. Raises OffsetTrimmed, or OffsetBeyondEnd when it is not written."""
+        segments = self._segments
+        if not segments or physical_offset >= segments[-1].end_physical_offset:
+            end = segments[-1].end_physical_offset if segments else 0
+            raise OffsetBeyondEnd(value=physical_offset, max_offset=end)
+        first_base = segments[0].base_physical_offset
+        if physical_offset < first_base:
+            raise OffsetTrimmed(value=physical_offset, min_offset=first_base)
+        return segments[(physical_offset - first_base) // self.segment_size_bytes]
+
+    @property
+    def can_roll(self) -> bool:
+        """Whether the next segment may begin: with a pool that needs a free buffer, which a commit gives back."""
+        return self._pool is None or self._pool.free_count > 0
+
+    def roll(self, *, first_base_physical_offset: int = 0) -> Segment:
+        """Add the next segment, durably, and make it the active one; the active one must be full.
+
+        An empty chain begins at `first_base_physical_offset`. Raises StoreFull, and then nothing has changed.
+        """
+        active = self.active
+        assert active is None or active.is_full
+        assert self.can_roll
+        base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
+        mapped = self._create(base)
+        segment = self._make_segment(
+            mapped.path,
+            base,
+            wrote_position=0,
+            flushed_position=0,
+            reserved_position=self._first_bytes,
+            mapped=mapped,
+            pool=self._pool,
+        )
+        self._segments = [*self._segments, segment]
+        self._count(segment, 1)
+        if self._allocator is not None:
+            self._allocator.prepare(self._paths_for(base + self.segment_size_bytes)[0])
+            if active is not None:
+                self._allocator.retire(active)
+        return segment
+
+    def commit(self) -> None:
+        """Copy all that was published before the call from the pool into the files.
+
+        Oldest first. Blocks without the GIL; does nothing without a pool. Raises CommitFailed.
+        """
+        pending: list[Segment] = []
+        for segment in reversed(self._segments):
+            if not segment.is_committed:
+                pending.append(segment)
+            elif segment.wrote_position > 0:
+                break
+        for segment in reversed(pending):
+            segment.commit()
+
+    def sync(self) -> int:
+        """Make all that was committed before the call durable; return the flushed offset of the chain.
+
+        Oldest first, so the flushed bytes never have a hole. Blocks without the GIL. Raises SyncFailed.
+        """
+        pending: list[Segment] = []
+        for segment in reversed(self._segments):
+            if segment.committed_position > segment.flushed_position:
+                pending.append(segment)
+            elif segment.flushed_position > 0:
+                break
+        if self._shared.error is not None:
+            raise self._shared.error
+        for segment in reversed(pending):
+            segment.sync()
+        return self.flushed_physical_offset
+
+    def truncate_after(self, physical_offset: int, *, clear_rest: bool = True) -> None:
+        """Forget everything from this offset on, durably; newest first, so a crash leaves no hole.
+
+        Segments that begin at or after the offset are removed, except the first of the chain, which keeps its place.
+        `clear_rest` as in `Segment.truncate`. Raises OffsetTrimmed, OffsetBeyondEnd (beyond, not at, the end).
+        """
+        if physical_offset < self.min_physical_offset:
+            raise OffsetTrimmed(value=physical_offset, min_offset=self.min_physical_offset)
+        if physical_offset > self.max_physical_offset:
+            raise OffsetBeyondEnd(value=physical_offset, max_offset=self.max_physical_offset)
+        if self._allocator is not None:
+            self._allocator.discard()
+        while len(self._segments) > 1 and self._segments[-1].base_physical_offset >= physical_offset:
+            self._delete_last()
+        if self._segments:
+            last = self._segments[-1]
+            last.truncate(physical_offset - last.base_physical_offset, clear_rest=clear_rest)
+
+    def drop_first(self) -> Segment:
+        """Remove the oldest segment, durably, and return it; the active one can't be dropped.
+
+        Readers that hold it finish their work.
+        """
+        first = self.detach_first()
+        first.delete(self._fs)
+        self._fs.sync_directory(first.path.parent)
+        return first
+
+    def detach_first(self) -> Segment:
+        """Take the oldest segment out of the chain, at once, for a caller that deletes its file in another thread.
+
+        Until the file is deleted and the directory synced, a crash brings the segment back. The active one can't go.
+        """
+        assert len(self._segments) > 1
+        first = self._segments[0]
+        self._segments = self._segments[1:]
+        self._count(first, -1)
+        return first
+
+    def destroy(self) -> None:
+        """Remove all segments, durably, newest first, so that a crash leaves no hole; `roll` may begin anew.
+
+        May be repeated after an OSError.
+        """
+        if self._allocator is not None:
+            self._allocator.discard()
+        while self._segments:
+            self._delete_last()
+
+    def close(self) -> None:
+        """Unmap everything and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
+        if self._allocator is not None:
+            self._allocator.close()
+        for segment in self._segments:
+            segment.close()
+
+    def statistics(self) -> ChainStatistics:
+        """Return a snapshot of the counters."""
+        return ChainStatistics(
+            segment_count=len(self._segments),
+            mapped_count=sum(segment.is_mapped for segment in self._segments),
+            sync_count=self._shared.sync_count,
+            min_physical_offset=self.min_physical_offset,
+            max_physical_offset=self.max_physical_offset,
+            committed_physical_offset=self.committed_physical_offset,
+            flushed_physical_offset=self.flushed_physical_offset,
+        )
+
+    def _delete_last(self) -> None:
+        """Remove the newest segment, durably. With an error it is still of the chain unless its file is gone."""
+        last = self._segments[-1]
+        last.delete(self._fs)
+        self._segments = self._segments[:-1]
+        self._count(last, -1)
+        self._fs.sync_directory(last.path.parent)
+
+    def _open_segment(self, path: Path, *, is_clean: bool) -> None:
+        size_bytes = self._fs.size(path)
+        if size_bytes != self.segment_size_bytes:
+            raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=self.segment_size_bytes)
+        base = parse_file_name(path.name)
+        if self._segments and base == self._segments[-1].base_physical_offset:
+            raise SegmentTwice(path=path, other=self._segments[-1].path)
+        if self._segments and base != (expected := self._segments[-1].base_physical_offset + size_bytes):
+            raise SegmentMissing(path=path, previous=self._segments[-1].path, missing=file_name(expected))
+        flushed_position = size_bytes if is_clean else 0
+        segment = self._make_segment(path, base, wrote_position=size_bytes, flushed_position=flushed_position)
+        self._segments.append(segment)
+        self._count(segment, 1)
+
+    def _make_segment(
+        self,
+        path: Path,
+        base: int,
+        *,
+        wrote_position: int,
+        flushed_position: int,
+        reserved_position: int = 0,
+        mapped: MappedFile | None = None,
+        pool: TransientStorePool | None = None,
+    ) -> Segment:
+        return Segment(
+            self._fs,
+            path,
+            base_physical_offset=base,
+            size_bytes=self.segment_size_bytes,
+            wrote_position=wrote_position,
+            flushed_position=flushed_position,
+            reserved_position=reserved_position,
+            shared=self._shared,
+            maps=self._maps,
+            mapped=mapped,
+            pool=pool,
+        )
+
+    def _count(self, segment: Segment, change: int) -> None:
+        if self._directories is not None:
+            self._directories.counts[segment.path.parent] += change
+
+    def _listed(self, directory: Path) -> list[Path]:
+        self._fs.make_directory(directory)
+        return [directory / name for name in self._fs.list(directory)]
+
+    def _paths_for(self, base: int) -> list[Path]:
+        """Where the file that begins here may go, the best place first."""
+        name = file_name(base)
+        if self._directories is None:
+            return [self.directory / name]
+        return [directory / name for directory in self._directories.candidates(base // self.segment_size_bytes)]
+
+    def _create(self, base: int) -> MappedFile:
+        """Make a file: where it was prepared, or else in the first place that has room and takes files at all.
+
+        Raises StoreFull if one that takes files has no room, and OSError if none takes any.
+        """
+        prepared = self._allocator.prepared_path if self._allocator is not None else None
+        paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
+        errors: list[OSError] = []
+        for path in paths:
+            try:
+                if self._allocator is not None:
+                    return self._allocator.take(path)
+                return self._fs.create_mapped(path, self.segment_size_bytes, reserved_bytes=self._first_bytes)
+            except OSError as error:
+                if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there
+                    raise
+                errors.append(error)
+        if not any(isinstance(error, DiskFull) for error in errors):
+            raise errors[0]
+        raise StoreFull(path=paths[0], needed_bytes=self._first_bytes) from errors[0]
+
+
+def _is_segment(name: str) -> bool:
+    return len(name) == FILE_NAME_DIGIT_COUNT and name.isascii() and name.isdecimal()

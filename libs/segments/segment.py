@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segment: one preallocated, memory-mapped file of fixed size, with three cursors.
+
+Invariants: 0 <= flushed_position <= committed_position <= wrote_position <= size_bytes; none ever decreases, except by
+`truncate`. Bytes below wrote_position are complete; those below committed_position are in the file, so that anybody may
+read them and they survive the process; those below flushed_position survive a power cut.
+There are two ways to write. Small pieces go into `buffer`, the file's own pages, and `advance` publishes them. Batches
+go into `room`, memory that stays in the processor's cache, and `put` copies them into the file with one call: it costs
+half of what faults on fresh pages of a mapping cost, and a disk that refuses is an error and not the end of the process
+(docs/decisions/0014-batches-by-pwrite.md). With a pool `room` is a borrowed buffer, which `commit` copies into the
+file later, and which goes back when all of the segment is in the file; without one committed is what is written.
+Callers: one writer, any number of threads that commit or sync (they take turns), any number of readers.
+A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
+Not handled: what the bytes mean, which segment comes next (SegmentChain), when to sync (the engines).
+Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from libs.machine import memory
+from libs.machine.errors import DiskFull
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import PAGE_SIZE_BYTES, Fs, MappedFile
+from libs.segments.errors import CommitFailed, SegmentUnreadable, StoreFull, SyncFailed, WriteFailed
+from libs.segments.map_budget import MapBudget
+from libs.segments.pool import TransientStorePool
+
+CLEAR_CHUNK_BYTES = 1 << 20
+"""Piece that `truncate` compares with zeros at a time: large enough for memcmp's speed, small enough for the cache."""
+
+GROWTH_BYTES_MAX = 1 << 20
+"""What `reserve` takes ahead at most: a file of a busy queue asks six times, and wastes no more than this."""
+
+_ZEROS = bytes(CLEAR_CHUNK_BYTES)
+_OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EIO}
+"""Why a file can't be mapped, which no other would share: it is gone, no file, empty, forbidden, or the disk fails."""
+
+
+class SharedState:
+    """Shared by the segments of one chain: the first sync, commit or write that failed, locks to take turns, `room`."""
+
+    def __init__(self) -> None:
+        self.error: SyncFailed | None = None
+        self.staging = memoryview(b"")
+        self.lock = threading.Lock()
+        self.commit_lock = threading.Lock()
+        self.sync_count = 0
+
+
+class Segment:
+    """One file of a chain. Made by SegmentChain; mapped on first touch.
+
+    `base_physical_offset` is the offset of its first byte in the chain, which its file name tells.
+    `first_store_time_ms` and `last_store_time_ms` belong to the engines; 0 means unknown.
+    Bytes below `reserved_position` have their blocks for certain, so that a store there can't lack space.
+    """
+
+    __slots__ = (
+        "_borrowed",
+        "_committed_position",
+        "_fs",
+        "_hold_count",
+        "_holders",
+        "_is_closed",
+        "_mapped",
+        "_maps",
+        "_pool",
+        "_shared",
+        "base_physical_offset",
+        "first_store_time_ms",
+        "flushed_position",
+        "is_touched",
+        "last_store_time_ms",
+        "path",
+        "reserved_position",
+        "size_bytes",
+        "wrote_position",
+    )
+
+    def __init__(
+        self,
+        fs: Fs,
+        path: Path,
+        *,
+        base_physical_offset: int,
+        size_bytes: int,
+        wrote_position: int,
+        flushed_position: int,
+        shared: SharedState,
+        maps: MapBudget,
+        reserved_position: int = 0,
+        mapped: MappedFile | None = None,
+        pool: TransientStorePool | None = None,
+    ) -> None:
+        assert 0 <= flushed_position <= wrote_position <= size_bytes
+        self.path = path
+        self.base_physical_offset = base_physical_offset
+        self.size_bytes = size_bytes
+        self.wrote_position = wrote_position
+        self.flushed_position = flushed_position
+        self.first_store_time_ms = 0
+        self.last_store_time_ms = 0
+        self.is_touched = True
+        self.reserved_position = reserved_position
+        self._fs = fs
+        self._shared = shared
+        self._maps = maps
+        self._mapped = mapped
+        self._pool = pool
+        self._borrowed = pool.borrow() if pool is not None else None
+        self._committed_position = wrote_position
+        self._hold_count = 0
+        self._holders: dict[Callable[[], None], None] = {}
+        self._is_closed = False
+        if mapped is not None:
+            with maps.lock:
+                maps.admit(self)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path}, wrote={self.wrote_position}, flushed={self.flushed_position})"
+
+    @property
+    def buffer(self) -> memoryview:
+        """All bytes of the file, writable. Slices of it stay valid for as long as they live, also after `delete`.
+
+        Take it anew for each piece of work: a view that is kept keeps the mapping. Raises SegmentUnreadable for a file
+        that somebody else removed, shortened or replaced.
+        """
+        mapped = self._mapped
+        if mapped is None:
+            mapped = self._map_present()
+        self.is_touched = True
+        return mapped.buffer
+
+    @property
+    def room(self) -> memoryview:
+        """Where the writer writes the next batch, as long as what is left of the file; `put` takes it over.
+
+        Without a pool all segments of a chain have the same, so that its pages are there already.
+        """
+        if self._borrowed is not None:
+            return self._borrowed[self.wrote_position :]
+        if not self._shared.staging:
+            self._shared.staging = memory.allocate(self.size_bytes)
+        return self._shared.staging[: self.size_bytes - self.wrote_position]
+
+    def check_readable(self, position: int, end: int) -> None:
+        """Read [position, end) from the disk, so that a bad one is an error here and not the end of the process.
+
+        Raises SegmentUnreadable with the first page that can't be read.
+        """
+        at, step = position - position % PAGE_SIZE_BYTES, max(end - position, PAGE_SIZE_BYTES)
+        try:
+            mapped = self._mapped or self._map()
+            while at < end:
+                try:
+                    mapped.check_readable(at, min(step, end - at))
+                    at += step
+                except OSError:
+                    if step == PAGE_SIZE_BYTES:
+                        raise
+                    step = PAGE_SIZE_BYTES  # look closer
+        except OSError as error:
+            raise SegmentUnreadable(path=self.path, position=at, reason=error.strerror or str(error)) from error
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """Where bytes may be that are not zero, from `position` on; see `MappedFile.data_ranges`.
+
+        Raises SegmentUnreadable as `buffer` does.
+        """
+        return (self._mapped or self._map_present()).data_ranges(position)
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Offset in the chain where the next byte will be written."""
+        return self.base_physical_offset + self.wrote_position
+
+    @property
+    def committed_position(self) -> int:
+        """End of what is in the file."""
+        return self.wrote_position if self._borrowed is None else self._committed_position
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all that is written is in the file, and no buffer is borrowed if the segment is full."""
+        return self._borrowed is None or self._committed_position == self.wrote_position < self.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no byte more can be written."""
+        return self.wrote_position == self.size_bytes
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the file is mapped now."""
+        return self._mapped is not None
+
+    def advance(self, position: int) -> None:
+        """Publish all bytes below `position`. Makes nothing durable."""
+        assert self.wrote_position <= position <= self.size_bytes
+        self.wrote_position = position
+
+    def reserve(self, position: int) -> None:
+        """Make sure that the writer can't lack space below `position`; before it writes past `reserved_position`.
+
+        Takes as much again ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull, and
+        WriteFailed, as `put` does, if somebody took the file away.
+        """
+        if position <= self.reserved_position:
+            return
+        end = position + min(position, GROWTH_BYTES_MAX)
+        end = min(end + -end % PAGE_SIZE_BYTES, self.size_bytes)
+        try:
+            (self._mapped or self._map()).reserve(self.reserved_position, end - self.reserved_position)
+        except DiskFull as error:
+            raise StoreFull(path=self.path, needed_bytes=error.needed_bytes) from error
+        except OSError as error:
+            if error.errno not in _OF_THE_FILE:
+                raise
+            raise self._write_failed(error) from error
+        self.reserved_position = end
+
+    def put(self, size_bytes: int) -> None:
+        """Publish the first bytes of `room`. Makes nothing durable.
+
+        Raises WriteFailed when the disk refuses, and from then on as `sync` does; then nothing was published.
+        """
+        if self._borrowed is None:
+            self._write(self._shared.staging[:size_bytes])
+        self.advance(self.wrote_position + size_bytes)
+
+    def fill(self, last: bytes) -> None:
+        """Write the last bytes, and publish them and all the rest of the file, zeros. Raises WriteFailed."""
+        if self._borrowed is None:
+            self._write(memoryview(last))
+        else:
+            self.room[: len(last)] = last
+            rest = self.room[len(last) :]  # it may have been another segment's before
+            rest[:] = bytes(len(rest))
+        self.advance(self.size_bytes)
+
+    def commit(self) -> None:
+        """Copy what was published before the call from the borrowed buffer into the file; give back a full one.
+
+        Blocks without the GIL. Raises CommitFailed when the disk refuses, and from then on as `sync` does.
+        """
+        with self._shared.commit_lock:
+            if self._shared.error is not None:
+                raise self._shared.error
+            borrowed, start, end = self._borrowed, self._committed_position, self.wrote_position
+            if borrowed is None or self._is_closed:
+                return
+            if end > start:
+                try:
+                    failpoint("segment.before_commit")
+                    (self._mapped or self._map()).write(start, borrowed[start:end])
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    self._shared.error = CommitFailed(path=self.path, position=end, reason=reason)
+                    raise self._shared.error from error
+                failpoint("segment.after_commit")
+                self._committed_position = end
+            if end == self.size_bytes:
+                assert self._pool is not None
+                self._borrowed = None
+                self._pool.give_back(borrowed)
+
+    def populate(self, size_bytes: int) -> None:
+        """Make the pages of the next bytes to be written present; see `MappedFile.populate`. Blocks without the GIL."""
+        size_bytes = min(size_bytes, self.size_bytes - self.wrote_position)
+        if size_bytes > 0:
+            (self._mapped or self._map()).populate(self.wrote_position, size_bytes)
+
+    def unlock(self) -> None:
+        """See `MappedFile.unlock`; nothing when it is not mapped."""
+        mapped = self._mapped
+        if mapped is not None:
+            mapped.unlock()
+
+    def sync(self) -> int:
+        """Make all bytes that were committed before the call durable; return the flushed position.
+
+        Blocks without the GIL; does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the disk
+        refuses, and from then on for every segment of the chain, because no later sync can be believed.
+        """
+        with self._shared.lock:
+            position = self.committed_position
+            if self._shared.error is not None:
+                raise self._shared.error
+            if position > self.flushed_position and not self._is_closed:
+                try:
+                    failpoint("segment.before_sync")
+                    (self._mapped or self._map()).sync()
+                except OSError as error:
+                    if self._is_closed:
+                        return self.flushed_position  # it was deleted meanwhile
+                    reason = error.strerror or str(error)
+                    self._shared.error = SyncFailed(path=self.path, position=position, reason=reason)
+                    raise self._shared.error from error
+                failpoint("segment.after_sync")
+                self._shared.sync_count += 1
+                self.flushed_position = position
+            return self.flushed_position
+
+    def truncate(self, position: int, *, clear_rest: bool = True) -> None:
+        """Set both cursors back to `position`, for recovery only; no reader may be at work above it.
+
+        With `clear_rest` all bytes above are zeros, durably, so that stale ones are never taken for new ones. Without
+        it the caller knows that they are zeros. Raises SyncFailed.
+        """
+        assert 0 <= position <= self.wrote_position
+        assert self._borrowed is None
+        if clear_rest and self._clear(position):
+            self.wrote_position, self.flushed_position = self.size_bytes, min(self.flushed_position, position)
+            self.sync()
+        self.wrote_position = position
+        self.flushed_position = min(self.flushed_position, position)
+
+    def write_again(self, position: int) -> None:
+        """Write all bytes from `position` on once more, durably, for recovery only; what was never written is left out.
+
+        When a sync fails the kernel takes the pages for clean although the disk does not have them, and a process that
+        starts later finds them in the page cache: they look sound, and a mere sync would leave them out again.
+        Raises OSError or SyncFailed.
+        """
+        assert self._borrowed is None
+        mapped = self._mapped or self._map()
+        for start, end in mapped.data_ranges(position):
+            for at in range(start, end, CLEAR_CHUNK_BYTES):
+                mapped.write(at, memoryview(bytes(mapped.buffer[at : min(at + CLEAR_CHUNK_BYTES, end)])))
+        wrote_position = self.wrote_position
+        self.wrote_position, self.flushed_position = self.size_bytes, min(self.flushed_position, position)
+        self.sync()
+        self.wrote_position = self.flushed_position = wrote_position
+
+    def hold(self, let_go: Callable[[], None] | None = None) -> bool:
+        """Keep the segment mapped until `release`; False when it was closed already, and then there is no release.
+
+        A reader that may stay for long gives `let_go`: `evict` calls it, and it has to release and read no more.
+        Raises SegmentUnreadable as `buffer` does.
+        """
+        with self._maps.lock:
+            if self._is_closed:
+                return False
+            if self._mapped is None:
+                self._map_present()
+            self._hold_count += 1
+            if let_go is not None:
+                self._holders[let_go] = None
+            return True
+
+    def release(self, let_go: Callable[[], None] | None = None) -> None:
+        """End one `hold`, which was made with the same `let_go`."""
+        with self._maps.lock:
+            assert self._hold_count > 0
+            self._hold_count -= 1
+            if let_go is not None:
+                del self._holders[let_go]
+            if self._is_closed and self._hold_count == 0:
+                self._unmap()
+
+    def evict(self) -> None:
+        """Have every reader let go that can; in the thread of those readers."""
+        for let_go in list(self._holders):
+            let_go()
+
+    @property
+    def hold_count(self) -> int:
+        """Readers that are at work."""
+        return self._hold_count
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a reader is at work."""
+        return self._hold_count > 0
+
+    def close(self) -> None:
+        """Unmap, or leave that to the last holder. Makes nothing durable. May be repeated."""
+        if self.wrote_position > self.flushed_position:
+            with self._shared.commit_lock, self._shared.lock:  # a commit or a sync may be using the descriptor
+                self._close()
+        else:
+            self._close()
+
+    def delete(self, fs: Fs) -> None:
+        """Remove the file and close. Readers that hold it finish their work. Durable after a sync of the directory.
+
+        Raises OSError, and then nothing has changed.
+        """
+        fs.remove(self.path)
+        self.close()
+
+    def try_unmap(self) -> bool:
+        """See `Evictable.try_unmap`: not while held, closed, or with unsynced bytes."""
+        if self._hold_count or self.wrote_position > self.flushed_position:
+            return False
+        if self._mapped is not None:
+            self._mapped.close()
+            self._mapped = None
+        return True
+
+    def _write(self, data: memoryview) -> None:
+        """Copy what comes next into the file."""
+        if self._shared.error is not None:
+            raise self._shared.error
+        try:
+            failpoint("segment.before_write")
+            (self._mapped or self._map()).write(self.wrote_position, data)
+        except OSError as error:
+            raise self._write_failed(error) from error
+
+    def _write_failed(self, error: OSError) -> WriteFailed:
+        """What ends all writing of the chain."""
+        reason = error.strerror or str(error)
+        self._shared.error = failed = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
+        return failed
+
+    def _map_present(self) -> MappedFile:
+        """Map the file for a reader, who is told if it is not what it was."""
+        try:
+            mapped = self._map()
+        except OSError as error:
+            if error.errno not in _OF_THE_FILE:
+                raise
+            raise SegmentUnreadable(path=self.path, position=0, reason=error.strerror or str(error)) from error
+        if mapped.size_bytes != self.size_bytes:
+            self.try_unmap()
+            reason = f"the file has {mapped.size_bytes} bytes, not {self.size_bytes}"
+            raise SegmentUnreadable(path=self.path, position=min(mapped.size_bytes, self.size_bytes), reason=reason)
+        return mapped
+
+    def _map(self) -> MappedFile:
+        with self._maps.lock:
+            if self._mapped is None:
+                assert not self._is_closed, f"{self.path} is closed"
+                self._mapped = self._fs.open_mapped(self.path)
+                self._maps.admit(self)
+            return self._mapped
+
+    def _close(self) -> None:
+        with self._maps.lock:
+            self._is_closed = True
+            if self._hold_count == 0:
+                self._unmap()
+
+    def _unmap(self) -> None:
+        if self._mapped is not None:
+            self._maps.forget(self)
+            self._mapped.close()
+            self._mapped = None
+
+    def _clear(self, position: int) -> bool:
+        """Zero all bytes from `position` on; whether any was not zero. What holds zeros already is not made dirty."""
+        buffer = self.buffer
+        is_changed = False
+        for start, end in self.data_ranges(position):
+            for at in range(start, end, CLEAR_CHUNK_BYTES):
+                chunk = buffer[at : min(at + CLEAR_CHUNK_BYTES, end)]
+                zeros = _ZEROS[: len(chunk)]
+                if bytes(chunk) != zeros:
+                    chunk[:] = zeros
+                    is_changed = True
+        return is_changed

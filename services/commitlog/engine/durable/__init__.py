@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How what was written becomes durable, and who is told."""

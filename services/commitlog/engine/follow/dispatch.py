@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DispatchTail: follows the log from an offset on, as columns for those who build indexes from it.
+
+Invariants: steps are contiguous (each begins where the one before ended) and never pass the confirmed offset; a record
+that can't be read ends the tail with RecordDamaged and is never stepped over (RocketMQ skips the rest of the file).
+It wakes on notice, and looks by itself at each heartbeat. The first record after a pause goes at once; while small
+appends come one after the other they are collected for some milliseconds, because each step costs the same whatever it
+carries.
+Callers: the loop that owns the log; one task for each tail. The columns of a step are used again for the next one.
+Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is ReputMessageService.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from libs.kernel.scan import scan_cy
+from libs.kernel.scan.scan_columns import ScanColumns
+from libs.log.end import STATUS_REASONS
+from libs.segments.chain import SegmentChain
+from libs.segments.hold import SegmentHold
+from libs.segments.segment import Segment
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.durable.notice import EndNotice
+from services.commitlog.errors import BelowMinOffset, RecordDamaged
+
+KEYS_PER_RECORD = 4
+"""Room for the keys of an average record; a step with more keys just ends earlier."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TailStep:
+    """Records of [start, end); no columns while nothing is new."""
+
+    start_physical_offset: int
+    end_physical_offset: int
+    columns: ScanColumns | None
+
+
+class DispatchTail:
+    """One follower's place in the log."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        confirmed: Callable[[], int],
+        notice: EndNotice,
+        config: CommitLogConfig,
+        *,
+        start_physical_offset: int,
+        record_count_max: int,
+        on_damage: Callable[[RecordDamaged], None],
+    ) -> None:
+        self._chain = chain
+        self._confirmed = confirmed
+        self._notice = notice
+        self._config = config
+        self._at = start_physical_offset
+        self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max, config.delay_levels_ms())
+        self._on_damage = on_damage
+        self._hold: SegmentHold | None = None
+        self._next_step_s = 0.0
+
+    async def steps(self) -> AsyncGenerator[TailStep, None]:
+        """Steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
+        try:
+            while True:
+                if self._at >= self._confirmed():
+                    await self._notice.wait(self._config.dispatch_heartbeat_ms / 1000)
+                if self._at < self._confirmed():
+                    await self._collect()
+                    yield self._step()
+                else:
+                    yield TailStep(self._at, self._at, None)
+        finally:
+            self._keep(None)
+
+    async def _collect(self) -> None:
+        """Until the next step is due, unless it is large already."""
+        now_s = asyncio.get_running_loop().time
+        if self._confirmed() - self._at < self._config.dispatch_size_bytes_min and self._next_step_s > now_s():
+            await asyncio.sleep(self._next_step_s - now_s())
+        self._next_step_s = now_s() + self._config.dispatch_interval_ms / 1000
+
+    def _step(self) -> TailStep:
+        if self._at < self._chain.min_physical_offset:
+            raise BelowMinOffset(
+                self._at, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
+            )
+        segment = self._chain.find(self._at)
+        self._keep(segment)
+        base, start = segment.base_physical_offset, self._at
+        readable = min(self._confirmed() - base, segment.wrote_position)
+        columns = self._columns
+        status = scan_cy.scan(segment.buffer, start - base, readable, base, False, columns)
+        end_position = columns.end_position
+        if status == scan_cy.S_BLANK:
+            end_position = segment.size_bytes
+        elif columns.count == 0:
+            error = RecordDamaged(
+                segment=segment.path.name, position=columns.error_position, reason=STATUS_REASONS[status]
+            )
+            _log.critical("dispatch stops at physical offset %d: %s", start, error)
+            self._on_damage(error)
+            raise error
+        self._at = base + end_position
+        return TailStep(start, self._at, columns)
+
+    def _keep(self, segment: Segment | None) -> None:
+        """Hold the segment that is read, and no other."""
+        if self._hold is not None and (self._hold.segment is not segment or not self._hold.is_held):
+            self._hold.let_go()
+            self._hold = None
+        if self._hold is None and segment is not None:
+            self._hold = SegmentHold(segment)

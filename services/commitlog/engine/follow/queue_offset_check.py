@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueOffsetCheck: compares the next queue offset of each queue with the end that an Indexer has for it.
+
+A queue offset that is given twice makes one of two messages unreachable, so a number that is too low is raised, logged
+and counted. It can be too low only when the snapshot is lost and the queue's records are gone from the log: so an end
+is believed without its record only while the numbers are unknown, and only of a queue that the log has no record of.
+Any other end that the log can't confirm by its last record is the Indexer's fault: it is logged and counted, and the
+number stays, because a message behind a gap would have no place in its queue. An end that a record confirms is that of
+an older generation of a queue that began again, which an Indexer that is behind still has: nothing follows from it.
+Appends wait until the first complete comparison if a start could not know all numbers (`WriteGate`).
+Callers: the loop that owns the log, which runs in between. RocketMQ has no such check: it takes the queues' ends for
+the truth.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from libs.formats.errors import FormatError
+from libs.formats.limits import INT32_MAX, INT64_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.records import record
+from libs.kernel.append.topic_table import QUEUE_ID_MAX
+from libs.kernel.scan import scan_cy
+from libs.machine.loop import in_steps
+from libs.segments.chain import SegmentChain
+from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.errors import BadArgument
+
+QUEUE_END_COUNT_MAX = 4_096
+"""Most queues in one page."""
+STEP_QUEUE_COUNT = 8
+"""Queues that are compared in one go: each may cost the checksum of a large record."""
+TOLD_COUNT_MAX = 10
+"""Most queues of a page that have a line in the log each; the statistics count all of them."""
+QUEUE_OFFSET_MAX = INT64_MAX // 20
+"""A unit of a consume queue has 20 bytes, and RocketMQ counts them in 64 bits."""
+STORED_TOPIC_SIZE_BYTES_MAX = 255
+"""Records of another store may have longer topics, and higher queue ids, than can be appended here."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnd:
+    """Where a queue ends in the indexes; `last_physical_offset` is where its last record begins.
+
+    `is_removed` says that an operator had it removed, because the log does not know its topic.
+    """
+
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
+    is_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueVerdict:
+    """How many queues were raised, how many contradict the log, and how many removed ones will begin again."""
+
+    raised_count: int
+    contradicting_count: int
+    forgotten_count: int = 0
+
+
+class QueueOffsetCheck:
+    """Comparisons with one topic table. `on_known` hears of what must be kept: the gate opens, numbers go."""
+
+    def __init__(
+        self, chain: SegmentChain, topics: TopicRegistry, gate: WriteGate, *, on_known: Callable[[], None]
+    ) -> None:
+        self.raised_count = 0
+        self.contradicting_count = 0
+        self.forgotten_count = 0
+        self._chain = chain
+        self._topics = topics
+        self._gate = gate
+        self._on_known = on_known
+
+    async def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
+        """Compare one page. Raises BadArgument, and then nothing of the page was compared."""
+        _check_count(ends)
+        async for step in in_steps(enumerate(ends)):
+            for index, end in step:
+                _check(end, f"queues[{index}]")
+        raised_count = contradicting_count = forgotten_count = 0
+        async for found in in_steps(ends, count=STEP_QUEUE_COUNT):
+            for end in found:
+                if end.is_removed:
+                    forgotten_count += self._forget(end)
+                    continue
+                known = self._exceeded(end)
+                if known is None:
+                    continue
+                if self._contradicts(end, known):
+                    contradicting_count += 1
+                    self._tell_contradicting(end, known, contradicting_count)
+                elif not known and self._gate.are_queue_offsets_unknown:
+                    raised_count += 1
+                    self._raise(end, raised_count)
+        if max(raised_count, contradicting_count) > TOLD_COUNT_MAX:
+            _log.warning(
+                "of this page %d queues were raised and %d contradict the log; the lines above name %d of each at most",
+                raised_count,
+                contradicting_count,
+                TOLD_COUNT_MAX,
+            )
+        self.raised_count += raised_count
+        self.contradicting_count += contradicting_count
+        if forgotten_count:
+            self._on_known()
+        return QueueVerdict(raised_count, contradicting_count, forgotten_count)
+
+    def _forget(self, end: QueueEnd) -> bool:
+        """Let a removed queue begin again at 0, unless somebody has made its topic again meanwhile."""
+        topic = end.topic.encode()
+        if self._topics.find(end.topic) is not None or end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
+            return False
+        self._topics.table.set_next_queue_offset(topic, end.queue_id, 0)
+        self.forgotten_count += 1
+        return True
+
+    def _exceeded(self, end: QueueEnd) -> int | None:
+        """The log's own number of a queue, if the Indexer's is higher."""
+        topic = end.topic.encode()
+        if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
+            return None
+        known = self._topics.table.next_queue_offset(topic, end.queue_id)
+        return known if end.end_queue_offset > known else None
+
+    def _tell_contradicting(self, end: QueueEnd, known: int, count: int) -> None:
+        if count <= TOLD_COUNT_MAX:
+            _log.error(
+                "the Indexer's queue %r/%d ends at %d, but the log has no record at physical offset %d that is its "
+                "last one: the indexes are wrong and must be rebuilt; the log goes on at %d",
+                end.topic,
+                end.queue_id,
+                end.end_queue_offset,
+                end.last_physical_offset,
+                known,
+            )
+
+    def _raise(self, end: QueueEnd, count: int) -> None:
+        """Go on where the Indexer's queue ends, for the log has no number of its own."""
+        self._topics.table.set_next_queue_offset(end.topic.encode(), end.queue_id, end.end_queue_offset)
+        if count <= TOLD_COUNT_MAX:
+            _log.warning(
+                "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at 0",
+                end.topic,
+                end.queue_id,
+                end.end_queue_offset,
+            )
+
+    def finish(self, *, is_complete: bool) -> None:
+        """All pages of a comparison were compared; a complete one lets appends in."""
+        if not self._gate.are_queue_offsets_unknown:
+            return
+        if is_complete:
+            self._gate.are_queue_offsets_unknown = False
+            _log.warning("the queue offsets are known now, from the Indexer: appends are accepted")
+            self._on_known()
+        else:
+            _log.error(
+                "the Indexer does not know what the log had below %d either: appends wait for one that does, or for a "
+                "start with accept_scanned_queue_offsets",
+                self._chain.min_physical_offset,
+            )
+
+    def _contradicts(self, end: QueueEnd, known: int) -> bool:
+        """Whether the log knows better: its own number is exact, unless it shows that very record as the last one."""
+        if end.last_physical_offset < self._chain.min_physical_offset:
+            return known > 0 or not self._gate.are_queue_offsets_unknown
+        if end.last_physical_offset >= self._chain.max_physical_offset:
+            return True
+        segment = self._chain.find(end.last_physical_offset)
+        position = end.last_physical_offset - segment.base_physical_offset
+        size = scan_cy.check_record(
+            segment.buffer, position, segment.wrote_position, segment.base_physical_offset, True
+        )
+        if size <= 0:
+            return True
+        try:
+            found = record.decode(segment.buffer, position)
+        except FormatError:
+            return True
+        expected = (end.topic, end.queue_id, end.end_queue_offset - 1)
+        return (found.topic, found.queue_id, found.queue_offset) != expected
+
+
+def _check_count(ends: Sequence[QueueEnd]) -> None:
+    if len(ends) > QUEUE_END_COUNT_MAX:
+        raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
+
+
+def _check(end: QueueEnd, field: str) -> None:
+    size = len(end.topic.encode())
+    if not 0 < size <= STORED_TOPIC_SIZE_BYTES_MAX:
+        raise BadArgument("no topic", field=f"{field}.topic", value=size, limit=STORED_TOPIC_SIZE_BYTES_MAX)
+    for name, value, limit in (
+        ("queue_id", end.queue_id, INT32_MAX),
+        ("end_queue_offset", end.end_queue_offset, QUEUE_OFFSET_MAX),
+        ("last_physical_offset", end.last_physical_offset, INT64_MAX),
+    ):
+        if not 0 <= value <= limit:
+            raise BadArgument("the value is out of range", field=f"{field}.{name}", value=value, limit=limit)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DiskGuard: looks at the free space from time to time, and closes the gate before the file system is full.
+
+Of several disks of the log the emptiest counts, because the next segment can go there; those that are too full for
+appends to begin again, read-only or not there at all are named to the chain, which keeps new segments away from them.
+It closes above disk_full_percent and opens again at disk_open_percent, so that it does not flap; it needs no Janitor.
+The Janitor's reports, which tell of the Indexer's disk too, hold for a while only: one that is gone keeps nobody out.
+The active segment has its blocks reserved, so an append never needs space; what would fail is the next segment and
+every small file. When there is space again, the guard also takes back the ballast that gave way.
+Callers: the loop that owns the log.
+Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_FULL.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from libs.machine.clock import Clock
+from libs.machine.fs import DiskUsage, Fs
+from libs.machine.loop import SupervisedLoop
+from libs.segments.directories import SegmentDirectories
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.write.gate import WriteGate
+
+_log = logging.getLogger(__name__)
+
+
+class DiskGuard:
+    """Keeps the gate's flags about disks up to date."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        clock: Clock,
+        config: CommitLogConfig,
+        directories: SegmentDirectories,
+        gate: WriteGate,
+        *,
+        take_ballast: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.usages = dict.fromkeys(directories.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
+        """Of each directory of the log, as of the last look that it let."""
+        self.data_usage = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
+        """Of the data directory, where all other files are."""
+        self.unusable: frozenset[Path] = frozenset()
+        """Directories that take no new segments because their file system is read-only, or can't be looked at."""
+        self._directories = directories
+        self._fs = fs
+        self._clock = clock
+        self._config = config
+        self._gate = gate
+        self._take_ballast = take_ballast
+        self._reported_s = 0.0
+        self._loop = SupervisedLoop("disk guard", self.look, interval_ms=config.disk_interval_ms)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End. May be repeated."""
+        await self._loop.stop()
+
+    async def look(self) -> None:
+        """Look once. Raises OSError."""
+        self._end_old_report()
+        unusable = await asyncio.to_thread(self._measure)
+        self._tell_unusable(unusable)
+        most = self._config.disk_open_percent
+        full = {directory for directory, usage in self.usages.items() if usage.used_percent > most}
+        self._directories.full = frozenset(full | self.unusable)
+        self._judge_reserve()
+        self._judge_percent()
+        await self._take_ballast()
+
+    @property
+    def usage(self) -> DiskUsage:
+        """The emptiest disk that takes new segments, as of the last look."""
+        return min(self._usable(), key=lambda usage: usage.used_percent)
+
+    def _usable(self) -> list[DiskUsage]:
+        """Of the disks that take new segments; of all that should, if none does."""
+        usable = [self.usages[one] for one in self._directories.writable if one not in self.unusable]
+        return usable or [self.usages[one] for one in self._directories.writable]
+
+    def _measure(self) -> dict[Path, str]:
+        """Look at all disks; which of them take no segments, and why. Raises OSError for that of data_dir."""
+        self.data_usage = self._fs.disk_usage(self._config.data_dir)
+        unusable = {}
+        for directory in self.usages:
+            try:
+                self.usages[directory] = self._fs.disk_usage(directory)
+            except OSError as error:
+                unusable[directory] = str(error.strerror)
+            else:
+                if self.usages[directory].is_read_only:
+                    unusable[directory] = "its file system is read-only"
+        return unusable
+
+    def _tell_unusable(self, unusable: dict[Path, str]) -> None:
+        for directory in self._directories.writable:
+            if directory in unusable and directory not in self.unusable:
+                _log.warning("%s gets no new segments: %s", directory, unusable[directory])
+            elif directory in self.unusable and directory not in unusable:
+                _log.warning("%s gets new segments again", directory)
+        self.unusable = frozenset(unusable)
+
+    def report(self, *, is_full: bool, used_ratio: float) -> None:
+        """Take the Janitor's verdict."""
+        self._reported_s = self._clock.monotonic_s()
+        if is_full != self._gate.is_disk_reported_full:
+            self._gate.is_disk_reported_full = is_full
+            state = "full" if is_full else "not full"
+            _log.warning("the Janitor reports the disk as %s, it is used to %.1f %%", state, used_ratio * 100)
+
+    def _end_old_report(self) -> None:
+        age_s = self._clock.monotonic_s() - self._reported_s
+        if self._gate.is_disk_reported_full and age_s * 1000 > self._config.disk_report_timeout_ms:
+            self._gate.is_disk_reported_full = False
+            _log.warning("the Janitor has not reported for %.0f s: its verdict of a full disk has ended", age_s)
+
+    def _judge_reserve(self) -> None:
+        """The small files need some space, and the next segment."""
+        most_bytes = max(usage.free_bytes for usage in self._usable())
+        free_bytes = min(self.data_usage.free_bytes, most_bytes)
+        is_short = free_bytes < self._config.disk_reserve_bytes
+        if is_short != self._gate.is_disk_reserve_short:
+            self._gate.is_disk_reserve_short = is_short
+            _log.warning(
+                "%d bytes are free, the reserve is %d: appends are %s",
+                free_bytes,
+                self._config.disk_reserve_bytes,
+                "refused" if is_short else "accepted again",
+            )
+
+    def _judge_percent(self) -> None:
+        percent, is_full = self.usage.used_percent, self._gate.is_disk_full
+        if not is_full and percent > self._config.disk_full_percent:
+            self._gate.is_disk_full = True
+            _log.warning(
+                "%d %% of the disk are used: appends are refused until it is %d %%",
+                percent,
+                self._config.disk_open_percent,
+            )
+        elif is_full and percent <= self._config.disk_open_percent:
+            self._gate.is_disk_full = False
+            _log.warning("%d %% of the disk are used: appends are accepted again", percent)

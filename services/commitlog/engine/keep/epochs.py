@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EpochHistory: the epochs of the log, the file that keeps them, `epochFileCheckpoint`, and the name of their history.
+
+Invariants: numbers ascend from 1; an epoch begins where the one before it ended; a change is durable before it counts.
+A log whose epoch file is missing begins to count anew, under a new name, so that nobody takes its epoch 3 for that of
+another log, or of this one before it lost the file. The name is kept in `reput/history`; if only that is lost, it stays
+unknown, and followers are told by epochs alone.
+Callers: recovery and the segment keeper, one at a time. Layouts: docs/formats/epoch_file.md and reput_files.md.
+"""
+
+import logging
+import secrets
+from pathlib import Path
+from typing import Self
+
+from libs.formats.errors import FormatError
+from libs.formats.state import epoch_file
+from libs.formats.state.epoch_file import Epoch
+from libs.log import history_file
+from libs.machine.fs import Fs
+from services.commitlog.errors import EpochsDamaged
+
+EPOCH_FILE_NAME = "epochFileCheckpoint"
+HISTORY_ID_SIZE_BYTES = 16
+
+_log = logging.getLogger(__name__)
+
+
+class EpochHistory:
+    """The epochs, oldest first. Make it with `open`."""
+
+    def __init__(self, fs: Fs, data_dir: Path, epochs: list[Epoch], history_id: str) -> None:
+        self.history_id = history_id
+        """Random name of the history; empty if unknown."""
+        self._fs = fs
+        self._data_dir = data_dir
+        self._epochs = epochs
+
+    @classmethod
+    def open(cls, fs: Fs, data_dir: Path) -> Self:
+        """Read the files; a store without an epoch file has no epoch yet. Raises EpochsDamaged."""
+        path = data_dir / EPOCH_FILE_NAME
+        if not fs.exists(path):
+            if fs.exists(data_dir / history_file.PATH):
+                _log.warning("%s is missing, so the log counts as another one: delayed messages come once more", path)
+            return cls(fs, data_dir, [], "")
+        try:
+            epochs = epoch_file.decode(fs.read(path))
+        except FormatError as error:
+            raise EpochsDamaged(path=path, reason=error.reason) from error
+        return cls(fs, data_dir, epochs, history_file.load(fs, data_dir))
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """All epochs that still have a record, oldest first."""
+        return self._epochs
+
+    @property
+    def number(self) -> int:
+        """The current epoch; 0 before the first one."""
+        return self._epochs[-1].number if self._epochs else 0
+
+    def begin(self, start_physical_offset: int) -> None:
+        """Start the next epoch, durably. Those that began past this offset have lost all that they wrote."""
+        if not self._epochs:
+            self._begin_history()
+        kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self._epochs]
+        self._save([*kept, Epoch(self.number + 1, start_physical_offset)])
+
+    def trim(self, min_physical_offset: int) -> None:
+        """Forget, durably, the epochs that ended before the first byte that is kept."""
+        kept = self._epochs
+        while len(kept) > 1 and kept[1].start_physical_offset <= min_physical_offset:
+            kept = kept[1:]
+        if len(kept) < len(self._epochs):
+            self._save(kept)
+
+    def _begin_history(self) -> None:
+        """Take a new name before the first epoch has it: a crash in between only changes it once more."""
+        self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
+        history_file.save(self._fs, self._data_dir, self.history_id)
+
+    def _save(self, epochs: list[Epoch]) -> None:
+        self._fs.write_atomic(self._data_dir / EPOCH_FILE_NAME, epoch_file.encode(epochs))
+        self._epochs = epochs

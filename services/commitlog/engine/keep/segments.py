@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SegmentKeeper: tells what segments there are, and deletes the oldest ones when it is safe.
+
+Invariants: the log has no holes, so only the oldest segments go; the one that takes appends, one that is still being
+copied from the pool and (unless the caller insists) one that the Indexer has not indexed durably stay. One that is
+read stays for segment_release_timeout_ms after it was first asked for; then its readers' streams end.
+Callers: the loop that owns the log; the files are removed in a worker thread, one request at a time.
+Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFileQueue.deleteExpiredFileByTime, but for
+its use of file times.
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import Fs
+from libs.machine.uninterrupted import uninterrupted
+from libs.segments.chain import SegmentChain
+from libs.segments.segment import Segment
+from services.commitlog.engine.keep.queue_snapshot import SegmentTimes
+from services.commitlog.errors import BadArgument
+
+DELETE_COUNT_MAX = 1_000
+READER_WAIT_S, READER_POLL_S = 1.0, 0.005
+"""Most readers are done within milliseconds; so long is waited for a moment without any."""
+
+_log = logging.getLogger(__name__)
+
+
+class Refusal(enum.Enum):
+    """Why a segment was not deleted."""
+
+    ACTIVE = "active"
+    NOT_OLDEST = "not oldest"
+    NOT_INDEXED = "not indexed"
+    UNKNOWN = "unknown"
+    IN_USE = "in use"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment. Store times in milliseconds, 0 if it has no record."""
+
+    base_physical_offset: int
+    size_bytes: int
+    wrote_bytes: int
+    first_store_time_ms: int
+    last_store_time_ms: int
+    is_active: bool
+    is_indexed: bool
+    reader_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What became of one segment; no refusal if it is gone."""
+
+    base_physical_offset: int
+    refusal: Refusal | None
+    freed_bytes: int
+
+
+class SegmentKeeper:
+    """Facts and deletion. `indexed` gives the end of what the Indexer has on disk.
+
+    `remember` makes durable what else only the records below an offset would tell: the queues' next offsets.
+    `tidy` brings up to date, after deletions, what describes the log.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        chain: SegmentChain,
+        clock: Clock,
+        indexed: Callable[[], int],
+        remember: Callable[[int], Awaitable[None]],
+        tidy: Callable[[], Awaitable[None]],
+        *,
+        release_timeout_ms: int,
+    ) -> None:
+        self.deleted_count = 0
+        self.evicted_count = 0
+        """Segments whose readers were sent away."""
+        self._clock = clock
+        self._release_timeout_ms = release_timeout_ms
+        self.reader_wait_s = READER_WAIT_S
+        self._wanted: tuple[int, float] | None = None
+        """The segment that was last refused for its readers, and when that was for the first time."""
+        self._fs = fs
+        self._chain = chain
+        self._indexed = indexed
+        self._remember = remember
+        self._tidy = tidy
+        self._deletion = asyncio.Lock()
+
+    def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
+        """Up to `count` segments that begin at or after this offset, oldest first."""
+        segments = self._chain.segments
+        if not segments:
+            return []
+        behind = max(physical_offset - segments[0].base_physical_offset, 0)
+        first = -(-behind // self._chain.segment_size_bytes)
+        return [self._facts(segment) for segment in segments[first : first + count]]
+
+    def times(self) -> list[SegmentTimes]:
+        """Store times of all segments that have a record, for the snapshot."""
+        return [
+            SegmentTimes(s.base_physical_offset, s.first_store_time_ms, s.last_store_time_ms)
+            for s in self._chain.segments
+            if s.wrote_position > 0
+        ]
+
+    async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
+        """Delete segments at the old end, durably; one answer for each, in order.
+
+        Raises BadArgument, and StoreSealed or OSError when what they alone tell can't be kept.
+        """
+        _check_bases(bases)
+        return await uninterrupted(self._delete_in_turn(list(bases), allow_unindexed=allow_unindexed))
+
+    async def finish(self) -> None:
+        """Wait for the deletions that are under way, whose callers may be gone."""
+        async with self._deletion:
+            pass
+
+    async def _delete_in_turn(self, bases: list[int], *, allow_unindexed: bool) -> list[Deletion]:
+        async with self._deletion:
+            deletions = []
+            for base in bases:
+                refusal = await self._lasting_refusal(base, allow_unindexed=allow_unindexed)
+                is_gone = refusal is None and base < self._chain.min_physical_offset
+                if refusal is None and not is_gone:
+                    await self._delete_first()
+                    self.deleted_count += 1
+                freed_bytes = 0 if refusal is not None or is_gone else self._chain.segment_size_bytes
+                deletions.append(Deletion(base, refusal, freed_bytes))
+            if any(deletion.freed_bytes for deletion in deletions):
+                await self._tidy()
+        return deletions
+
+    async def _delete_first(self) -> None:
+        """Remove the file, then the segment: if the file stays, so does the segment, and the log gets no hole."""
+        segment = self._chain.segments[0]
+        if segment.is_held:
+            _log.warning("segment %s is deleted although %d read it: their streams end", segment, segment.hold_count)
+            segment.evict()
+            self.evicted_count += 1
+        await self._remember(segment.end_physical_offset)
+        is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
+        assert is_held
+        try:
+            await asyncio.to_thread(self._remove_file, segment)
+        finally:
+            segment.release()
+        self._chain.detach_first()
+        await asyncio.to_thread(segment.close)  # may wait for a sync that is under way
+
+    def _remove_file(self, segment: Segment) -> None:
+        failpoint("delete_segment.before_remove")
+        if self._fs.exists(segment.path):  # an attempt that failed after this is made again
+            self._fs.remove(segment.path)
+        self._fs.sync_directory(segment.path.parent)
+        failpoint("delete_segment.after_remove")
+
+    async def _lasting_refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
+        """The refusal that is left when readers of a moment are done."""
+        now_s = asyncio.get_running_loop().time
+        end_s = now_s() + self.reader_wait_s
+        while True:
+            refusal = self._refusal(base, allow_unindexed=allow_unindexed)
+            if refusal is not Refusal.IN_USE or now_s() >= end_s:
+                return refusal
+            await asyncio.sleep(READER_POLL_S)
+
+    def _refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
+        segments = self._chain.segments
+        if base < 0 or base % self._chain.segment_size_bytes or not segments:
+            return Refusal.UNKNOWN
+        if base > segments[-1].base_physical_offset:
+            return Refusal.UNKNOWN
+        if base < segments[0].base_physical_offset:
+            return None
+        if base == segments[-1].base_physical_offset or not segments[0].is_committed:
+            return Refusal.ACTIVE
+        if base != segments[0].base_physical_offset:
+            return Refusal.NOT_OLDEST
+        if not allow_unindexed and not self._is_indexed(segments[0]):
+            return Refusal.NOT_INDEXED
+        return Refusal.IN_USE if self._must_wait(segments[0]) else None
+
+    def _must_wait(self, segment: Segment) -> bool:
+        """Whether readers still have time to finish with a segment that is wanted now."""
+        if not segment.is_held:
+            return False
+        base, now_s = segment.base_physical_offset, self._clock.monotonic_s()
+        if self._wanted is None or self._wanted[0] != base:
+            self._wanted = (base, now_s)
+        return (now_s - self._wanted[1]) * 1000 < self._release_timeout_ms
+
+    def _is_indexed(self, segment: Segment) -> bool:
+        return self._indexed() >= segment.end_physical_offset
+
+    def _facts(self, segment: Segment) -> SegmentFacts:
+        return SegmentFacts(
+            base_physical_offset=segment.base_physical_offset,
+            size_bytes=segment.size_bytes,
+            wrote_bytes=segment.wrote_position,
+            first_store_time_ms=segment.first_store_time_ms,
+            last_store_time_ms=segment.last_store_time_ms,
+            is_active=segment is self._chain.active,
+            is_indexed=segment.wrote_position > 0 and self._is_indexed(segment),
+            reader_count=segment.hold_count,
+        )
+
+
+def _check_bases(bases: Sequence[int]) -> None:
+    field = "base_physical_offsets"
+    if len(bases) > DELETE_COUNT_MAX:
+        raise BadArgument("too many segments", field=field, value=len(bases), limit=DELETE_COUNT_MAX)
+    for index, base in enumerate(bases):
+        if base < 0 or (index > 0 and base <= bases[index - 1]):
+            raise BadArgument(
+                "base offsets ascend and are not negative", field=f"{field}[{index}]", value=base, limit=0
+            )

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a data directory to an open store: claims it, reads the small files, recovers the log. Blocks; runs in a thread.
+
+Invariants: whoever fails leaves the directory unlocked and, unless the log was already being settled, unchanged.
+RocketMQ's counterpart is DefaultMessageStore.load.
+"""
+
+import contextlib
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from libs.formats.errors import FormatError
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.log import checkpoint_file
+from libs.log import directories as log_directories
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.segments.chain import SegmentChain
+from libs.segments.directories import SegmentDirectories
+from libs.segments.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
+from libs.segments.pool import TransientStorePool
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.follow.progress import Progress
+from services.commitlog.engine.keep import queue_snapshot
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.queue_snapshot import QueueSnapshot
+from services.commitlog.engine.start import recovery
+from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.recovery import RecoveryReport
+from services.commitlog.engine.start.store_files import StoreFiles
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.engine.write.writers import WriterTable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """What an open store consists of."""
+
+    files: StoreFiles
+    chain: SegmentChain
+    topics: TopicRegistry
+    writers: WriterTable
+    epochs: EpochHistory
+    progress: Progress
+    recovery: RecoveryReport
+
+
+def open_store(
+    fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, clock: Clock, progress: RecoveryProgress
+) -> OpenStore:
+    """Open the store of `config.data_dir`, whose segments are in `directories`.
+
+    Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
+    LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
+    """
+    files = StoreFiles(fs, config.data_dir)
+    was_clean_stop = files.claim()
+    try:
+        with config.ballast(fs).given_way():
+            return _open_claimed(fs, config, directories, clock, progress, files, was_clean_stop=was_clean_stop)
+    except BaseException:
+        files.release()
+        raise
+
+
+def _open_claimed(
+    fs: Fs,
+    config: CommitLogConfig,
+    directories: SegmentDirectories,
+    clock: Clock,
+    progress: RecoveryProgress,
+    files: StoreFiles,
+    *,
+    was_clean_stop: bool,
+) -> OpenStore:
+    with contextlib.ExitStack() as undo:
+        _claim_directories(fs, config, directories, files)
+        chain = SegmentChain.open(
+            fs,
+            directories.writable[0],
+            config.segment_size_bytes,
+            preallocates=config.preallocate,
+            warms=config.warm_segments,
+            pool=_take_pool(config),
+            directories=directories,
+            is_clean=was_clean_stop,
+        )
+        undo.callback(chain.close)
+        # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
+        if not was_clean_stop or len(directories.all) > 1:
+            for directory in chain.directory_paths:
+                fs.sync_directory(directory)
+        epochs = EpochHistory.open(fs, config.data_dir)
+        topics = TopicRegistry(
+            fs,
+            config.data_dir,
+            clock,
+            default_queue_count=config.default_queue_count,
+            topic_count_max=config.topic_count_max,
+            topic_queue_count_max=config.topic_queue_count_max,
+            queue_count_max=config.queue_count_max,
+            delay_level_count=len(config.delay_levels_ms()),
+        )
+        writers = WriterTable(config.writer_batch_count_max, config.writer_count_max)
+        checkpoint = _load_checkpoint(fs, config)
+        if files.is_of_rocketmq:
+            checkpoint = checkpoint.of_rocketmq()
+        finding = recovery.examine(
+            chain,
+            topics.table,
+            writers,
+            config,
+            clock,
+            progress,
+            was_clean_stop=was_clean_stop,
+            checkpoint=checkpoint,
+            snapshot=_load_snapshot(fs, config),
+            epochs=epochs.epochs,
+        )
+        fs.make_directory(config.data_dir / "config")
+        fs.make_directory(config.data_dir / "reput")
+        topics.load()
+        files.is_owed = files.is_owed and topics.set_apart.has_files
+        log_directories.save(fs, config.data_dir, directories.used)
+        files.mark_in_use()
+        report = recovery.settle(fs, config, chain, epochs, clock, finding)
+        undo.pop_all()
+    report = replace(report, missing_bytes=_missing_bytes(chain, checkpoint))
+    store_progress = Progress(fs, config.data_dir, clock, checkpoint, is_queue_time_kept=files.is_owed)
+    store_progress.note_flushed(report.last_store_time_ms, report.end_physical_offset)
+    store_progress.note_start(chain.min_physical_offset)
+    return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
+
+
+def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:
+    """Compare the settings with what is there, so that no disk's part is missed in silence; then lock them."""
+    named = {log_directories.real(directory) for directory in directories.all}
+    listed = _listed_directories(fs, config.data_dir, directories)
+    for directory in dict.fromkeys((config.data_dir / log_directories.DEFAULT_DIRECTORY, *listed)):
+        is_there = fs.exists(directory)
+        if directory in listed and not is_there:
+            raise LogDirectoryMissing(path=directory)
+        is_named = log_directories.real(directory) in named
+        if is_there and not is_named and log_directories.segment_paths(fs, [directory]):
+            raise LogDirectoryLeftOut(path=directory)
+    for directory in directories.all:
+        fs.make_directory(directory)
+        if not log_directories.real(directory).is_relative_to(log_directories.real(config.data_dir)):
+            files.claim_directory(directory)
+
+
+def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories) -> list[Path]:
+    """Those that the log used when it last ran; none if it had the usual one alone."""
+    try:
+        return log_directories.load(fs, data_dir) if fs.exists(data_dir / log_directories.PATH) else []
+    except FormatError as error:
+        _log.warning("%s can't be read (%s): written anew, if all directories are there", log_directories.PATH, error)
+        return list(directories.all)
+
+
+def _missing_bytes(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
+    """How much is gone from the log's start that neither Reput nor RocketMQ deleted."""
+    missing_bytes = checkpoint.missing_before(chain.min_physical_offset)
+    if missing_bytes:
+        _log.error(
+            "segments from physical offset %d to %d are missing, %d bytes, and it was not Reput that deleted them: "
+            "their messages are lost unless the files are put back while the CommitLog does not run",
+            checkpoint.start_physical_offset,
+            chain.min_physical_offset,
+            missing_bytes,
+        )
+    return missing_bytes
+
+
+def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:
+    if not config.transient_store_pool:
+        return None
+    return TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
+
+
+def _load_checkpoint(fs: Fs, config: CommitLogConfig) -> StoreCheckpoint:
+    try:
+        return checkpoint_file.load(fs, config.data_dir / checkpoint_file.FILE_NAME)
+    except CheckpointDamaged as error:
+        _log.warning("%s: all of the log is scanned", error)
+        return StoreCheckpoint()
+
+
+def _load_snapshot(fs: Fs, config: CommitLogConfig) -> QueueSnapshot | None:
+    try:
+        return queue_snapshot.load(fs, config.data_dir)
+    except queue_snapshot.DAMAGE_ERRORS as error:
+        _log.warning("the snapshot of the queue offsets can't be read (%s): all of the log is scanned", error)
+        return None

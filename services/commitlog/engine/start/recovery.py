@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recovery: finds the end of the log at a start, in two steps.
+
+`examine` only reads: it chooses where to begin, scans, and raises LogDamaged for damage that a person must decide
+about. `settle` then changes the store to what was found: keeps a copy of a torn tail, begins an epoch, clears the
+tail, syncs. Between the two the caller marks the store as in use (`abort`), so a crash in the middle of `settle` is
+an unclean stop and the next start repeats it. Recovery is idempotent.
+Callers: CommitLog.open, in a worker thread, before anybody else uses the chain.
+Rules: docs/formats/commit_log.md section 9; RocketMQ's counterparts are CommitLog.recoverNormally and
+recoverAbnormally.
+"""
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from libs.formats.offsets import file_name, segment_base
+from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
+from libs.kernel.append.topic_table import TopicTable
+from libs.log import end as log_end
+from libs.log import tail_search
+from libs.log.end import ScanEnd, ScanEndKind
+from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import Fs
+from libs.segments.chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.queue_snapshot import QueueSnapshot
+from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.scan import LogScan
+from services.commitlog.engine.write.writers import WriterTable
+from services.commitlog.errors import LogDamaged
+
+CUT_DIRECTORY = Path("reput") / "cut"
+CLEAN_SCAN_SEGMENT_COUNT = 3
+"""Segments that a start after a clean stop looks at, as RocketMQ's recoverNormally does."""
+COPY_CHUNK_BYTES = 16 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a start found and did."""
+
+    was_clean_stop: bool
+    scan_end: ScanEndKind
+    end_physical_offset: int
+    last_store_time_ms: int
+    scan_start_physical_offset: int
+    scanned_record_count: int
+    are_queue_offsets_unknown: bool = False
+    """Records that are gone may have had queue offsets that nothing here tells of; appends would give them again."""
+    snapshot_physical_offset: int | None = None
+    """End of what the snapshot of the queue offsets covers; None without one that fits."""
+    truncated_bytes: int = 0
+    truncated_copy_path: str = ""
+    duration_ms: int = 0
+    missing_bytes: int = 0
+    """What somebody else removed from the log's start since the last run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `examine` found: the end, and what the scan learned on its way."""
+
+    end: ScanEnd
+    was_clean_stop: bool
+    start_physical_offset: int
+    durable_physical_offset: int
+    """Below it everything is on the disk for certain, not only in the page cache."""
+    last_store_time_ms: int
+    record_count: int
+    are_queue_offsets_unknown: bool
+    snapshot_physical_offset: int | None
+    started_s: float
+
+
+def examine(
+    chain: SegmentChain,
+    table: TopicTable,
+    writers: WriterTable,
+    config: CommitLogConfig,
+    clock: Clock,
+    progress: RecoveryProgress,
+    *,
+    was_clean_stop: bool,
+    checkpoint: StoreCheckpoint,
+    snapshot: QueueSnapshot | None,
+    epochs: Sequence[Epoch],
+) -> Finding:
+    """Find the end of the log; fill the tables and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
+    started_s = clock.monotonic_s()
+    known_end = max(
+        snapshot.end_physical_offset if snapshot else 0,
+        checkpoint.durable_physical_offset,
+        epochs[-1].start_physical_offset if epochs else 0,
+    )
+    if not chain.segments and known_end > 0:
+        base = segment_base(known_end, config.segment_size_bytes)
+        raise LogDamaged(segment=file_name(base), position=0, reason="the log has no file, although it had records")
+    snapshot = snapshot if _fits(snapshot, chain) else None
+    if snapshot is not None:
+        _restore(snapshot, chain, table)
+        writers.restore(snapshot.writers, snapshot.writer_sequences, snapshot.end_physical_offset)
+    start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
+    durable = log_end.known_durable(checkpoint, has_epochs=bool(epochs))
+    if snapshot is not None:
+        durable = replace(
+            durable,
+            physical_offset=max(snapshot.end_physical_offset, durable.physical_offset),
+            is_end=was_clean_stop and not checkpoint.is_of_rocketmq,
+        )
+    scan = LogScan(
+        chain,
+        table,
+        writers,
+        durable,
+        progress,
+        check_crc=config.check_crc_on_recover,
+        clock_step_ms_max=config.clock_step_ms_max,
+        last_store_time_ms=_last_store_time_ms_before(chain, start),
+        counted_physical_offset=snapshot.end_physical_offset if snapshot else 0,
+    )
+    end = scan.run(start)
+    if end.kind is ScanEndKind.DAMAGED:
+        base = segment_base(end.physical_offset, config.segment_size_bytes)
+        raise LogDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
+    snapshot_time_ms = snapshot.last_store_time_ms if snapshot else 0
+    return Finding(
+        end=end,
+        was_clean_stop=was_clean_stop,
+        start_physical_offset=start,
+        durable_physical_offset=max(durable.physical_offset, start),
+        last_store_time_ms=max(scan.last_store_time_ms, snapshot_time_ms),
+        record_count=scan.record_count,
+        are_queue_offsets_unknown=snapshot is None
+        and chain.min_physical_offset > 0
+        and not config.accept_scanned_queue_offsets,
+        snapshot_physical_offset=snapshot.end_physical_offset if snapshot else None,
+        started_s=started_s,
+    )
+
+
+def settle(
+    fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory, clock: Clock, finding: Finding
+) -> RecoveryReport:
+    """Make the store end where the log ends, durably. Raises OSError or SyncFailed. Blocks."""
+    end = finding.end.physical_offset
+    is_torn = finding.end.kind is ScanEndKind.TORN_TAIL
+    truncated_bytes, copy_path = _copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
+    is_unseen = epochs.number == 0 and end == 0
+    if epochs.number == 0:
+        epochs.begin(0)
+    if (not finding.was_clean_stop and not is_unseen) or is_torn:
+        # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
+        failpoint("settle.before_epoch")
+        epochs.begin(end)
+        failpoint("settle.after_epoch")
+    if chain.segments:
+        failpoint("settle.before_truncate")
+        chain.truncate_after(end, clear_rest=is_torn)
+        if not finding.was_clean_stop:
+            _write_again(chain, finding.durable_physical_offset)
+        chain.sync()
+        failpoint("settle.after_truncate")
+    report = RecoveryReport(
+        was_clean_stop=finding.was_clean_stop,
+        scan_end=finding.end.kind,
+        end_physical_offset=end,
+        last_store_time_ms=finding.last_store_time_ms,
+        scan_start_physical_offset=finding.start_physical_offset,
+        scanned_record_count=finding.record_count,
+        are_queue_offsets_unknown=finding.are_queue_offsets_unknown,
+        snapshot_physical_offset=finding.snapshot_physical_offset,
+        truncated_bytes=truncated_bytes,
+        truncated_copy_path=copy_path,
+        duration_ms=round((clock.monotonic_s() - finding.started_s) * 1000),
+    )
+    _log.info(
+        "the log ends at %d (%s), %d records scanned from %d in %d ms, %d bytes cut off",
+        end,
+        report.scan_end.value,
+        report.scanned_record_count,
+        report.scan_start_physical_offset,
+        report.duration_ms,
+        truncated_bytes,
+    )
+    return report
+
+
+def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:
+    """Make what is past the last known sync durable, whatever became of the syncs that were tried since.
+
+    What is below it is durable, so those segments need not stay mapped for a sync.
+    """
+    for segment in chain.segments:
+        position = max(durable_physical_offset - segment.base_physical_offset, 0)
+        if position < segment.size_bytes:
+            segment.write_again(position)
+        else:
+            segment.flushed_position = segment.wrote_position
+
+
+def _fits(snapshot: QueueSnapshot | None, chain: SegmentChain) -> bool:
+    """Whether the snapshot can belong to this chain: it knows every segment below its end, and its end is not gone."""
+    if snapshot is None:
+        return False
+    end = snapshot.end_physical_offset
+    known = {times.base_physical_offset for times in snapshot.segment_times}
+    below = {segment.base_physical_offset for segment in chain.segments if segment.base_physical_offset < end}
+    if below <= known and chain.min_physical_offset <= end:
+        return True
+    _log.warning("the snapshot of the queue offsets does not fit the log; all of the log is scanned")
+    return False
+
+
+def _restore(snapshot: QueueSnapshot, chain: SegmentChain, table: TopicTable) -> None:
+    for counter in snapshot.counters:
+        table.set_next_queue_offset(counter.topic.encode("latin-1"), counter.queue_id, counter.next_queue_offset)
+    times_by_base = {times.base_physical_offset: times for times in snapshot.segment_times}
+    for segment in chain.segments:
+        times = times_by_base.get(segment.base_physical_offset)
+        if times is not None:
+            segment.first_store_time_ms = times.first_store_time_ms
+            segment.last_store_time_ms = times.last_store_time_ms
+
+
+def _scan_start(
+    chain: SegmentChain, checkpoint: StoreCheckpoint, snapshot: QueueSnapshot | None, *, was_clean_stop: bool
+) -> int:
+    """First byte of the segment to begin with: early enough for the counters, and for what may not be on disk."""
+    first, size = chain.min_physical_offset, chain.segment_size_bytes
+    if snapshot is None:
+        return first
+    # A snapshot is written after a sync, so everything below it is durable; above it lies what must be looked at.
+    start = min(segment_base(snapshot.end_physical_offset, size), max(chain.max_physical_offset - size, first))
+    if was_clean_stop:
+        return max(start - (CLEAN_SCAN_SEGMENT_COUNT - 1) * size, first)
+    if checkpoint.durable_physical_offset >= snapshot.end_physical_offset:
+        return max(start, first)
+    return max(min(start, _first_doubtful(chain, checkpoint)), first)
+
+
+def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
+    """First byte of the newest segment that began before the last sync that the checkpoint's times know of.
+
+    For a checkpoint without an offset of the log. Only the log's own time counts: RocketMQ also looks at the queues'
+    time, because it dispatches again from here.
+    """
+    durable_time_ms = checkpoint.commit_log_time_ms - MARGIN_MS
+    for segment in reversed(chain.segments):
+        first_time_ms = tail_search.first_store_time_ms(segment)
+        if first_time_ms is not None and first_time_ms <= durable_time_ms:
+            return segment.base_physical_offset
+    return chain.min_physical_offset
+
+
+def _last_store_time_ms_before(chain: SegmentChain, start: int) -> int:
+    times = [s.last_store_time_ms for s in chain.segments if s.base_physical_offset < start]
+    return max(times, default=0)
+
+
+def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, epoch: int) -> tuple[int, str]:
+    """Copy what will be cut off, without the zeros behind it, to one file for each segment; size and first file.
+
+    The names tell the epoch that begins with the cut: a start that died while it cut leaves less to copy for the next
+    one, whose copy must not take the place of the first.
+    """
+    directory = config.data_dir / CUT_DIRECTORY
+    fs.make_directory(directory)
+    copied_bytes, first_path = 0, ""
+    for segment in chain.segments:
+        start = max(end - segment.base_physical_offset, 0)
+        if start >= segment.size_bytes:
+            continue
+        content_end = tail_search.content_end(segment, start)
+        if content_end == start:
+            continue
+        path = directory / f"{file_name(segment.base_physical_offset + start)}-{epoch}"
+        if fs.exists(path):
+            fs.remove(path)
+        try:
+            for at in range(start, content_end, COPY_CHUNK_BYTES):
+                fs.append(path, bytes(segment.buffer[at : min(at + COPY_CHUNK_BYTES, content_end)]))
+        except OSError:
+            with contextlib.suppress(OSError):  # a half copy would only take space from the next attempt
+                fs.remove(path)
+            raise
+        copied_bytes += content_end - start
+        first_path = first_path or str(path)
+    return copied_bytes, first_path

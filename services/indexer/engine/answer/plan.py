@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PlanScan: cuts what a bulk read matches into partitions, one for each task of the reader.
+
+Invariants: every entry of the asked ranges is in exactly one partition; ends are fixed when the plan is made; there are
+at least `count_min` partitions if there are as many rows; a partition has at most `row_count_max` rows.
+Ranges much smaller than a partition are packed together, because a task costs more than reading them.
+Callers: the event loop's thread, which runs in between: a plan may be of very many queues, ranges and partitions.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from libs.machine.loop import in_steps
+from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
+from services.indexer.engine.answer.time_search import first_at_or_after
+from services.indexer.engine.log.source import RecordSource
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.errors import BadArgument, TopicNotFound
+
+SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
+"""An average record size is estimated from so many places of so many units each."""
+
+PIECE_COUNT_MAX = 100_000
+"""A plan never has more pieces of ranges than this, or than it has ranges, so that no request fills the memory."""
+
+STEP_QUEUE_COUNT = 100
+"""Queues that are looked at in one go: the first look at one after a start opens its files."""
+
+PARTITION_RANGE_COUNT_MAX = 10_000
+"""Ranges that are packed into one partition, at most: whoever reads it sends them all back."""
+
+PACKED_SHARE = 4
+"""A range with less than this part of a partition's rows is packed with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRange:
+    """Entries [start, end) of one queue."""
+
+    topic: str
+    queue_id: int
+    start_queue_offset: int
+    end_queue_offset: int
+
+    @property
+    def row_count(self) -> int:
+        """Entries in it."""
+        return self.end_queue_offset - self.start_queue_offset
+
+
+Cuts: TypeAlias = dict[tuple[str, int], list[ScanRange]]
+
+
+async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
+    """Ranges by topic and queue id, each queue's in the given order."""
+    found: Cuts = {}
+    async for step in in_steps(ranges):
+        for one in step:
+            found.setdefault((one.topic, one.queue_id), []).append(one)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPartition:
+    """One task's work: ranges, or keys of one topic (within the ranges, if there are any)."""
+
+    ranges: tuple[ScanRange, ...] = ()
+    key_topic: str = ""
+    keys: tuple[str, ...] = ()
+    row_count: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScanScope:
+    """What to plan: checked values. `ranges` cut the queues that they name; other queues are read whole."""
+
+    topics: tuple[str, ...]
+    queue_ids: frozenset[int] = frozenset()
+    ranges: tuple[ScanRange, ...] = ()
+    keys: tuple[str, ...] = ()
+    start_time_ms: int = TIME_MIN_MS
+    end_time_ms: int = TIME_MAX_MS
+    partition_count_min: int = 1
+    row_count_max: int = 1_000_000
+    size_bytes_max: int = 128 << 20
+
+
+@dataclass(slots=True)
+class _Sized:
+    """A range with the size of its records, estimated."""
+
+    range: ScanRange
+    record_size_bytes: Fraction
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.record_size_bytes * self.range.row_count)
+
+
+@dataclass(slots=True)
+class _Bin:
+    """A partition in the making."""
+
+    ranges: list[ScanRange] = field(default_factory=list)
+    row_count: int = 0
+    size_bytes: int = 0
+
+    def put(self, sized: _Sized) -> None:
+        self.ranges.append(sized.range)
+        self.row_count += sized.range.row_count
+        self.size_bytes += sized.size_bytes
+
+    def partition(self) -> ScanPartition:
+        return ScanPartition(ranges=tuple(self.ranges), row_count=self.row_count, size_bytes=self.size_bytes)
+
+
+class ScanPlanner:
+    """Makes plans from the queues; asks the log only for time bounds and for topics without queues."""
+
+    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, *, partition_key_count: int) -> None:
+        self._queues = queues
+        self._records = records
+        self._partition_key_count = partition_key_count
+
+    async def plan(self, scope: ScanScope) -> list[ScanPartition]:
+        """Return the partitions; none if nothing matches.
+
+        Raises TopicNotFound for a topic that has no queue and that the log does not know either, BadArgument for a plan
+        of too many partitions, and what RecordSource raises.
+        """
+        for topic in scope.topics:
+            if not self._queues.queue_ids(topic) and not await self._records.has_topic(topic):
+                raise TopicNotFound(topic)
+        if scope.keys:
+            return await self._plan_keys(scope)
+        cuts = await ranges_by_queue(scope.ranges)
+        ranges = [found for topic in scope.topics for found in await self._resolve(topic, scope, cuts)]
+        sized = []
+        for found in ranges:
+            sized.append(_Sized(found, self._record_size_bytes(found)))
+            await asyncio.sleep(0)  # there may be many thousands of ranges
+        return await asyncio.to_thread(_partitions, sized, scope)
+
+    async def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
+        keys = tuple(dict.fromkeys(scope.keys))
+        step = self._partition_key_count
+        is_bounded, cuts = bool(scope.queue_ids or scope.ranges), await ranges_by_queue(scope.ranges)
+        partitions = []
+        for topic in scope.topics:
+            ranges = tuple([one async for one in self._ranges(topic, scope, cuts)]) if is_bounded else ()
+            if is_bounded and not ranges:
+                continue
+            partitions += [
+                ScanPartition(ranges=ranges, key_topic=topic, keys=keys[first : first + step])
+                for first in range(0, len(keys), step)
+            ]
+        return partitions
+
+    async def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> AsyncGenerator[ScanRange, None]:
+        """The asked parts of a topic's queues, cut to what is there, without empty ones."""
+        async for step in in_steps(self._asked(topic, scope, cuts), count=STEP_QUEUE_COUNT):
+            for queue, one in step:
+                if one is None:
+                    start, end = queue.min_queue_offset, queue.max_queue_offset
+                else:
+                    start = max(queue.min_queue_offset, one.start_queue_offset)
+                    end = min(queue.max_queue_offset, one.end_queue_offset)
+                if start < end:
+                    yield ScanRange(topic, queue.queue_id, start, end)
+
+    def _asked(self, topic: str, scope: ScanScope, cuts: Cuts) -> Iterator[tuple[ConsumeQueue, ScanRange | None]]:
+        """The topic's queues with each range that is asked for, None for all of a queue."""
+        for queue_id in self._queues.queue_ids(topic):
+            if scope.queue_ids and queue_id not in scope.queue_ids:
+                continue
+            queue = self._queues.find(topic, queue_id)
+            if queue is not None:  # else it was removed meanwhile
+                yield from ((queue, one) for one in cuts.get((topic, queue_id)) or (None,))
+
+    async def _resolve(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
+        """The asked ranges of a topic, cut to the time bounds."""
+        bounds: dict[int, tuple[int, int]] = {}
+        resolved = []
+        async for one in self._ranges(topic, scope, cuts):
+            if one.queue_id not in bounds:
+                queue = self._queues.find(topic, one.queue_id)
+                bounds[one.queue_id] = (0, 0) if queue is None else await self._time_bounds(queue, scope)
+            low, high = bounds[one.queue_id]
+            start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
+            if start < end:
+                resolved.append(ScanRange(topic, one.queue_id, start, end))
+        return resolved
+
+    async def _time_bounds(self, queue: ConsumeQueue, scope: ScanScope) -> tuple[int, int]:
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        if scope.start_time_ms > TIME_MIN_MS:
+            low = await first_at_or_after(queue, self._records, scope.start_time_ms)
+        if scope.end_time_ms < TIME_MAX_MS:
+            high = await first_at_or_after(queue, self._records, scope.end_time_ms)
+        return low, high
+
+    def _record_size_bytes(self, found: ScanRange) -> Fraction:
+        queue = self._queues.find(found.topic, found.queue_id)
+        if queue is None:  # it was removed meanwhile, which a scan will say
+            return Fraction(0)
+        last_start = max(found.start_queue_offset, found.end_queue_offset - SAMPLE_UNIT_COUNT)
+        starts = np.unique(np.linspace(found.start_queue_offset, last_start, SAMPLE_COUNT, dtype=np.int64))
+        samples = [queue.read(int(start), SAMPLE_UNIT_COUNT).record_sizes for start in starts]
+        sizes = np.concatenate(samples)
+        return Fraction(int(sizes.sum(dtype=np.int64)), max(1, len(sizes)))
+
+
+def _partitions(ranges: list[_Sized], scope: ScanScope) -> list[ScanPartition]:
+    return [made.partition() for made in _pack(_cut(ranges, scope), scope)]
+
+
+def _cut(ranges: list[_Sized], scope: ScanScope) -> list[_Sized]:
+    """Cut each range evenly: small enough for a partition, and all together into at least the asked number."""
+    counts = []
+    for sized in ranges:
+        row_count_max = _row_count_max(sized, scope)
+        counts.append(-(-sized.range.row_count // row_count_max))
+    if sum(counts) > max(PIECE_COUNT_MAX, len(ranges)):
+        by_rows = sum(-(-sized.range.row_count // scope.row_count_max) for sized in ranges)
+        if by_rows > PIECE_COUNT_MAX:
+            name, value, total = "partition_row_count_max", scope.row_count_max, sum(s.range.row_count for s in ranges)
+        else:
+            name, value, total = "partition_size_bytes_max", scope.size_bytes_max, sum(s.size_bytes for s in ranges)
+        reason = f"makes {sum(counts)} partitions, a plan has at most {PIECE_COUNT_MAX}"
+        raise BadArgument(reason, field=name, value=value, limit=-(-total // PIECE_COUNT_MAX))
+    # The largest pieces are cut further until there are enough of them.
+    pieces = [
+        (-sized.range.row_count / count, index) for index, (sized, count) in enumerate(zip(ranges, counts, strict=True))
+    ]
+    heapq.heapify(pieces)
+    missing = scope.partition_count_min - sum(counts)
+    while missing > 0 and pieces:
+        _, index = heapq.heappop(pieces)
+        if counts[index] < ranges[index].range.row_count:
+            counts[index] += 1
+            missing -= 1
+            heapq.heappush(pieces, (-ranges[index].range.row_count / counts[index], index))
+    return [piece for sized, count in zip(ranges, counts, strict=True) for piece in _split(sized, count)]
+
+
+def _row_count_max(sized: _Sized, scope: ScanScope) -> int:
+    by_size = scope.size_bytes_max / max(sized.record_size_bytes, Fraction(1))
+    return max(1, min(scope.row_count_max, int(by_size)))
+
+
+def _split(sized: _Sized, count: int) -> list[_Sized]:
+    one = sized.range
+    edges = [one.start_queue_offset + one.row_count * index // count for index in range(count + 1)]
+    return [
+        _Sized(ScanRange(one.topic, one.queue_id, start, end), sized.record_size_bytes)
+        for start, end in itertools.pairwise(edges)
+    ]
+
+
+def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
+    """Put small neighbours into one partition, as long as enough partitions remain."""
+    spare = len(pieces) - scope.partition_count_min
+    total_count = sum(piece.range.row_count for piece in pieces)
+    packed_count_max = min(scope.row_count_max, -(-total_count // scope.partition_count_min))
+    bins: list[_Bin] = []
+    open_bin: _Bin | None = None
+    for piece in pieces:
+        is_small = piece.range.row_count * PACKED_SHARE < _row_count_max(piece, scope)
+        if (
+            is_small
+            and open_bin is not None
+            and spare > 0
+            and len(open_bin.ranges) < PARTITION_RANGE_COUNT_MAX
+            and open_bin.row_count + piece.range.row_count <= packed_count_max
+            and open_bin.size_bytes + piece.size_bytes <= scope.size_bytes_max
+        ):
+            open_bin.put(piece)
+            spare -= 1
+            continue
+        bins.append(_Bin())
+        bins[-1].put(piece)
+        if is_small:
+            open_bin = bins[-1]
+    return bins

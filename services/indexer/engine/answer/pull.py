@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pull: messages of a queue from a queue offset on, with RocketMQ's statuses, and the wait for the first one.
+
+Invariants: next_queue_offset is past everything that was stepped over, and never past a message that passes and was not
+returned; the first message always fits, however large; a scan looks at a bounded number of units.
+Callers: the event loop's thread. Rules: DefaultMessageStore.getMessage of RocketMQ 5.3; unlike there a tag is compared
+as text here, so the client need not.
+"""
+
+import asyncio
+import enum
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.indexer.engine.answer.tags import TagFilter
+from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.log.record_reader import READ_COUNT_MAX, FoundRecords, select
+from services.indexer.engine.log.record_view import view_record
+from services.indexer.engine.log.source import RecordBlock, RecordSource
+from services.indexer.engine.tables.queue import ConsumeQueue, Units
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+
+SCAN_UNIT_COUNT_MIN = 800
+"""Units that one pull looks at, at least: maxFilterMessageSize of 16,000 bytes."""
+
+
+class PullStatus(enum.IntEnum):
+    """What a pull found; the numbers are those of the protocol."""
+
+    FOUND = 1
+    NO_MATCHED_MESSAGE = 2
+    MESSAGE_WAS_REMOVING = 3
+    NO_MATCHED_LOGIC_QUEUE = 4
+    NO_MESSAGE_IN_QUEUE = 5
+    OFFSET_TOO_SMALL = 6
+    OFFSET_OVERFLOW_ONE = 7
+    OFFSET_OVERFLOW_BADLY = 8
+    OFFSET_FOUND_NULL = 9
+
+
+WAITABLE = frozenset(
+    {PullStatus.NO_MATCHED_LOGIC_QUEUE, PullStatus.NO_MESSAGE_IN_QUEUE, PullStatus.OFFSET_OVERFLOW_ONE}
+)
+"""Found nothing because nothing is there yet, provided that the offset is the end of the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullQuery:
+    """What to read: checked values."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_count_max: int
+    size_bytes_max: int
+    tags: TagFilter
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What was found. The offsets are the queue's bounds when it was read."""
+
+    status: PullStatus
+    found: FoundRecords
+    next_queue_offset: int
+    min_queue_offset: int = 0
+    max_queue_offset: int = 0
+
+
+class Puller:
+    """Answers pulls from the queues and the log's records."""
+
+    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, polls: LongPolls) -> None:
+        self._queues = queues
+        self._records = records
+        self._polls = polls
+
+    async def pull(self, query: PullQuery, *, wait_s: float) -> PullResult:
+        """Read; wait up to `wait_s` for the first message if the offset is the end of the queue.
+
+        Messages that come meanwhile and do not pass are stepped over. Raises WindowFull, Stopping and what
+        RecordSource raises.
+        """
+        time_s = asyncio.get_running_loop().time
+        deadline_s = time_s() + wait_s
+        is_stepped = False
+        while True:
+            self._polls.check_open()
+            result = await self._pull_once(query)
+            left_s = deadline_s - time_s()
+            if left_s <= 0 or not self._is_at_end(query, result):
+                break
+            if result.status is PullStatus.NO_MATCHED_MESSAGE:
+                is_stepped = True
+                query = replace(query, queue_offset=result.next_queue_offset)
+            if self._end(query) == query.queue_offset:
+                await self._polls.wait(query.topic, query.queue_id, left_s)
+        if is_stepped and result.status is PullStatus.OFFSET_OVERFLOW_ONE:
+            return replace(result, status=PullStatus.NO_MATCHED_MESSAGE)
+        return result
+
+    def _end(self, query: PullQuery) -> int:
+        queue = self._queues.find(query.topic, query.queue_id)
+        return 0 if queue is None else queue.max_queue_offset
+
+    def _is_at_end(self, query: PullQuery, result: PullResult) -> bool:
+        if result.status is PullStatus.NO_MATCHED_MESSAGE:
+            return result.next_queue_offset == result.max_queue_offset
+        return result.status in WAITABLE and query.queue_offset == result.max_queue_offset
+
+    async def _pull_once(self, query: PullQuery) -> PullResult:
+        queue = self._queues.find(query.topic, query.queue_id)
+        if queue is None:
+            return PullResult(PullStatus.NO_MATCHED_LOGIC_QUEUE, FoundRecords.none(), 0)
+        low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
+        status, next_queue_offset = PullStatus.FOUND, start
+        if high == 0:
+            status, next_queue_offset = PullStatus.NO_MESSAGE_IN_QUEUE, 0
+        elif start < low:
+            status, next_queue_offset = PullStatus.OFFSET_TOO_SMALL, low
+        elif start == high:
+            status = PullStatus.OFFSET_OVERFLOW_ONE
+        elif start > high:
+            status, next_queue_offset = PullStatus.OFFSET_OVERFLOW_BADLY, high
+        if status is not PullStatus.FOUND:
+            return PullResult(status, FoundRecords.none(), next_queue_offset, low, high)
+        units = queue.read(start, max(SCAN_UNIT_COUNT_MIN, query.message_count_max))
+        if not len(units.physical_offsets):
+            next_queue_offset = queue.next_file_queue_offset(start)
+            return PullResult(PullStatus.OFFSET_FOUND_NULL, FoundRecords.none(), next_queue_offset, low, high)
+        return await self._scan(query, queue, units)
+
+    async def _scan(self, query: PullQuery, queue: ConsumeQueue, units: Units) -> PullResult:
+        """Walk over units; return at the first records that pass."""
+        low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
+        total = len(units.physical_offsets)
+        rows = np.flatnonzero(query.tags.may_pass(units.tags_codes))
+        last_gone = -1
+        while len(rows):
+            batch = rows[: _fitting_count(units.record_sizes[rows], query)]
+            block = await self._records.read(units.physical_offsets[batch], units.record_sizes[batch])
+            batch = batch[: len(block.sizes)]
+            gone = batch[block.sizes == 0]
+            last_gone = max(last_gone, int(gone[-1])) if len(gone) else last_gone
+            found = select(block, _passing(query.tags, block))
+            rows = rows[len(batch) :]
+            # What lies below the oldest kept byte is gone too: no need to ask for it.
+            is_kept = units.physical_offsets[rows] >= block.min_physical_offset
+            if not is_kept.all():
+                last_gone = max(last_gone, int(rows[~is_kept][-1]))
+                rows = rows[is_kept]
+            stepped_count = int(rows[0]) if len(rows) else total
+            if len(found.sizes):
+                return PullResult(PullStatus.FOUND, found, start + stepped_count, low, high)
+        is_gone = last_gone == total - 1  # what failed last decides, as in RocketMQ
+        status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else PullStatus.NO_MATCHED_MESSAGE
+        return PullResult(status, FoundRecords.none(), start + total, low, high)
+
+
+def _fitting_count(sizes: NDArray[np.int32], query: PullQuery) -> int:
+    """How many records, at least one, fit into the answer."""
+    count_max = min(query.message_count_max, READ_COUNT_MAX)
+    ends = np.cumsum(sizes[:count_max], dtype=np.int64)
+    return max(1, int(np.searchsorted(ends, query.size_bytes_max, side="right")))
+
+
+def _passing(tags: TagFilter, block: RecordBlock) -> list[int] | NDArray[np.intp]:
+    """Indexes of the records of a block that are kept and whose tag passes as text."""
+    kept = np.flatnonzero(block.sizes)
+    if tags.passes_all:
+        return kept
+    return [
+        index
+        for index in kept.tolist()
+        if tags.passes(view_record(block.records, int(block.positions[index]), int(block.sizes[index])).tag)
+    ]

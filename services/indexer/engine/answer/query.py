@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries by key, by time and by id. Each answers one page; a page may be short, and its token says where to go on.
+
+Invariants: a key is compared with the stored record, never only by hash; the same record is returned once, whatever the
+index holds; pages of one query neither overlap nor miss what was indexed when the query began.
+Callers: the event loop's thread, which runs in between: however many keys have one hash, a step looks at so many.
+Memory: one page and one answer of the log.
+Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ 5.3, with exact bounds.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.errors import FormatError
+from libs.formats.indexes.index_file import key_hash, key_text
+from libs.formats.records.message_id import decode_offset_id
+from libs.formats.state.set_apart import BATCH_QUEUE
+from services.indexer.engine.answer.page_token import decode_token, encode_token
+from services.indexer.engine.answer.time_search import first_at_or_after
+from services.indexer.engine.log.record_reader import FoundRecords, join, select
+from services.indexer.engine.log.record_view import RecordView, view_record
+from services.indexer.engine.log.source import RecordBlock, RecordSource
+from services.indexer.engine.tables.index import IndexCursor, IndexTable
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.errors import (
+    BadArgument,
+    BadPageToken,
+    LogEndsEarlier,
+    MessageNotFound,
+    NotARecord,
+    TopicSetApart,
+)
+
+CANDIDATE_COUNT = 256
+"""Records that a step of a key query reads at most."""
+
+STEP_COUNT_MAX = 64
+"""Steps of one page of a key query: many collisions end a page early instead of holding the server."""
+
+STEP_SIZE_BYTES_MAX = 256 << 10
+"""Bytes of records that are looked at before others have their turn: a record may have thousands of keys."""
+
+LOOK_SIZE_BYTES = 2 << 10
+"""What a look at a record counts beside its bytes."""
+
+TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
+PHYSICAL_OFFSET_MAX = 2**63 - 1
+
+HasKey = Callable[[RecordView, bytes], bool]
+
+_KEY_POSITION = struct.Struct(">q17si")  # below this physical offset; index file, entry
+_TIME_POSITION = struct.Struct(">iq")  # queue id, queue offset
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """A topic's messages with a key, stored in [start, end)."""
+
+    topic: str
+    key: str
+    start_time_ms: int = TIME_MIN_MS
+    end_time_ms: int = TIME_MAX_MS
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a page token is bound to."""
+        return (self.topic, self.key, self.start_time_ms, self.end_time_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeQuery:
+    """Messages of a topic's queue, or of all of its queues, stored in [start, end)."""
+
+    topic: str
+    queue_id: int | None
+    start_time_ms: int = TIME_MIN_MS
+    end_time_ms: int = TIME_MAX_MS
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a page token is bound to."""
+        return (self.topic, self.queue_id, self.start_time_ms, self.end_time_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages, and the token of the next page; empty at the end."""
+
+    found: FoundRecords
+    next_page_token: str = ""
+
+
+class PageBuilder:
+    """Collects records until there are `count_max` of them or `size_bytes_max` bytes; the first one always fits."""
+
+    def __init__(self, count_max: int, size_bytes_max: int) -> None:
+        self.room_count = count_max
+        self.is_full = False
+        """Whether a record was refused: the page has a successor."""
+        self._room_bytes = size_bytes_max
+        self._chosen: list[tuple[RecordBlock, list[int]]] = []
+
+    def put(self, block: RecordBlock, index: int) -> bool:
+        """Add a record of a block; False if it does not fit any more."""
+        size = int(block.sizes[index])
+        if self.room_count == 0 or (self._chosen and size > self._room_bytes):
+            self.is_full = True
+            return False
+        if not self._chosen or self._chosen[-1][0] is not block:
+            self._chosen.append((block, []))
+        self._chosen[-1][1].append(index)
+        self.room_count -= 1
+        self._room_bytes -= size
+        return True
+
+    def found(self) -> FoundRecords:
+        """Return what was collected."""
+        return join([select(block, indexes) for block, indexes in self._chosen])
+
+
+class QueryEngine:
+    """Answers queries from the tables and the log's records."""
+
+    def __init__(
+        self, queues: ConsumeQueueTable, index: IndexTable, records: RecordSource, *, page_size_bytes_max: int
+    ) -> None:
+        self._queues = queues
+        self._index = index
+        self._records = records
+        self._page_size_bytes_max = page_size_bytes_max
+
+    async def by_key(self, query: KeyQuery, *, page_size: int, page_token: str, has_key: HasKey | None = None) -> Page:
+        """Return the messages that have the key, newest first. Raises BadPageToken and what RecordSource raises.
+
+        `has_key` tells whether a record has it; by default among its unique id and its keys.
+        """
+        below, cursor = _decode_key_position(query, page_token) if page_token else (PHYSICAL_OFFSET_MAX, None)
+        code = key_hash(key_text(query.topic, query.key))
+        page = PageBuilder(page_size, self._page_size_bytes_max)
+        for step in range(STEP_COUNT_MAX):
+            if step:
+                await asyncio.sleep(0)
+            candidates = self._index.search(
+                code,
+                start_time_ms=query.start_time_ms,
+                end_time_ms=query.end_time_ms,
+                below_physical_offset=below,
+                cursor=cursor,
+                # More with each step: what lies before them was found wanting.
+                limit=min(CANDIDATE_COUNT, max(page.room_count + 1, 2 << step)),
+            )
+            # A record with the same key twice has two entries, one after the other.
+            offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
+            below = await self._take(query, offsets, page, below, has_key or _has_key)
+            if page.is_full:
+                break  # the cursor stays: the next page does this step again, below what was taken
+            cursor = candidates.cursor
+            if cursor is None:
+                return Page(page.found())
+        file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
+        token = encode_token("key", query.arguments, _KEY_POSITION.pack(below, file.encode(), entry))
+        return Page(page.found(), token)
+
+    async def _take(
+        self, query: KeyQuery, offsets: NDArray[np.int64], page: "PageBuilder", below: int, has_key: HasKey
+    ) -> int:
+        """Put what matches on the page until it is full; return the last physical offset that is done with."""
+        topic, key = query.topic.encode(), query.key.encode()
+        seen_bytes = 0
+        while len(offsets):
+            block = await self._records.read(offsets)
+            pairs = zip(block.positions.tolist(), block.sizes.tolist(), strict=True)
+            for index, (position, size) in enumerate(pairs):
+                seen_bytes += size + LOOK_SIZE_BYTES
+                if seen_bytes > STEP_SIZE_BYTES_MAX:
+                    seen_bytes = 0
+                    await asyncio.sleep(0)
+                if size:
+                    view = view_record(block.records, position, size)
+                    if _matches(view, query, topic) and has_key(view, key) and not page.put(block, index):
+                        return below
+                below = int(offsets[index])
+            offsets = offsets[len(block.sizes) :]
+        return below
+
+    async def by_time(self, query: TimeQuery, *, page_size: int, page_token: str) -> Page:
+        """Return the messages of the time range by queue id and queue offset. Raises as `by_key`."""
+        first_queue_id, resume = -1, None
+        if page_token:
+            first_queue_id, resume = _unpack(_TIME_POSITION, decode_token("time", query.arguments, page_token))
+        page = PageBuilder(page_size, self._page_size_bytes_max)
+        for queue_id in self._queues.queue_ids(query.topic):
+            if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
+                continue
+            await asyncio.sleep(0)  # there may be many queues with nothing to read
+            queue = self._queues.find(query.topic, queue_id)
+            if queue is None:  # it was removed meanwhile
+                continue
+            if queue_id == first_queue_id and resume is not None:
+                start = max(resume, queue.min_queue_offset)
+            else:
+                start = await first_at_or_after(queue, self._records, query.start_time_ms)
+            end = await self._take_range(query, queue, start, page)
+            if page.is_full:
+                return Page(page.found(), encode_token("time", query.arguments, _TIME_POSITION.pack(queue_id, end)))
+        return Page(page.found())
+
+    async def _take_range(self, query: TimeQuery, queue: ConsumeQueue, queue_offset: int, page: "PageBuilder") -> int:
+        """Put a queue's messages on the page until it is full or the range ends; return where it stopped."""
+        while queue_offset < queue.max_queue_offset:
+            units = queue.read(queue_offset, min(CANDIDATE_COUNT, page.room_count + 1))
+            if not len(units.physical_offsets):  # trimmed meanwhile
+                queue_offset = max(queue_offset + 1, queue.min_queue_offset)
+                continue
+            block = await self._records.read(units.physical_offsets, units.record_sizes)
+            await asyncio.sleep(0)
+            for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
+                if size:
+                    time_ms = view_record(block.records, position, size).store_time_ms
+                    if time_ms >= query.end_time_ms:
+                        return queue_offset + index
+                    if time_ms >= query.start_time_ms and not page.put(block, index):
+                        return queue_offset + index
+            queue_offset += len(block.sizes)
+        return queue_offset
+
+    async def by_offset_id(self, message_id: str) -> FoundRecords:
+        """Return the message with an offset message id. Raises BadArgument, MessageNotFound, TopicSetApart.
+
+        Its queue must know the record at this place, or the index by one of its keys, as of an older generation of the
+        queue: a body may hold bytes that are a record by all other signs.
+        """
+        try:
+            host, physical_offset = decode_offset_id(message_id)
+        except FormatError as error:
+            raise BadArgument(error.reason, field="message_id", value=message_id[:100]) from error
+        try:
+            block = await self._records.read(np.array([physical_offset], np.int64))
+        except (NotARecord, LogEndsEarlier):
+            raise MessageNotFound(message_id) from None
+        if block.sizes[0]:
+            view = view_record(block.records, int(block.positions[0]), int(block.sizes[0]))
+            topic = str(view.topic, "utf-8", "replace")
+            if view.store_host == host.to_bytes():
+                if why := self._queues.set_apart.why(topic) or (BATCH_QUEUE if view.is_batch else ""):
+                    raise TopicSetApart(topic, why=why, field="message_id")
+                if self._is_queued(view, physical_offset) or await self._is_indexed(view, physical_offset):
+                    return select(block, [0])
+        raise MessageNotFound(message_id)
+
+    def _is_queued(self, view: RecordView, physical_offset: int) -> bool:
+        queue = self._queues.find(str(view.topic, "utf-8", "replace"), view.queue_id)
+        if queue is None or not queue.min_queue_offset <= view.queue_offset < queue.max_queue_offset:
+            return False
+        return queue.place_at(view.queue_offset) == (physical_offset, view.shape.size_bytes)
+
+    async def _is_indexed(self, view: RecordView, physical_offset: int) -> bool:
+        key = next(iter(view.keys), None)
+        if key is None:
+            return False
+        code = key_hash(key_text(str(view.topic, "utf-8", "replace"), str(key, "utf-8", "replace")))
+        cursor: IndexCursor | None = None
+        for _ in range(STEP_COUNT_MAX):
+            found = self._index.search(
+                code,
+                start_time_ms=view.store_time_ms,
+                end_time_ms=view.store_time_ms + 1,
+                below_physical_offset=physical_offset + 1,
+                cursor=cursor,
+                limit=CANDIDATE_COUNT,
+            )
+            cursor = found.cursor
+            if physical_offset in found.physical_offsets:
+                return True
+            if cursor is None:
+                break
+            await asyncio.sleep(0)  # others have their turn
+        return False
+
+    async def by_unique_id(self, topic: str, unique_id: str) -> FoundRecords:
+        """Return the newest message of a topic with a unique id. Raises MessageNotFound."""
+        query, token = KeyQuery(topic, unique_id), ""
+        while True:
+            page = await self.by_key(
+                query, page_size=1, page_token=token, has_key=lambda view, key: view.unique_id == key
+            )
+            if len(page.found.sizes):
+                return page.found
+            if not page.next_page_token:
+                raise MessageNotFound(unique_id)
+            token = page.next_page_token
+
+
+def _has_key(view: RecordView, key: bytes) -> bool:
+    return key in view.keys
+
+
+def _matches(view: RecordView, query: KeyQuery, topic: bytes) -> bool:
+    is_wanted = view.topic == topic and query.start_time_ms <= view.store_time_ms < query.end_time_ms
+    return is_wanted and not view.is_batch
+
+
+def _decode_key_position(query: KeyQuery, token: str) -> tuple[int, IndexCursor | None]:
+    below, file, entry = _unpack(_KEY_POSITION, decode_token("key", query.arguments, token))
+    name = file.rstrip(b"\0").decode("ascii", "replace")
+    return below, IndexCursor(name, entry) if name else None
+
+
+def _unpack(layout: struct.Struct, position: bytes) -> tuple[Any, ...]:
+    if len(position) != layout.size:
+        raise BadPageToken("is not one that this query returned")
+    return layout.unpack(position)

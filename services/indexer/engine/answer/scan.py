@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scan: reads the records of one partition in bulk, in chunks that become one frame each.
+
+Invariants: ranges are read in their order; a chunk is of one topic and queue; its range tells which entries are done,
+those that the filter dropped included, so a reader resumes without loss or repetition; at most READ_AHEAD_COUNT chunks
+are read before they are asked for. A partition of keys has no such ranges: it is read again as a whole.
+Callers: the event loop's thread. Not handled: Arrow (arrow_frames).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.log.answer_sizes import answer_sizes
+from libs.machine.loop import in_steps
+from services.indexer.engine.answer.plan import ScanPartition, ScanRange
+from services.indexer.engine.answer.query import (
+    LOOK_SIZE_BYTES,
+    STEP_SIZE_BYTES_MAX,
+    TIME_MAX_MS,
+    TIME_MIN_MS,
+    KeyQuery,
+    QueryEngine,
+)
+from services.indexer.engine.answer.tags import TagFilter
+from services.indexer.engine.log.record_reader import READ_COUNT_MAX, FoundRecords, copy, join, select
+from services.indexer.engine.log.record_view import RecordView, view_record
+from services.indexer.engine.log.source import RecordSource
+from services.indexer.engine.tables.queue import Units
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
+
+READ_AHEAD_COUNT = 2
+
+KEY_PAGE_SIZE = 1_024
+
+CHUNK_ROW_COUNT = 4_096
+"""A chunk of records with keys is ready with as many, however small they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFilter:
+    """What passes: tags as text, store times [start, end), and the keys of the whole plan if it has any.
+
+    A message with several of the keys belongs to the first of them, and so to one partition of the plan.
+    """
+
+    tags: TagFilter = field(default_factory=TagFilter)
+    start_time_ms: int = TIME_MIN_MS
+    end_time_ms: int = TIME_MAX_MS
+    keys: tuple[str, ...] = ()
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether only a look at the records tells what passes."""
+        return not self.tags.passes_all or self.has_times
+
+    @property
+    def has_times(self) -> bool:
+        """Whether store times are bounded."""
+        return self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
+
+    def passes(self, view: RecordView) -> bool:
+        """Whether a record passes."""
+        return self.start_time_ms <= view.store_time_ms < self.end_time_ms and (
+            self.tags.passes_all or self.tags.passes(view.tag)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScanChunk:
+    """Records of one queue, and the entries that are done with them; no range for keys."""
+
+    found: FoundRecords
+    range: ScanRange | None
+
+
+class Scanner:
+    """Runs scans; at most `count_max` at once."""
+
+    def __init__(
+        self, queues: ConsumeQueueTable, records: RecordSource, queries: QueryEngine, *, count_max: int
+    ) -> None:
+        self._queues = queues
+        self._records = records
+        self._queries = queries
+        self._count_max = count_max
+        self.count = 0
+        """Scans that run now."""
+        self.row_count = 0
+        """Rows that scans have yielded."""
+        self.frame_bytes = 0
+        """Bytes of the frames that were made of them."""
+
+    async def scan(
+        self, partition: ScanPartition, scan_filter: ScanFilter, *, chunk_size_bytes: int
+    ) -> AsyncGenerator[ScanChunk, None]:
+        """Yield the partition's records in chunks of about `chunk_size_bytes`, one larger record possibly alone.
+
+        The first ones are smaller (answer_sizes), so that a scan that nobody reads holds little.
+
+        Raises WindowFull when too many scans run, OffsetTrimmed when entries of a range expired, OffsetBeyondEnd when
+        they are not (or, after a restart, not yet again) indexed, and what RecordSource raises.
+        """
+        if self.count >= self._count_max:
+            raise WindowFull("scans", limit=self._count_max)
+        self.count += 1
+        try:
+            if partition.keys:
+                chunks = self._scan_keys(partition, scan_filter, answer_sizes(chunk_size_bytes))
+            else:
+                chunks = self._scan_ranges(partition, scan_filter, answer_sizes(chunk_size_bytes))
+            async with contextlib.aclosing(_read_ahead(chunks)) as ready:
+                async for chunk in ready:
+                    self.row_count += len(chunk.found.sizes)
+                    yield chunk
+        finally:
+            self.count -= 1
+
+    async def _scan_ranges(
+        self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
+    ) -> AsyncGenerator[ScanChunk, None]:
+        chunk_size_bytes = next(sizes_bytes)
+        for one in partition.ranges:
+            await asyncio.sleep(0)  # many ranges in a row may be empty
+            queue = self._queues.find(one.topic, one.queue_id)
+            done = position = one.start_queue_offset
+            while position < one.end_queue_offset:
+                if queue is None or one.end_queue_offset > queue.max_queue_offset:
+                    end = 0 if queue is None else queue.max_queue_offset
+                    raise OffsetBeyondEnd(one.end_queue_offset, end=end, field="partition.ranges")
+                queue.correct_min(self._queues.min_physical_offset)
+                if position < queue.min_queue_offset:
+                    raise OffsetTrimmed(position, start=queue.min_queue_offset, field="partition.ranges")
+                units = queue.read(position, min(READ_COUNT_MAX, one.end_queue_offset - position))
+                ends = np.cumsum(units.record_sizes, dtype=np.int64)
+                count = max(1, int(np.searchsorted(ends, chunk_size_bytes, side="right")))
+                rows = np.flatnonzero(scan_filter.tags.may_pass(units.tags_codes[:count]))
+                await asyncio.sleep(0)  # many units in a row may have nothing to read
+                found = await self._read_rows(units, rows, scan_filter, queue_offset=position)
+                position += count
+                if len(found.sizes) or position == one.end_queue_offset:
+                    yield ScanChunk(found, ScanRange(one.topic, one.queue_id, done, position))
+                    done, chunk_size_bytes = position, next(sizes_bytes)
+
+    async def _read_rows(
+        self, units: Units, rows: NDArray[np.intp], scan_filter: ScanFilter, *, queue_offset: int
+    ) -> FoundRecords:
+        """Read the records of these units, the first of all of which has this queue offset."""
+        parts = []
+        while len(rows):
+            block = await self._records.read(units.physical_offsets[rows], units.record_sizes[rows])
+            if not block.sizes.all():
+                kept_from = int(np.searchsorted(units.physical_offsets, block.min_physical_offset))
+                gone = int(rows[block.sizes.argmin()])
+                raise OffsetTrimmed(queue_offset + gone, start=queue_offset + kept_from, field="partition.ranges")
+            found = FoundRecords(block.records, block.positions, block.sizes)
+            if scan_filter.needs_records:
+                found = select(block, await _chosen(found, scan_filter.passes))
+            parts.append(found)
+            rows = rows[len(block.sizes) :]
+        return join(parts)
+
+    async def _scan_keys(
+        self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
+    ) -> AsyncGenerator[ScanChunk, None]:
+        is_inside = await _inside(partition.ranges)
+        order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
+        parts: list[FoundRecords] = []
+        size_bytes, row_count, chunk_size_bytes = 0, 0, next(sizes_bytes)
+        for key in dict.fromkeys(partition.keys):
+            query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
+            await asyncio.sleep(0)  # many keys in a row may have nothing to read
+            token: str | None = ""
+            while token is not None:
+                page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
+                token = page.next_page_token or None
+                place = order[key.encode()]
+                kept = await _chosen(
+                    page.found,
+                    lambda view: (
+                        is_inside(view) and scan_filter.passes(view) and _first_place(view, order) == place  # noqa: B023 - called at once
+                    ),
+                )
+                part = copy(page.found, kept)
+                parts.append(part)
+                size_bytes += len(part.records)
+                row_count += len(kept)
+                if size_bytes >= chunk_size_bytes or row_count >= CHUNK_ROW_COUNT:
+                    for chunk in await _by_queue(join(parts)):
+                        yield chunk
+                    parts, size_bytes, row_count, chunk_size_bytes = [], 0, 0, next(sizes_bytes)
+        for chunk in await _by_queue(join(parts)):
+            yield chunk
+
+
+async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
+    """Whether a record lies in one of the ranges of one topic; without ranges there is no such bound."""
+    bounds: dict[int, tuple[list[int], list[int]]] = {}
+    async for step in in_steps(ranges):
+        for one in step:
+            starts, ends = bounds.setdefault(one.queue_id, ([], []))
+            starts.append(one.start_queue_offset)
+            ends.append(one.end_queue_offset)
+    queues = {queue_id: _Spans(*found) for queue_id, found in bounds.items()}
+
+    def is_inside(view: RecordView) -> bool:
+        return not ranges or (view.queue_id in queues and view.queue_offset in queues[view.queue_id])
+
+    return is_inside
+
+
+class _Spans:
+    """The ranges of one queue, of which there may be very many."""
+
+    def __init__(self, starts: list[int], ends: list[int]) -> None:
+        found = np.array(starts, np.int64)
+        order = np.argsort(found)
+        self._starts = found[order]
+        # a range may reach beyond those that begin after it
+        self._ends = np.maximum.accumulate(np.array(ends, np.int64)[order])
+
+    def __contains__(self, queue_offset: int) -> bool:
+        before = int(np.searchsorted(self._starts, queue_offset, side="right"))
+        return before > 0 and queue_offset < int(self._ends[before - 1])
+
+
+async def _chosen(found: FoundRecords, is_wanted: Callable[[RecordView], bool]) -> list[int]:
+    """Numbers of the records that are wanted. Others have their turn in between: one may have thousands of keys."""
+    chosen: list[int] = []
+    seen_bytes = STEP_SIZE_BYTES_MAX  # whoever calls has done its share
+    for index, (position, size) in enumerate(zip(found.positions.tolist(), found.sizes.tolist(), strict=True)):
+        seen_bytes += size + LOOK_SIZE_BYTES
+        if seen_bytes > STEP_SIZE_BYTES_MAX:
+            seen_bytes = 0
+            await asyncio.sleep(0)
+        if is_wanted(view_record(found.records, position, size)):
+            chosen.append(index)
+    return chosen
+
+
+def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
+    """Place of the first of the keys that a record has; it has one."""
+    return min(order[key] for key in view.keys if key in order)
+
+
+async def _by_queue(found: FoundRecords) -> list[ScanChunk]:
+    """One chunk for each queue, its records by queue offset."""
+    places: list[tuple[int, int, int]] = []
+
+    def note(view: RecordView) -> bool:
+        places.append((view.queue_id, view.queue_offset, len(places)))
+        return True
+
+    await _chosen(found, note)
+    queues: dict[int, list[int]] = {}
+    for queue_id, _, index in sorted(places):
+        queues.setdefault(queue_id, []).append(index)
+    return [
+        ScanChunk(FoundRecords(found.records, found.positions[indexes], found.sizes[indexes]), None)
+        for indexes in queues.values()
+    ]
+
+
+async def _read_ahead(chunks: AsyncGenerator[ScanChunk, None]) -> AsyncGenerator[ScanChunk, None]:
+    """Read the next chunks while the caller works on one."""
+    ready: asyncio.Queue[ScanChunk | BaseException | None] = asyncio.Queue(READ_AHEAD_COUNT - 1)
+
+    async def read() -> None:
+        try:
+            async with contextlib.aclosing(chunks):
+                async for chunk in chunks:
+                    await ready.put(chunk)
+            await ready.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again by the reader
+            await ready.put(error)
+
+    task = asyncio.create_task(read())
+    try:
+        while (item := await ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DelayDelivery: follows the schedule topic and delivers its messages, each delay level on its own.
+
+A level begins with its first message. Levels do not wait for each other; one that the log refuses stands still, says
+why, and tries again every ten seconds at the latest.
+Only one Indexer of a log may deliver, otherwise messages come twice.
+Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageService.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from libs.formats.records.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.machine.loop import SupervisedLoop
+from services.indexer.engine.deliver.delay_offsets import DelayOffsets
+from services.indexer.engine.deliver.level_delivery import LevelDelivery
+from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.follow.reput_loop import ReputLoop
+from services.indexer.engine.log.sink import LogSink
+from services.indexer.engine.log.source import RecordSource
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+
+OFFSETS_FILE = Path("config") / "delayOffset.json"
+LOOK_INTERVAL_MS = 1_000
+"""The shortest delay is a second, so a level that is looked for so often is never late."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DelayStatistics:
+    """A snapshot for the telemetry room. Totals are since the start."""
+
+    delivered_total: int
+    lost_total: int
+    """Messages that were gone from the log before they were delivered."""
+    waiting_count: int
+    lateness_ms: int
+    """For how long the message that is due for longest has been due."""
+    blocked_level_count: int
+    """Levels whose last attempt failed."""
+
+
+class DelayDelivery:
+    """Delivers for one store. Make it, `load` it, `start` it, `stop` it; each once."""
+
+    def __init__(
+        self,
+        reput: ReputLoop,
+        queues: ConsumeQueueTable,
+        polls: LongPolls,
+        records: RecordSource,
+        sink: LogSink,
+        fs: Fs,
+        data_dir: Path,
+        clock: Clock,
+        *,
+        look_interval_ms: int = LOOK_INTERVAL_MS,
+        delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+    ) -> None:
+        self.offsets = DelayOffsets(fs, data_dir / OFFSETS_FILE, clock)
+        self._queues = queues
+        self._levels: dict[int, LevelDelivery] = {}
+        self._make: Callable[[int], LevelDelivery] = lambda queue_id: LevelDelivery(
+            queue_id,
+            reput,
+            queues,
+            polls,
+            records,
+            sink,
+            self.offsets,
+            clock,
+            look_interval_ms=look_interval_ms,
+            delay_ms=delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)],
+        )
+        self._loop = SupervisedLoop("delay levels", self._look, interval_ms=look_interval_ms)
+        reput.on_history_change = self._take_back
+
+    def load(self) -> None:
+        """Read the offsets, once the queues are loaded. Blocks. Raises ConfigFileDamaged."""
+        if not self.offsets.load() and self._queues.queue_ids(SCHEDULE_TOPIC):
+            _log.warning(
+                "%s is missing or empty: all delayed messages that the log still has are delivered once more",
+                self.offsets.path,
+            )
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End after the batches that are under way, and write down how far they got. Raises OSError."""
+        await self._loop.stop()
+        await asyncio.gather(*(level.stop() for level in self._levels.values()))
+        await self.offsets.save()
+
+    def statistics(self) -> DelayStatistics:
+        """Quick; may be called from any thread."""
+        levels = list(self._levels.values())
+        return DelayStatistics(
+            delivered_total=sum(level.delivered_count for level in levels),
+            lost_total=sum(level.lost_count for level in levels),
+            waiting_count=sum(level.waiting_count for level in levels),
+            lateness_ms=max((level.lateness_ms for level in levels), default=0),
+            blocked_level_count=sum(level.loop.last_error is not None for level in levels),
+        )
+
+    @property
+    def last_error(self) -> str:
+        """Why a level stands still; empty if none does."""
+        errors = [level.loop.last_error for level in self._levels.values() if level.loop.last_error is not None]
+        return str(errors[0]) if errors else ""
+
+    async def _look(self) -> None:
+        """Begin with the levels that have got their first message; write down what no level does."""
+        for queue_id in self._queues.queue_ids(SCHEDULE_TOPIC):
+            if queue_id not in self._levels:
+                level = self._levels[queue_id] = self._make(queue_id)
+                level.loop.start()
+        await self.offsets.save()
+
+    def _take_back(self, is_truncated: bool) -> None:
+        """The log has another history: new messages may take the places of some that it lost.
+
+        If it is another log altogether there is no queue any more, and all that waits in it is to be delivered.
+        """
+        self.offsets.change_history()
+        if is_truncated:
+            for queue_id in self.offsets.queue_ids():
+                queue = self._queues.find(SCHEDULE_TOPIC, queue_id)
+                end = 0 if queue is None else queue.max_queue_offset
+                if self.offsets.next_of(queue_id) > end:
+                    self.offsets.move(queue_id, end)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DelayOffsets: up to where the queue of each delay level is delivered, in config/delayOffset.json.
+
+Invariants: the file never says more than what is delivered and on the log's disk, so a crash of anything delivers some
+messages twice and loses none; it is replaced atomically. What was delivered and is not on the disk yet counts in
+memory only, and no longer once the log has another history.
+Callers: the event loop's thread. Layout: docs/formats/config_files.md section 4; RocketMQ's counterpart is
+ScheduleMessageService, which writes every ten seconds and may run ahead of the disk.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+from libs.formats.state import delay_offsets_json
+from libs.formats.state.config_json import DataVersion
+from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.log import config_file
+from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import Fs
+from libs.machine.uninterrupted import uninterrupted
+
+
+class _Unsynced(NamedTuple):
+    """Delivered up to a queue offset by batches that end here in the log."""
+
+    next_queue_offset: int
+    end_physical_offset: int
+
+
+class DelayOffsets:
+    """The offsets of all levels, by the id of their queue (level less 1). Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, path: Path, clock: Clock) -> None:
+        self._fs = fs
+        self.path = path
+        self._clock = clock
+        self.history_count = 0
+        """Grows when the log's history changes. What was appended meanwhile may not count."""
+        self._certain: dict[int, int] = {}
+        self._unsynced: dict[int, _Unsynced] = {}
+        self._version = DataVersion()
+        self._change_count = 0
+        self._saved_change_count = 0
+        self._turn = asyncio.Lock()
+
+    def load(self) -> bool:
+        """Read the file, or RocketMQ's copy if it is missing, empty or damaged; False without either.
+
+        Raises ConfigFileDamaged if both are damaged.
+        """
+        file = config_file.read(self._fs, self.path, delay_offsets_json.loads)
+        if file is not None:
+            self._version = file.data_version or DataVersion()
+            self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
+        return file is not None
+
+    def queue_ids(self) -> list[int]:
+        """Queues with an offset."""
+        return sorted(self._certain)
+
+    def next_of(self, queue_id: int) -> int:
+        """Queue offset of the next message to deliver; 0 at first."""
+        unsynced = self._unsynced.get(queue_id)
+        return self._certain.get(queue_id, 0) if unsynced is None else unsynced.next_queue_offset
+
+    def delivered(self, queue_id: int, next_queue_offset: int, *, end_physical_offset: int, is_on_disk: bool) -> None:
+        """Messages up to here were appended, by a batch that ends there in the log."""
+        self._unsynced[queue_id] = _Unsynced(next_queue_offset, end_physical_offset)
+        if is_on_disk:
+            for known, unsynced in list(self._unsynced.items()):
+                if unsynced.end_physical_offset <= end_physical_offset:
+                    self.move(known, unsynced.next_queue_offset)
+
+    def move(self, queue_id: int, next_queue_offset: int) -> None:
+        """Go on here, whatever was before."""
+        self._unsynced.pop(queue_id, None)
+        if self._certain.get(queue_id, 0) != next_queue_offset:
+            self._certain[queue_id] = next_queue_offset
+            self._change_count += 1
+
+    def step_over(self, queue_id: int, next_queue_offset: int) -> None:
+        """Messages up to here need no delivery; what was delivered before them may still not be on the disk."""
+        unsynced = self._unsynced.get(queue_id)
+        if unsynced is None:
+            self.move(queue_id, next_queue_offset)
+        else:
+            self._unsynced[queue_id] = _Unsynced(next_queue_offset, unsynced.end_physical_offset)
+
+    def change_history(self) -> None:
+        """The log may have lost what was not on its disk: those messages are delivered again."""
+        self.history_count += 1
+        self._unsynced.clear()
+
+    async def save(self) -> None:
+        """Write the file if anything certain changed since it was written. Durable on return. Raises OSError.
+
+        It is written to its end even if the caller goes away meanwhile.
+        """
+        await uninterrupted(self._save())
+
+    async def _save(self) -> None:
+        async with self._turn:
+            change_count = self._change_count
+            if change_count == self._saved_change_count:
+                return
+            version = DataVersion(
+                counter=self._version.counter + 1,
+                timestamp_ms=self._clock.now_ms(),
+                state_version=self._version.state_version,
+            )
+            offsets = {queue_id + 1: queue_offset for queue_id, queue_offset in self._certain.items()}
+            data = delay_offsets_json.dumps(DelayOffsetsFile(offsets, version)).encode()
+            await asyncio.to_thread(self._replace, data)
+            self._version = version
+            self._saved_change_count = change_count
+
+    def _replace(self, data: bytes) -> None:
+        failpoint("delay_offsets.before_save")
+        self._fs.make_directory(self.path.parent)
+        self._fs.write_atomic(self.path, data)
+        failpoint("delay_offsets.after_save")

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A record of the schedule topic as the AppendMessage that brings it to its real topic. Pure: bytes in, bytes out.
+
+Everything that the producer gave is kept: body, flags, keys, tag, times, host. DELAY, REAL_TOPIC and REAL_QID go, which
+RocketMQ leaves in the delivered message. Layout: protos/reput/commitlog/v1/append_service.proto.
+RocketMQ's counterpart is ScheduleMessageService.messageTimeUp.
+"""
+
+from dataclasses import replace
+
+from libs.formats.protobuf_wire import VARINT, int_field, length_delimited, tag, varint
+from libs.formats.records import delay_level, properties
+from libs.formats.records.record import Record
+from services.indexer.errors import Undeliverable
+
+DURABILITY_LOCAL_DISK = 2
+TOPIC, QUEUE_ID, BODY, PROPERTY_STRING, FLAG, SYS_FLAG = 1, 2, 3, 5, 6, 7  # fields of AppendMessage
+BORN_TIME, BORN_HOST, RECONSUME_TIMES, PREPARED_OFFSET = 8, 9, 10, 11
+ADDRESS, PORT = 1, 2  # fields of Host
+MESSAGES, DURABILITY = 1, 2  # fields of AppendRequest
+QUEUE_ID_DIGIT_COUNT_MAX = 9
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""Where prepared messages wait; nothing may be brought there."""
+
+
+def delivered(record: Record) -> Record:
+    """The message as it goes to its real topic; it has no queue offset there yet. Raises Undeliverable."""
+    topic = properties.get(record.properties, properties.REAL_TOPIC)
+    queue_id = properties.get(record.properties, properties.REAL_QID)
+    if topic is None or queue_id is None or len(queue_id) > QUEUE_ID_DIGIT_COUNT_MAX or not queue_id.isdigit():
+        raise Undeliverable("it does not say for which topic and queue it waits", record.physical_offset)
+    return replace(
+        record,
+        topic=topic.decode("utf-8", "replace"),
+        queue_id=int(queue_id),
+        properties=delay_level.delivered_properties(record.properties),
+    )
+
+
+def append_request(messages: list[Record], *, names_queue: bool) -> bytes:
+    """The serialized AppendRequest, to be answered from the disk; without queue ids the log chooses the queues."""
+    batch = b"".join(
+        length_delimited(MESSAGES, _append_message(message, names_queue=names_queue)) for message in messages
+    )
+    return batch + int_field(DURABILITY, DURABILITY_LOCAL_DISK)
+
+
+def _append_message(message: Record, *, names_queue: bool) -> bytes:
+    host = length_delimited(ADDRESS, message.born_host.address) + int_field(PORT, message.born_host.port)
+    return b"".join(
+        (
+            length_delimited(TOPIC, message.topic.encode()),
+            tag(QUEUE_ID, VARINT) + varint(message.queue_id) if names_queue else b"",
+            length_delimited(BODY, message.body),
+            length_delimited(PROPERTY_STRING, message.properties),
+            int_field(FLAG, message.flag),
+            int_field(SYS_FLAG, message.sys_flag),
+            int_field(BORN_TIME, message.born_time_ms),
+            length_delimited(BORN_HOST, host),
+            int_field(RECONSUME_TIMES, message.reconsume_times),
+            int_field(PREPARED_OFFSET, message.prepared_transaction_offset),
+        )
+    )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlushLoop: makes the indexes durable, writes down how far they are, and tells the log.
+
+Invariants: progress is written after what it speaks of was synced; syncs run in worker threads, one round at a time.
+Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs everything and writes
+the progress file. Callers: the event loop's thread. A failed sync ends it all: nobody knows what the disk
+holds, so indexing stops and the owner is told, who ends the process; the next start goes by what is on the disk.
+Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced also before it is full.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from libs.machine.clock import Clock
+from libs.machine.failpoints import failpoint
+from libs.machine.loop import SupervisedLoop
+from libs.machine.uninterrupted import uninterrupted
+from libs.segments.ballast import Ballast
+from libs.segments.errors import StoreError
+from services.indexer.engine.follow.reput_loop import ReputLoop
+from services.indexer.engine.log.source import LogSource, ProgressReport
+from services.indexer.engine.tables.index import IndexTable, NewestFile
+from services.indexer.engine.tables.index_file import IndexFile
+from services.indexer.engine.tables.progress import IndexProgress, ProgressKeeper
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.errors import DependencyUnavailable
+
+_log = logging.getLogger(__name__)
+
+
+class FlushLoop:
+    """Rounds of flushing."""
+
+    def __init__(
+        self,
+        reput: ReputLoop,
+        queues: ConsumeQueueTable,
+        index: IndexTable,
+        progress: ProgressKeeper,
+        ballast: Ballast,
+        source: LogSource,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        page_count_min: int,
+        thorough_interval_ms: int,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self.sync_round_count = 0
+        self._reput = reput
+        self._queues = queues
+        self._index = index
+        self._progress = progress
+        self._ballast = ballast
+        self._source = source
+        self._clock = clock
+        self._on_failure = on_failure
+        self._page_count_min = page_count_min
+        self._thorough_interval_s = thorough_interval_ms / 1000
+        self._thorough_at_s = clock.monotonic_s()
+        self._history_change_count = 0
+        self._failure: Exception | None = None
+        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms, expected_errors=(StoreError,))
+
+    def start(self) -> None:
+        """Begin with the rounds."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError.
+
+        Indexes that are being built again are not clean: the next start must know that they hold too little. Neither is
+        a batch that was entered in part: its units must be looked for.
+        The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
+        """
+        await self._loop.stop()
+        is_whole = self._queues.end_sum == self._reput.queue_end_sum
+        await self.flush(is_thorough=True, is_clean=is_whole and self._reput.completeness.is_complete)
+        await self._report()
+
+    @property
+    def flushed_physical_offset(self) -> int:
+        """End of what is indexed and survives a power cut, exclusive."""
+        return min(self._progress.value.queue_physical_offset, self._progress.value.index_physical_offset)
+
+    def check(self) -> None:
+        """Raise what a sync failed with, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def fail(self, error: Exception) -> None:
+        """Give up: nobody knows what the disk holds. Nothing is written down any more, and the process ends."""
+        self._failure = error
+        self._reput.halt(error)
+        self._on_failure(error)
+
+    async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
+        """Do one round. After a thorough one everything entered before the call is durable and written down.
+
+        It is done to its end even if the caller goes away meanwhile. Raises SyncFailed and OSError, and after the first
+        of them always the same one: a later sync that succeeds says nothing about what the failed one left out.
+        """
+        page_count_min = 0 if is_thorough else self._page_count_min
+        await uninterrupted(self._flush(is_thorough=is_thorough, is_clean=is_clean, page_count_min=page_count_min))
+
+    async def sync_queues(self) -> None:
+        """Sync all queues, so that none of their files must stay mapped. Raises as `flush` does."""
+        await uninterrupted(self._flush(is_thorough=False, is_clean=False, page_count_min=0))
+
+    async def _flush(self, *, is_thorough: bool, is_clean: bool, page_count_min: int) -> None:
+        async with self._progress.turn:
+            self.check()
+            history_change_count = self._reput.history_change_count
+            is_thorough = is_thorough or history_change_count != self._history_change_count or self._has_expired()
+            is_clean = is_clean and not self._reput.is_ahead  # a clean start believes that there is nothing past it
+            known = self._known(is_clean=is_clean)
+            queues = self._queues.take_dirty(0 if is_thorough else page_count_min)
+            files = self._index.unfinished()
+            try:
+                await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
+            except Exception as error:
+                self.fail(error)
+                raise
+            self._queues.mark_synced()
+            self._index.mark_finished(files[:-1])
+            self.sync_round_count += 1
+            if is_thorough:
+                self._history_change_count = history_change_count
+                await self._write_down(known)
+
+    async def _round(self) -> None:
+        is_thorough = self._clock.monotonic_s() - self._thorough_at_s >= self._thorough_interval_s
+        if is_thorough:
+            self._thorough_at_s = self._clock.monotonic_s()
+        await self.flush(is_thorough=is_thorough)
+        await self._report()
+
+    async def _report(self) -> None:
+        try:
+            await self._source.report(self.report())
+        except DependencyUnavailable as error:
+            _log.debug("progress was not reported: %s", error)
+
+    def report(self) -> ProgressReport:
+        """Tell how far the indexes are now."""
+        return ProgressReport(
+            indexed_physical_offset=self._reput.indexed_physical_offset,
+            flushed_physical_offset=self.flushed_physical_offset,
+            queue_flushed_time_ms=self._progress.value.queue_time_ms,
+            index_flushed_time_ms=self._progress.value.index_time_ms,
+            epoch=self._reput.epoch,
+            history_id=self._reput.history_id,
+        )
+
+    def _known(self, *, is_clean: bool) -> IndexProgress:
+        """What will be certain once all is synced that is entered now."""
+        index_end = self._index.next_physical_offset  # past the other in a batch that fitted only in part
+        return IndexProgress(
+            epoch=self._reput.epoch,
+            is_clean=is_clean,
+            queue_physical_offset=self._reput.indexed_physical_offset,
+            index_physical_offset=index_end,
+            queue_end_sum=self._reput.queue_end_sum,
+            queue_time_ms=self._reput.last_store_time_ms or self._progress.value.queue_time_ms,
+            stepped_over=self._queues.stepped_over.notes(),
+            queue_begins=self._queues.kept_begins(),
+        )
+
+    async def _write_down(self, known: IndexProgress) -> None:
+        finished = self._index.finished
+        newest = self._index.newest if known.is_clean else NewestFile("", -1)
+        queue_files, index_files = self._queues.expired_count, self._index.expired_count
+        progress = msgspec.structs.replace(
+            known,
+            index_replay_physical_offset=min(known.index_physical_offset, self._index.replay_physical_offset),
+            index_finished_file=finished.newest_name,
+            index_finished_count=finished.file_count,
+            queue_start_sum=self._queues.start_sum,
+            queue_file_count=self._queues.file_count if known.is_clean else -1,
+            index_newest_file=newest.name,
+            index_newest_entry=newest.next_entry,
+            index_time_ms=finished.end_time_ms,
+        )
+        failpoint("progress.before_save")
+        await self._progress.save(progress)
+        failpoint("progress.after_save")
+        await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
+        await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
+        await asyncio.to_thread(self._ballast.take)
+
+    def _has_expired(self) -> bool:
+        return self._queues.expired_count + self._index.expired_count > 0
+
+
+def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
+    for queue in queues:
+        queue.sync()
+    for file in files:
+        file.sync()

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogHistory: what the Indexer knows of the log besides its indexes, in `reput/log_history`.
+
+The name of the history that its epochs belong to; whether it has seen all that the log ever had; and the ends of queues
+whose files were dropped, because those of queues whose records are all gone can't be built again. The log asks for them
+when it has lost its own count, so that it gives no queue offset twice.
+Invariants: the file says so before files are dropped or records of another history are entered; a kept end counts only
+for records that the log no longer has, all others come back by themselves.
+Callers: the event loop's thread, and `keep` whoever drops files. Layout: docs/formats/reput_files.md. RocketMQ has no
+such file: it keeps the queue files.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from libs.formats.errors import FormatError
+from libs.formats.state import checksummed
+from libs.machine.fs import Fs
+from services.indexer.engine.log.source import QueueEnd
+
+KIND = "log-history"
+PATH = Path("reput") / "log_history"
+
+_log = logging.getLogger(__name__)
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    history_id: str = ""
+    is_complete: bool = True
+    known_physical_offset: int = 0
+    ends: list[_Kept] = []
+
+
+class LogHistory:
+    """The file's content. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, path: Path) -> None:
+        self._fs = fs
+        self._path = path
+        self._content = _Content()
+
+    def load(self) -> None:
+        """Read the file. Without a believable one nobody can say that all was seen. Blocks."""
+        try:
+            self._content = _decode(self._fs.read(self._path))
+        except FileNotFoundError:
+            pass
+        except (FormatError, msgspec.DecodeError) as error:
+            _log.error(
+                "%s is damaged: what the log had before its first byte is not known any more: %s", self._path, error
+            )
+            self._content = _Content(is_complete=False)
+
+    @property
+    def history_id(self) -> str:
+        """Name of the log's history; empty if unknown."""
+        return self._content.history_id
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether queues and kept ends together tell of all records that the log ever had."""
+        return self._content.is_complete
+
+    def kept_below(self, min_physical_offset: int) -> dict[tuple[str, int], QueueEnd]:
+        """Ends of dropped queues all of whose records the log has dropped, too."""
+        return {
+            (kept.topic, kept.queue_id): QueueEnd(
+                kept.topic, kept.queue_id, kept.end_queue_offset, kept.last_physical_offset
+            )
+            for kept in self._content.ends
+            if kept.last_physical_offset < min_physical_offset
+        }
+
+    def keep(self, ends: Iterable[QueueEnd], *, are_all: bool) -> None:
+        """Remember the ends of queues before their files go, durably. The end of the later record counts. Blocks.
+
+        `are_all` says that these are all queues, so that nothing else is known below the last of their records.
+        """
+        kept = {(one.topic, one.queue_id): one for one in self._content.ends}
+        known = self._content.known_physical_offset
+        for end in ends:
+            key = (end.topic, end.queue_id)
+            known = max(known, end.last_physical_offset + 1) if are_all else known
+            if key not in kept or kept[key].last_physical_offset <= end.last_physical_offset:
+                kept[key] = _Kept(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
+        self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
+
+    def forget(self, ends: Iterable[QueueEnd]) -> None:
+        """Drop the ends of queues that begin again at 0, durably. Blocks."""
+        names = {(end.topic, end.queue_id) for end in ends}
+        kept = [one for one in self._content.ends if (one.topic, one.queue_id) not in names]
+        self._save(msgspec.structs.replace(self._content, ends=kept))
+
+    def keep_all(self, ends: Iterable[QueueEnd]) -> None:
+        """`keep` of all queues."""
+        self.keep(ends, are_all=True)
+
+    async def skip(self, start_physical_offset: int, end_physical_offset: int) -> None:
+        """Take note that what lies between the two is gone and was not entered. Durable on return."""
+        if end_physical_offset > max(start_physical_offset, self._content.known_physical_offset):
+            await self._save_later(msgspec.structs.replace(self._content, is_complete=False))
+
+    async def truncate(self, end_physical_offset: int, *, has_queue: Callable[[str, int], bool]) -> None:
+        """Forget what was learned of records at or past this offset; at 0 the log begins anew. Durable on return.
+
+        A queue that is not there any more may have had earlier records, of which nobody knows then.
+        """
+        content = self._content
+        ends = [kept for kept in content.ends if kept.last_physical_offset < end_physical_offset]
+        gone = [kept for kept in content.ends if kept.last_physical_offset >= end_physical_offset]
+        is_known = all(kept.end_queue_offset == 1 or has_queue(kept.topic, kept.queue_id) for kept in gone)
+        await self._save_later(
+            msgspec.structs.replace(
+                content,
+                is_complete=(content.is_complete and is_known) or end_physical_offset == 0,
+                known_physical_offset=min(content.known_physical_offset, end_physical_offset),
+                ends=ends,
+            )
+        )
+
+    async def adopt(self, history_id: str) -> None:
+        """Take the name of the log's history. Durable on return."""
+        await self._save_later(msgspec.structs.replace(self._content, history_id=history_id))
+
+    async def _save_later(self, content: _Content) -> None:
+        await asyncio.to_thread(self._save, content)
+
+    def _save(self, content: _Content) -> None:
+        if content != self._content:
+            self._fs.write_atomic(self._path, checksummed.wrap(KIND, msgspec.json.encode(content)))
+            self._content = content
+
+
+def kept_ends(data: bytes) -> dict[tuple[str, int], int]:
+    """Ends of queues whose files were dropped, as the file's bytes say. Raises FormatError and msgspec.DecodeError."""
+    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in _decode(data).ends}
+
+
+def _decode(data: bytes) -> _Content:
+    return msgspec.json.decode(checksummed.unwrap(KIND, data), type=_Content)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumerOffsets: how far consumer groups are, in config/consumerOffset.json.
+
+Invariants: names were checked before they come here; the number of offsets and the bytes of their file are bounded; the
+file is replaced atomically, and then its copy `.bak`, which stands in for it (RocketMQ's is one change behind). Offsets
+that were committed less than the flush interval before a crash may be lost: consumers then read some messages twice.
+A save costs the loop what changed: groups are kept in shards, each with the bytes of its part of the file, and only
+those of shards that changed are made anew, some offsets in one go. A thread puts the parts together and writes them.
+In memory an offset is a text and a number, because there may be millions: the collector has nothing to walk over, and
+groups share the texts of queues that are committed often.
+Groups that nobody uses can expire. When a group was used last is not in the file, so that it counts from the start at
+the earliest, and by monotonic time, so that no jump of the clock forgets a group.
+Callers: the event loop's thread. Layout: docs/formats/config_files.md; RocketMQ's counterpart is ConsumerOffsetManager.
+Decision: docs/decisions/0033-no-call-holds-the-loop.md.
+"""
+
+import asyncio
+import functools
+import logging
+import zlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX
+from libs.formats.state import consumer_offsets_json
+from libs.formats.state.config_json import DataVersion
+from libs.formats.state.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX, SEPARATOR
+from libs.log import config_file
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.machine.loop import in_steps
+from libs.machine.uninterrupted import uninterrupted
+from services.indexer.errors import WindowFull
+
+PATH = Path("config") / "consumerOffset.json"
+
+SHARD_COUNT = 1_024
+"""Parts of the file that are made anew by themselves: of a million offsets each has a thousand."""
+
+FILE_SIZE_BYTES_MAX = CONFIG_FILE_SIZE_BYTES_MAX - 1024
+"""Offsets that may take more are refused: a start would not read the file."""
+
+EXPIRY_LOOK_INTERVAL_S = 60
+"""Time between two looks for groups that have expired."""
+
+KEY_COUNT_MAX = 16_384
+"""Texts of queues that are looked up to be shared."""
+
+EXPIRED_SHOWN = 10
+"""Names of groups in the line that tells which were forgotten."""
+
+Queue: TypeAlias = tuple[str, int]
+
+_log = logging.getLogger(__name__)
+
+
+class GroupOffset(NamedTuple):
+    """The next queue offset of a group in one queue. They sort as lists of them do."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class _Shard:
+    """Some of the groups, and their entries of the file, unless something changed since those were made."""
+
+    groups: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By group, then by `_key`."""
+    change_count: int = 0
+    entries: bytes | None = None
+
+
+class ConsumerOffsets:
+    """The offsets of all groups. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, path: Path, clock: Clock, *, count_max: int, expire_s: int = 0) -> None:
+        self._fs = fs
+        self._path = path
+        self._clock = clock
+        self._count_max = count_max
+        self._expire_s = expire_s
+        self._used_s: dict[str, float] = {}
+        """When a group was asked for, or committed, if that was since the start."""
+        self._begin_s = self._expiry_look_s = clock.monotonic_s()
+        self._shards: dict[int, _Shard] = {}
+        self._version = DataVersion()
+        self._change_count = 0
+        self._saved_change_count = 0
+        self._size_bytes_max = 0  # of the file
+        self._turn = asyncio.Lock()
+        self.count = 0
+        """Offsets that are kept."""
+
+    def load(self) -> None:
+        """Read the file, or its copy if it is missing, empty or damaged. Raises ConfigFileDamaged if both are."""
+        file = config_file.read(self._fs, self._path, consumer_offsets_json.loads)
+        if file is not None:
+            self._version = file.data_version or DataVersion()
+            for (topic, group), queues in file.offsets.items():
+                self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
+
+    def find(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the next queue offset of a group; None if it has none."""
+        found = self._offsets_of(group).get(_key(topic, queue_id))
+        if found is not None:
+            self._use(group)
+        return found
+
+    def commit(self, group: str, offsets: dict[Queue, int]) -> None:
+        """Set offsets by (topic, queue id), all or none. Raises WindowFull when there would be too many."""
+        keyed = {_key(*queue): queue_offset for queue, queue_offset in offsets.items()}
+        known = self._offsets_of(group)
+        new = [key for key in keyed if key not in known]
+        if self.count + len(new) > self._count_max:
+            raise WindowFull("consumer offsets", limit=self._count_max)
+        if self._size_bytes_max + _size_bytes_max(group, new) > FILE_SIZE_BYTES_MAX:
+            raise WindowFull("bytes of consumer offsets", limit=FILE_SIZE_BYTES_MAX)
+        if any(known.get(key) != queue_offset for key, queue_offset in keyed.items()):
+            self._put(group, keyed)
+            self._change_count += 1
+        self._use(group)
+
+    async def delete(self, group: str, topic: str | None = None) -> int:
+        """Forget the offsets of a group, all or those of a topic, and return how many; `save` makes it durable.
+
+        Many are forgotten in steps; a commit meanwhile stays or not.
+        """
+        count = 0
+        async for keys in in_steps(list(self._offsets_of(group))):
+            count += self._drop(group, [key for key in keys if topic in (None, _queue(key)[0])])
+        return count
+
+    async def tend(self) -> None:
+        """Forget the groups that have expired, and save what changed. Raises OSError."""
+        now_s = self._clock.monotonic_s()
+        if self._expire_s and now_s >= self._expiry_look_s + EXPIRY_LOOK_INTERVAL_S:
+            self._expiry_look_s = now_s
+            await self._expire(now_s - self._expire_s)
+        await self.save()
+
+    async def group_names(self) -> AsyncGenerator[list[str], None]:
+        """All groups, some at a time, in no order. Those that come or go meanwhile may be among them or not."""
+        for shard in list(self._shards.values()):
+            async for names in in_steps(list(shard.groups)):
+                yield names
+
+    async def offsets(self, group: str | None = None) -> AsyncGenerator[list[GroupOffset], None]:
+        """The offsets of a group, or of all, as `group_names` gives groups."""
+        groups = [shard.groups for shard in list(self._shards.values())]
+        for found in groups if group is None else [{group: self._offsets_of(group)}]:
+            async for offsets in in_steps(_walk(found)):
+                yield offsets
+
+    async def save(self) -> None:
+        """Write the file if anything changed since it was written. Durable on return. Raises OSError.
+
+        It is written to its end even if the caller goes away meanwhile.
+        """
+        await uninterrupted(self._save())
+
+    async def _expire(self, limit_s: float) -> None:
+        """Forget the groups that were used last before this moment."""
+        expired: list[str] = []
+        async for names in self.group_names():
+            for name in names:
+                if self._used_s.get(name, self._begin_s) <= limit_s:
+                    await self.delete(name)
+                    expired.append(name)
+        if expired:
+            shown = ", ".join(expired[:EXPIRED_SHOWN]) + (", …" if len(expired) > EXPIRED_SHOWN else "")
+            _log.info("%d groups were not used for %d s and are forgotten: %s", len(expired), self._expire_s, shown)
+
+    async def _save(self) -> None:
+        async with self._turn:
+            change_count = self._change_count
+            if change_count == self._saved_change_count:
+                return
+            version = DataVersion(
+                counter=self._version.counter + 1,
+                timestamp_ms=self._clock.now_ms(),
+                state_version=self._version.state_version,
+            )
+            parts = [await self._entries(shard) for shard in list(self._shards.values())]
+            entries = [part for part in parts if part]  # a shard may have lost all of its groups
+            await asyncio.to_thread(self._replace, functools.partial(consumer_offsets_json.assemble, version, entries))
+            self._version = version
+            self._saved_change_count = change_count
+
+    async def _entries(self, shard: _Shard) -> bytes:
+        """The shard's entries of the file. What changes while they are made is in the next save."""
+        if shard.entries is not None:
+            return shard.entries
+        change_count = shard.change_count
+        parts: dict[tuple[str, str], list[bytes]] = {}
+        async for offsets in in_steps(_walk(shard.groups)):
+            tables: dict[tuple[str, str], dict[int, int]] = {}
+            for one in offsets:
+                tables.setdefault((one.topic, one.group), {})[one.queue_id] = one.queue_offset
+            for name, queues in tables.items():
+                parts.setdefault(name, []).append(consumer_offsets_json.encode_offsets(queues))
+        encoded: list[bytes] = []
+        async for found in in_steps(parts.items()):
+            encoded += [consumer_offsets_json.encode_entry(*name, offsets) for name, offsets in found]
+        entries = ENTRY_SEPARATOR.join(encoded)
+        if shard.change_count == change_count:
+            shard.entries = entries
+        return entries
+
+    def _replace(self, make_data: Callable[[], bytes]) -> None:
+        """Write the file, then its copy, in a thread."""
+        self._fs.make_directory(self._path.parent)
+        config_file.save(self._fs, self._path, make_data())
+
+    def _offsets_of(self, group: str) -> dict[str, int]:
+        shard = self._shards.get(_shard_of(group))
+        return {} if shard is None else shard.groups.get(group, {})
+
+    def _put(self, group: str, offsets: dict[str, int]) -> None:
+        shard = self._shards.setdefault(_shard_of(group), _Shard())
+        known = shard.groups.setdefault(group, {})
+        new = [key for key in offsets if key not in known]
+        self.count += len(new)
+        self._size_bytes_max += _size_bytes_max(group, new)
+        known.update(offsets)
+        shard.change_count += 1
+        shard.entries = None
+
+    def _drop(self, group: str, keys: list[str]) -> int:
+        """Forget these offsets, those that are still there; how many."""
+        shard = self._shards.get(_shard_of(group))
+        known = {} if shard is None else shard.groups.get(group, {})
+        gone = [key for key in keys if known.pop(key, None) is not None]
+        if shard is None or not gone:
+            return 0
+        self.count -= len(gone)
+        self._size_bytes_max -= _size_bytes_max(group, gone)
+        if not known:
+            del shard.groups[group]
+            self._used_s.pop(group, None)
+        shard.change_count += 1
+        shard.entries = None
+        self._change_count += 1
+        return len(gone)
+
+    def _use(self, group: str) -> None:
+        """The group is in use now."""
+        if self._expire_s:
+            self._used_s[group] = self._clock.monotonic_s()
+
+
+def _shard_of(group: str) -> int:
+    return zlib.crc32(group.encode()) % SHARD_COUNT
+
+
+@functools.lru_cache(KEY_COUNT_MAX)
+def _key(topic: str, queue_id: int) -> str:
+    """The queue as one text; no name of a topic has an `@`."""
+    return f"{topic}{SEPARATOR}{queue_id}"
+
+
+def _queue(key: str) -> Queue:
+    topic, _, queue_id = key.rpartition(SEPARATOR)
+    return topic, int(queue_id)
+
+
+def _size_bytes_max(group: str, keys: list[str]) -> int:
+    return sum(OFFSET_SIZE_BYTES_MAX + key.rindex(SEPARATOR) + len(group) for key in keys)
+
+
+def _walk(groups: dict[str, dict[str, int]]) -> Iterator[GroupOffset]:
+    """The offsets of these groups, which may change meanwhile."""
+    for group in list(groups):
+        offsets = groups.get(group, {})
+        for key in list(offsets):
+            if key in offsets:
+                yield GroupOffset(group, *_queue(key), offsets[key])

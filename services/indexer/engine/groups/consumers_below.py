@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which consumer groups would miss entries when the log lost what lies below an offset. Changes nothing.
+
+Callers: the event loop's thread, which runs in between when there are many offsets. Memory: what is returned.
+"""
+
+import asyncio
+import heapq
+from dataclasses import dataclass
+
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+
+STEP_QUEUE_COUNT = 100
+"""Queues that are searched in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerBelow:
+    """A stored offset below the first entry that is kept."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    min_queue_offset: int
+
+
+async def consumers_below(
+    offsets: ConsumerOffsets, queues: ConsumeQueueTable, min_physical_offset: int, *, count_max: int
+) -> tuple[list[ConsumerBelow], int]:
+    """The stored offsets that are below the first entry kept then, and how many; the furthest behind first."""
+    furthest: list[ConsumerBelow] = []
+    found_count = 0
+    kept_from: dict[tuple[str, int], int] = {}
+    async for found in offsets.offsets():
+        for group, topic, queue_id, queue_offset in found:
+            first = kept_from.get((topic, queue_id))
+            if first is None:
+                if len(kept_from) % STEP_QUEUE_COUNT == 0:
+                    await asyncio.sleep(0)
+                queue = queues.find(topic, queue_id)
+                first = 0 if queue is None else queue.first_kept(min_physical_offset)
+                kept_from[topic, queue_id] = first
+            if queue_offset < first:
+                furthest.append(ConsumerBelow(group, topic, queue_id, queue_offset, first))
+                found_count += 1
+        furthest = heapq.nsmallest(count_max, furthest, key=_order)
+    return furthest, found_count
+
+
+def _order(one: ConsumerBelow) -> tuple[int, str, str, int]:
+    return one.queue_offset - one.min_queue_offset, one.group, one.topic, one.queue_id

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogFiles: the log's tail and records from the files of a CommitLog's data directory, without a CommitLog.
+
+Invariants: reads only, and changes no byte; steps are those of Dispatch (same scan, same checks, same columns), with
+the checksums of all records looked at on top; it ends where a start of the CommitLog would let the log end, a torn
+tail included, and raises RecordDamaged for a damaged middle. One file is mapped at a time.
+Callers: `rebuild`, and tests that compare; one `follow` at a time. Work is done in the calling thread.
+Not handled: a log that is written or trimmed meanwhile, unless `end_physical_offset` says where it was whole.
+Layout: docs/formats/commit_log.md; the end of a log: libs/log/end.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.errors import FormatError
+from libs.formats.offsets import file_name, parse_file_name, segment_base
+from libs.formats.records import dispatch_columns
+from libs.formats.records.delay_level import DELAY_LEVELS_MS
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.kernel.scan import scan_cy
+from libs.kernel.scan.scan_columns import ScanColumns
+from libs.log import directories as log_directories
+from libs.log import end as log_end
+from libs.log import tail_search, topics_file
+from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
+from libs.log.set_apart import SetApart
+from libs.machine.fs import Fs, MappedFile
+from libs.segments.errors import SegmentMissing, SegmentSizeWrong
+from services.indexer.engine.log.record_reader import READ_COUNT_MAX
+from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
+from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord, RecordDamaged
+
+STEP_RECORD_COUNT_MAX = 8_192
+KEYS_PER_RECORD = 4
+READ_SIZE_BYTES_MAX = 8 << 20
+CLOCK_STEP_MS_MAX = 1_000
+"""Default of the CommitLog's setting of this name."""
+SERVICE = "commitlog"
+NO_RECORD = (scan_cy.S_BAD_MAGIC, scan_cy.S_BAD_OFFSET, scan_cy.S_BLANK)
+"""What `check_record` says of a place where no record begins; anything else is a record with damage."""
+
+
+class _LogFile:
+    """One file, mapped on first touch."""
+
+    def __init__(self, fs: Fs, path: Path, size_bytes: int) -> None:
+        self.path = path
+        self.base_physical_offset = parse_file_name(path.name)
+        self.size_bytes = size_bytes
+        self._fs = fs
+        self._mapped: MappedFile | None = None
+
+    @property
+    def buffer(self) -> memoryview:
+        return self._map().buffer
+
+    def check_readable(self, position: int, end: int) -> None:
+        self._map().check_readable(position, end - position)
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        return self._map().data_ranges(position)
+
+    def close(self) -> None:
+        if self._mapped is not None:
+            self._mapped.close()
+            self._mapped = None
+
+    def _map(self) -> MappedFile:
+        if self._mapped is None:
+            self._mapped = self._fs.open_mapped(self.path, writable=False)
+        return self._mapped
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What a walk over the records knows of those behind it."""
+
+    record_count: int = 0
+    last_store_time_ms: int = 0
+
+
+class LogFiles:
+    """LogSource and RecordSource over the files. `end` tells how the log ended once a `follow` has come there.
+
+    `end_physical_offset` is where to end at the latest, and then the log must be whole up to there. `epoch` is the
+    log's. `durable` is what must be there, or the end is no end but damage.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        data_dir: Path,
+        *,
+        segment_size_bytes: int,
+        end_physical_offset: int | None = None,
+        epoch: int = 0,
+        durable: KnownDurable | None = None,
+        clock_step_ms_max: int = CLOCK_STEP_MS_MAX,
+        delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+    ) -> None:
+        """List the files.
+
+        Raises FileNotFoundError for a directory, SegmentSizeWrong, SegmentMissing, SegmentTwice and FormatError.
+        """
+        self.epoch = epoch
+        self.end: ScanEnd | None = None
+        self._fs = fs
+        self._data_dir = data_dir
+        self._segment_size_bytes = segment_size_bytes
+        self._end_physical_offset = end_physical_offset
+        self._durable = durable or KnownDurable(physical_offset=end_physical_offset or 0)
+        self._clock_step_ms_max = clock_step_ms_max
+        self._columns = ScanColumns(STEP_RECORD_COUNT_MAX, KEYS_PER_RECORD * STEP_RECORD_COUNT_MAX, delay_levels_ms)
+        self._files = self._list()
+        self._current: _LogFile | None = None
+        self.min_physical_offset = self._files[0].base_physical_offset if self._files else 0
+        """First byte of the log that is kept."""
+        self.estimated_end_physical_offset = self._estimate_end()
+        """About where the records end: behind the last byte that is not zero."""
+
+    async def follow(
+        self, start_physical_offset: int, epoch: int
+    ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
+        """See LogSource. After the last record there is one heartbeat, with the real end, and then it waits for ever.
+
+        A follower of another epoch shares nothing with this log and begins at its first record. The handshake's
+        confirmed offset is an estimate. Raises RecordDamaged, and Inapplicable as a stream over the network does.
+        """
+        is_known = epoch == self.epoch
+        common_end = min(start_physical_offset, self.estimated_end_physical_offset) if is_known else 0
+        yield Handshake(
+            common_end,
+            self.epoch,
+            self.min_physical_offset,
+            self.estimated_end_physical_offset,
+            set_apart=SetApart.load(self._fs, self._data_dir).reasons,
+        )
+        at = max(common_end, self.min_physical_offset)
+        walk = _Walk()
+        while (batch := self._step(at, walk)) is not None:
+            at = batch.end_physical_offset
+            yield batch
+        self.close()
+        yield Heartbeat(at, self.min_physical_offset)
+        await asyncio.Event().wait()
+
+    async def report(self, report: ProgressReport) -> None:
+        """See LogSource. Nobody is there to be told."""
+
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """See LogSource. Nobody is there who could compare."""
+        del pages, epoch, history_id, is_complete
+        return 0
+
+    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
+        """See LogSource. Nobody is there who counts."""
+        del ends, epoch, history_id
+        return 0
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource; as `topics.json` has it. Raises ConfigFileDamaged."""
+        return topic in topics_file.load(self._fs, self._data_dir).topics
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """See RecordSource. Raises LogEndsEarlier behind the last file."""
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for index, physical_offset in enumerate(physical_offsets[:READ_COUNT_MAX].tolist()):
+            if sum(sizes) >= READ_SIZE_BYTES_MAX:
+                break
+            asked_size = 0 if record_sizes is None else int(record_sizes[index])
+            parts.append(self._read_one(physical_offset, asked_size))
+            sizes.append(len(parts[-1]))
+        found = np.array(sizes, np.int32)
+        ends = np.cumsum(found, dtype=np.int64)
+        return RecordBlock(b"".join(parts), ends - found, found, self.min_physical_offset)
+
+    def close(self) -> None:
+        """Let go of the files. They are mapped again when they are needed."""
+        for file in self._files:
+            file.close()
+
+    def _list(self) -> list[_LogFile]:
+        paths = log_directories.segment_paths(self._fs, log_directories.load(self._fs, self._data_dir))
+        if paths and self._fs.size(paths[-1]) == 0:
+            paths.pop()  # as RocketMQ may leave it
+        files: list[_LogFile] = []
+        expected_bytes = self._segment_size_bytes
+        for path in paths:
+            if (size_bytes := self._fs.size(path)) != expected_bytes:
+                raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
+            file = _LogFile(self._fs, path, size_bytes)
+            if files and file.base_physical_offset != (base := files[-1].base_physical_offset + size_bytes):
+                raise SegmentMissing(path=path, previous=files[-1].path, missing=file_name(base))
+            files.append(file)
+        return files
+
+    def _estimate_end(self) -> int:
+        if self._end_physical_offset is not None:
+            return self._end_physical_offset
+        for file in reversed(self._files):
+            end = tail_search.content_end(file, 0)
+            file.close()
+            if end:
+                return file.base_physical_offset + end
+        return self.min_physical_offset
+
+    def _find(self, physical_offset: int) -> _LogFile | None:
+        """The file with this byte, None behind the last one."""
+        index = (physical_offset - self.min_physical_offset) // self._segment_size_bytes
+        file = self._files[index] if index < len(self._files) else None
+        if file is not self._current:
+            if self._current is not None:
+                self._current.close()
+            self._current = file
+        return file
+
+    def _step(self, at: int, walk: _Walk) -> DispatchBatch | None:
+        """The next records, None at the end of the log."""
+        file = self._find(at)
+        if file is None or (self._end_physical_offset is not None and at >= self._end_physical_offset):
+            self._finish(log_end.judge_closed(at, self._durable))
+            return None
+        position, columns = at - file.base_physical_offset, self._columns
+        status, reason = self._scan(file, position, walk)
+        if columns.count == 0 and status != scan_cy.S_BLANK:
+            self._finish(self._judge(file, position, reason, walk))
+            return None
+        if columns.count:
+            walk.record_count += columns.count
+            times = np.frombuffer(columns.store_times_ms, np.int64, columns.count)
+            walk.last_store_time_ms = max(walk.last_store_time_ms, int(times.max()))
+        end = file.size_bytes if status == scan_cy.S_BLANK else columns.end_position
+        try:
+            step = dispatch_columns.decode(dispatch_columns.encode(columns, at, file.base_physical_offset + end))
+        except FormatError as error:
+            raise Inapplicable(f"malformed step: {error}", physical_offset=at) from error
+        assert isinstance(step, DispatchBatch)
+        return step
+
+    def _scan(self, file: _LogFile, position: int, walk: _Walk) -> tuple[int, str]:
+        """Fill the columns; the status, and why the record behind them is none, if it is none."""
+        columns, base, end = self._columns, file.base_physical_offset, file.size_bytes
+        if self._end_physical_offset is not None:
+            end = min(end, self._end_physical_offset - base)
+        status = scan_cy.scan(file.buffer, position, end, base, True, columns)
+        unsound = log_end.first_unsound(
+            file.buffer, columns, walk.last_store_time_ms, self._clock_step_ms_max, self._durable
+        )
+        if unsound is None:
+            return status, log_end.STATUS_REASONS.get(status, "")
+        index, reason = unsound
+        return scan_cy.scan(file.buffer, position, columns.positions[index], base, True, columns), reason
+
+    def _judge(self, file: _LogFile, position: int, reason: str, walk: _Walk) -> ScanEnd:
+        return log_end.judge(
+            self._files[self._files.index(file) :],
+            position,
+            reason,
+            self._durable,
+            last_store_time_ms=walk.last_store_time_ms,
+            clock_step_ms_max=self._clock_step_ms_max,
+        )
+
+    def _finish(self, end: ScanEnd) -> None:
+        wanted = self._end_physical_offset
+        if wanted is not None and end.physical_offset < wanted:
+            end = ScanEnd(ScanEndKind.DAMAGED, end.physical_offset, f"{end.reason}, but the log goes on to {wanted}")
+        if end.kind is ScanEndKind.DAMAGED:
+            base = segment_base(end.physical_offset, self._segment_size_bytes)
+            raise RecordDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
+        self.end = end
+
+    def _read_one(self, physical_offset: int, asked_size: int) -> bytes:
+        """The bytes of a record, none if it is no longer kept."""
+        if physical_offset < self.min_physical_offset:
+            return b""
+        file = self._find(physical_offset)
+        if file is None or physical_offset >= self.estimated_end_physical_offset:
+            raise LogEndsEarlier(SERVICE, f"the log ends before {physical_offset}")
+        position = physical_offset - file.base_physical_offset
+        size = scan_cy.check_record(file.buffer, position, file.size_bytes, file.base_physical_offset, True)
+        if -size in NO_RECORD or (size > 0 and asked_size not in (0, size)):
+            raise NotARecord(physical_offset)
+        if size <= 0:
+            raise RecordDamaged(segment=file.path.name, position=position, reason=log_end.STATUS_REASONS[-size])
+        return bytes(file.buffer[position : position + size])

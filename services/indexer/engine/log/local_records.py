@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LocalRecords: the log's records from its own files where this process can read them, all others from the CommitLog.
+
+Invariants: a record is returned only if it has its physical offset, its size and right checksums; whatever is doubtful
+(no such file, a file that is gone or can't be read, something else at the place) is the CommitLog's to answer, so
+errors and what is no longer kept are told in one place. Only files of the history that is indexed are read: another
+log's may have whole records at the same offsets. The event loop never waits for the disk: what is not in memory is read
+by a thread.
+Callers: the event loop's thread. Memory is bounded by one answer, as with the CommitLog.
+Not handled: a log that loses its tail and writes another one there while a query is at work; the CommitLog's answer is
+no other in that case.
+Decision: docs/decisions/0016-records-from-the-files.md.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.errors import FormatError
+from libs.formats.offsets import parse_file_name
+from libs.kernel.scan import scan_cy
+from libs.log import directories as log_directories
+from libs.log import history_file
+from libs.machine.fs import Fs, ReadableFile
+from libs.segments.errors import SegmentTwice
+from services.indexer.engine.log.record_reader import READ_COUNT_MAX
+from services.indexer.engine.log.source import RecordBlock, RecordSource
+
+READ_SIZE_BYTES_MAX = 8 << 20
+"""Bytes of records in one answer; the first one always fits."""
+RUN_SIZE_BYTES_MAX = 1 << 20
+GAP_SIZE_BYTES_MAX = 16 << 10
+"""Records with no more between them are read with one call, and so is what lies between."""
+FIRST_READ_BYTES = 4096
+"""What is read of a record whose size is not known; the rest follows if it is larger."""
+OPEN_FILE_COUNT_MAX = 64
+NO_BASES = np.empty(0, np.int64)
+
+_log = logging.getLogger(__name__)
+
+
+class _Doubtful(Exception):
+    """The files do not have the records for certain."""
+
+
+class _WouldWait(Exception):
+    """Something is not in memory."""
+
+
+class _Run(NamedTuple):
+    """Records near each other, [first, last), from the start of one to the end of another."""
+
+    first: int
+    last: int
+    start_physical_offset: int
+    size_bytes: int
+
+
+class LocalRecords:
+    """RecordSource over files, with another one behind it. `history_id` is that of the log that is indexed."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        data_dir: Path,
+        remote: RecordSource,
+        *,
+        history_id: Callable[[], str],
+        min_physical_offset: Callable[[], int],
+    ) -> None:
+        """`data_dir` is the CommitLog's; `min_physical_offset` the first byte of the log that is kept, as known."""
+        self.read_count = 0
+        """Records that came from the files."""
+        self._fs = fs
+        self._data_dir = data_dir
+        self._remote = remote
+        self._history_id = history_id
+        self._min_physical_offset = min_physical_offset
+        self._checked_history_id = ""
+        self._is_same_log = False
+        self._lock = threading.Lock()
+        self._bases = NO_BASES
+        self._end_physical_offset = 0
+        self._paths: list[Path] = []
+        self._files: dict[int, ReadableFile] = {}
+        self._present: set[int] = set()
+        """Files that were looked at for the answer that is being made, and had their names."""
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource."""
+        return await self._remote.has_topic(topic)
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """See RecordSource."""
+        offsets = physical_offsets[:READ_COUNT_MAX]
+        sizes = record_sizes[:READ_COUNT_MAX] if record_sizes is not None else None
+        found = None
+        if offsets.min() >= self._min_physical_offset() and self._is_readable():
+            found = await self._from_files(offsets, sizes)
+        return found or await self._remote.read(physical_offsets, record_sizes)
+
+    async def _from_files(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None) -> RecordBlock | None:
+        """Read from the files, by a thread if something is not in memory; None if anything is doubtful."""
+        try:
+            try:
+                return self._block(offsets, sizes, may_wait=False)
+            except _WouldWait:
+                return await asyncio.to_thread(self._block, offsets, sizes, may_wait=True)
+        except (OSError, FormatError, SegmentTwice, _Doubtful) as error:
+            _log.debug("asking the CommitLog: %s", error)
+            return None
+
+    def _is_readable(self) -> bool:
+        """Whether the files are those of the log that is indexed; looked at once for each history."""
+        history_id = self._history_id()
+        if history_id and history_id != self._checked_history_id:
+            try:
+                found = history_file.load(self._fs, self._data_dir)
+            except OSError as error:
+                found = str(error)
+            self._checked_history_id, self._is_same_log = history_id, found == history_id
+            self._bases, self._paths, self._end_physical_offset, self._files = NO_BASES, [], 0, {}
+            if self._is_same_log:
+                _log.info("records are read from the log's files in %s", self._data_dir)
+            else:
+                _log.warning("%s is not the log that is indexed (%s): not read", self._data_dir, found or "no history")
+        return bool(history_id) and self._is_same_log
+
+    def _block(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None, *, may_wait: bool) -> RecordBlock:
+        """Read what fits into one answer. Raises OSError, FormatError, SegmentTwice, _Doubtful and _WouldWait."""
+        self._present = set()
+        if sizes is None:
+            return self._block_of_unknown_sizes(offsets.tolist(), may_wait=may_wait)
+        pieces: list[bytes] = []
+        positions = np.empty(len(offsets), np.int64)
+        count = total = 0
+        with self._lock:
+            self._list(int(offsets.max()))
+            bases = self._bases
+        for run in _runs(offsets, sizes, bases):
+            if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
+                break
+            piece = self._read(run.start_physical_offset, run.size_bytes, may_wait=may_wait)
+            within, expected = offsets[run.first : run.last] - run.start_physical_offset, sizes[run.first : run.last]
+            good_count = scan_cy.check_records(piece, within, expected, run.start_physical_offset)
+            if good_count < len(within):
+                raise _Doubtful(f"no record of {expected[good_count]} bytes at {offsets[run.first + good_count]}")
+            positions[run.first : run.last] = within + total
+            pieces.append(piece)
+            count, total = run.last, total + len(piece)
+        return self._made(pieces, positions[:count], sizes[:count])
+
+    def _block_of_unknown_sizes(self, offsets: list[int], *, may_wait: bool) -> RecordBlock:
+        pieces: list[bytes] = []
+        positions: list[int] = []
+        total = 0
+        for physical_offset in offsets:
+            piece = self._read(physical_offset, FIRST_READ_BYTES, may_wait=may_wait, is_exact=False)
+            claimed_bytes = int.from_bytes(piece[:4])
+            if not 0 < claimed_bytes <= READ_SIZE_BYTES_MAX:
+                raise _Doubtful(f"no record at {physical_offset}")
+            if positions and total + claimed_bytes > READ_SIZE_BYTES_MAX:
+                break
+            if claimed_bytes > len(piece):
+                piece = self._read(physical_offset, claimed_bytes, may_wait=may_wait)
+            piece = piece[:claimed_bytes]
+            if scan_cy.check_record(piece, 0, len(piece), physical_offset, True) != claimed_bytes:
+                raise _Doubtful(f"no record at {physical_offset}")
+            pieces.append(piece)
+            positions.append(total)
+            total += claimed_bytes
+        sizes = np.array([len(piece) for piece in pieces], np.int32)
+        return self._made(pieces, np.array(positions, np.int64), sizes)
+
+    def _made(self, pieces: list[bytes], positions: NDArray[np.int64], sizes: NDArray[np.int32]) -> RecordBlock:
+        self.read_count += len(positions)
+        records = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return RecordBlock(records, positions, sizes, self._min_physical_offset())
+
+    def _read(self, physical_offset: int, size_bytes: int, *, may_wait: bool, is_exact: bool = True) -> bytes:
+        """Bytes of one file of the log, fewer at its end unless they must be exact."""
+        base, file = self._file(physical_offset)
+        piece = file.read(physical_offset - base, size_bytes, may_wait=may_wait)
+        if piece is None:
+            raise _WouldWait
+        if is_exact and len(piece) != size_bytes:
+            raise _Doubtful(f"the file {base} ends before {physical_offset + size_bytes}")
+        return piece
+
+    def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
+        """The file with this byte. One that was removed is not read although that would be possible."""
+        with self._lock:
+            self._list(physical_offset)
+            number = int(np.searchsorted(self._bases, physical_offset, side="right")) - 1
+            if number < 0 or physical_offset >= self._end_physical_offset:
+                raise _Doubtful(f"no file has {physical_offset}")
+            base, path = int(self._bases[number]), self._paths[number]
+            file = self._files.pop(base, None)
+            if file is None or (base not in self._present and file.is_removed()):
+                file = self._fs.open_readable(path)
+            self._present.add(base)
+            self._files[base] = file  # the latest is the last
+            if len(self._files) > OPEN_FILE_COUNT_MAX:
+                del self._files[next(iter(self._files))]
+            return base, file
+
+    def _list(self, physical_offset: int) -> None:
+        """Look for new files if none that is known has this byte."""
+        if physical_offset >= self._end_physical_offset:
+            self._paths = log_directories.segment_paths(self._fs, log_directories.load(self._fs, self._data_dir))
+            self._bases = np.array([parse_file_name(path.name) for path in self._paths], np.int64)
+            if self._paths:
+                self._end_physical_offset = int(self._bases[-1]) + self._fs.size(self._paths[-1])
+
+
+def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[np.int64]) -> Iterator[_Run]:
+    """Group records that ascend and lie near each other in one file."""
+    ends = offsets + sizes
+    gaps = offsets[1:] - ends[:-1]
+    files = np.searchsorted(bases, offsets, side="right")
+    is_apart = (gaps < 0) | (gaps > GAP_SIZE_BYTES_MAX) | (files[1:] != files[:-1])
+    first = 0
+    for last in (*(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)):
+        while first < last:
+            start = int(offsets[first])
+            fitting = int(np.searchsorted(ends[first:last], start + RUN_SIZE_BYTES_MAX, side="right"))
+            end = first + max(1, fitting)
+            yield _Run(first, end, start, int(ends[end - 1]) - start)
+            first = end

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine needs of the CommitLog: its dispatch stream and its records. `rpc/` implements both over gRPC."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """How far the indexes are; offsets are exclusive ends, times are milliseconds since 1970, 0 if unknown."""
+
+    indexed_physical_offset: int
+    flushed_physical_offset: int
+    queue_flushed_time_ms: int
+    index_flushed_time_ms: int
+    epoch: int
+    history_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnd:
+    """Where a queue ends in the indexes, and the first byte of its last record."""
+
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
+
+
+class LogSource(Protocol):
+    """The log's tail."""
+
+    def follow(
+        self, start_physical_offset: int, epoch: int
+    ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
+        """Yield a handshake, then the log's records from an offset on, then follow the live end.
+
+        A heartbeat comes every second or so while nothing is new. The handshake tells where the records
+        begin. Raises DependencyUnavailable whenever the log goes away.
+        """
+        ...
+
+    async def report(self, report: ProgressReport) -> None:
+        """Tell the log how far the indexes are. Raises DependencyUnavailable."""
+        ...
+
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """Tell the log where the queues end; how many of them contradict it. Raises DependencyUnavailable.
+
+        `is_complete` says that a queue without an end never had a record.
+        """
+        ...
+
+    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
+        """Tell the log that these queues were removed; how many begin again at 0. Raises DependencyUnavailable."""
+        ...
+
+
+class RecordBlock(NamedTuple):
+    """Records that were read, in the order in which they were asked for."""
+
+    records: bytes
+    """The records one behind the other."""
+    positions: NDArray[np.int64]
+    """Where each record lies in `records`; meaningless for one that is gone."""
+    sizes: NDArray[np.int32]
+    """Size of each record in bytes; 0 for one that is no longer kept."""
+    min_physical_offset: int
+    """First byte of the log that is kept."""
+
+
+class RecordSource(Protocol):
+    """The log's records, and the topics that they may have."""
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """Read the first few of these records, at least one: what fits into one answer of the log.
+
+        Without sizes the records' own are used. Raises DependencyUnavailable, RecordDamaged, and NotARecord when no
+        record (of this size) starts at one of the offsets.
+        """
+        ...
+
+    async def has_topic(self, topic: str) -> bool:
+        """Whether the log knows a topic, with or without messages. Raises DependencyUnavailable."""
+        ...

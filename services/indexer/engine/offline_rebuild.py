@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rebuild`: drops all indexes of a directory and builds them anew from the log's files, without any service.
+
+Invariants: before the first file is dropped the progress file says that nothing is certain, so a crash at any moment
+leaves what a later start or rebuild makes whole; consumer offsets, configuration and the log are left alone. At its end
+the indexes are as after a clean stop: the next start asks for nothing that was indexed.
+Callers: `reput index rebuild`, and tests that compare indexes. The lock of the log's directory is the caller's affair;
+the Indexer's own is taken here.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from libs.formats.limits import MIB
+from libs.formats.records.dispatch_columns import Heartbeat
+from libs.formats.state import epoch_file
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.log import checkpoint_file
+from libs.log import end as log_end
+from libs.log.end import KnownDurable, ScanEndKind
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.segments.errors import CheckpointDamaged
+from services.indexer.config import IndexerConfig
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log.files import LogFiles
+
+EPOCH_FILE_NAME = "epochFileCheckpoint"
+SYNC_BYTES = 256 * MIB
+"""So much of the log is indexed between two syncs: memory stays bounded, and a later start goes on from there."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildProgress:
+    """How far a rebuild is. Offsets are in bytes of the log; where it will end is an estimate until it is there."""
+
+    start_physical_offset: int
+    indexed_physical_offset: int
+    target_physical_offset: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What was built, and how the log ended."""
+
+    start_physical_offset: int
+    end_physical_offset: int
+    log_end: ScanEndKind
+    log_end_reason: str
+    record_count: int
+    queue_count: int
+    index_file_count: int
+    index_entry_count: int
+    epoch: int
+    duration_ms: int = 0
+
+
+async def rebuild(
+    fs: Fs,
+    config: IndexerConfig,
+    *,
+    log_data_dir: Path,
+    segment_size_bytes: int,
+    clock: Clock,
+    on_progress: Callable[[RebuildProgress], None] = lambda _: None,
+    end_physical_offset: int | None = None,
+) -> RebuildReport:
+    """Fill the indexes of `config.data_dir` from the log of `log_data_dir`, which may be another directory.
+
+    With `end_physical_offset` a log that is still written may be read up to there. What was indexed is durable on
+    return, also when it ends with an error. Raises RecordDamaged, Inapplicable, StoreLocked, StoreError, FormatError
+    (the epoch file) and OSError.
+    """
+    started_s = clock.monotonic_s()
+    epoch = _epoch(fs, log_data_dir / EPOCH_FILE_NAME)
+    log = LogFiles(
+        fs,
+        log_data_dir,
+        segment_size_bytes=segment_size_bytes,
+        end_physical_offset=end_physical_offset,
+        epoch=epoch,
+        durable=_durable(fs, log_data_dir, end_physical_offset, has_epochs=epoch > 0),
+        delay_levels_ms=config.delay_levels_ms(),
+    )
+    indexer = Indexer(config, fs, clock, source=log, records=log, on_failure=lambda _: None)
+    try:
+        indexer.open(anew=True)
+        await _fill(indexer, log, on_progress)
+        report = _report(indexer, log)
+    finally:
+        log.close()
+        await indexer.close()
+    return replace(report, duration_ms=round((clock.monotonic_s() - started_s) * 1000))
+
+
+async def _fill(indexer: Indexer, log: LogFiles, on_progress: Callable[[RebuildProgress], None]) -> None:
+    reput = indexer.reput
+    synced = log.min_physical_offset
+    async with contextlib.aclosing(log.follow(0, log.epoch)) as steps:
+        async for step in steps:
+            await reput.take(step)
+            at, target = reput.indexed_physical_offset, log.estimated_end_physical_offset
+            target = at if isinstance(step, Heartbeat) else max(at, target)
+            on_progress(RebuildProgress(log.min_physical_offset, at, target, reput.applied_record_count))
+            if isinstance(step, Heartbeat):
+                return
+            if at - synced >= SYNC_BYTES:
+                await indexer.flush.flush(is_thorough=True)
+                synced = at
+
+
+def _report(indexer: Indexer, log: LogFiles) -> RebuildReport:
+    assert log.end is not None
+    return RebuildReport(
+        start_physical_offset=log.min_physical_offset,
+        end_physical_offset=log.end.physical_offset,
+        log_end=log.end.kind,
+        log_end_reason=log.end.reason,
+        record_count=indexer.reput.applied_record_count,
+        queue_count=indexer.queues.queue_count,
+        index_file_count=indexer.index.file_count,
+        index_entry_count=indexer.index.entry_count,
+        epoch=log.epoch,
+    )
+
+
+def _epoch(fs: Fs, path: Path) -> int:
+    """Number of the log's epoch; 0 for a log that never had one, as RocketMQ's."""
+    epochs = epoch_file.decode(fs.read(path)) if fs.exists(path) else []
+    return epochs[-1].number if epochs else 0
+
+
+def _durable(fs: Fs, directory: Path, end_physical_offset: int | None, *, has_epochs: bool) -> KnownDurable:
+    if end_physical_offset is not None:
+        return KnownDurable(physical_offset=end_physical_offset)
+    try:
+        checkpoint = checkpoint_file.load(fs, directory / checkpoint_file.FILE_NAME)
+    except CheckpointDamaged as error:
+        _log.warning("%s: nothing is known of what was on disk", error)
+        checkpoint = StoreCheckpoint()
+    return log_end.known_durable(checkpoint, has_epochs=has_epochs)

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexTable: the index files of a store; the newest is written, all are searched.
+
+Invariants: names ascend with the records inside; `next_physical_offset` is the end of what is entered, so a record is
+never entered twice, whatever is replayed; all files but the newest are full and get synced once.
+Callers: the event loop's thread; syncing of what `unfinished` gave may run in a worker thread.
+Layout: `<directory>/<17 digits of local creation time>`; other names are left alone. RocketMQ's counterpart is
+IndexService. Unlike there an unfinished file that an unclean stop makes doubtful is built again from its own begin.
+"""
+
+import logging
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.errors import FormatError
+from libs.formats.indexes.index_file import FIRST_ENTRY, IndexHeader, file_name, file_size_bytes, parse_file_name
+from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.machine.clock import Clock
+from libs.machine.errors import DiskFull
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import Fs
+from libs.segments.errors import SegmentSizeWrong, StoreFull
+from services.indexer.engine.tables.index_file import IndexFile
+from services.indexer.errors import Inapplicable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCursor:
+    """Where a search goes on: an entry of a file; entry 0 is the newest one of the key's chain."""
+
+    file: str
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Physical offsets of records that may have the key, newest first, and where to go on; None at the end."""
+
+    physical_offsets: NDArray[np.int64]
+    cursor: IndexCursor | None
+
+
+class FinishedFiles(NamedTuple):
+    """How many files are finished, the newest one's name, and the store time of its last record; zeros for none."""
+
+    file_count: int
+    newest_name: str
+    end_time_ms: int
+
+
+class NewestFile(NamedTuple):
+    """The newest file of a table, no name if there is none, and its next entry; -1 if nobody knows."""
+
+    name: str
+    next_entry: int
+
+
+UNKNOWN, NO_FILE = NewestFile("", -1), NewestFile("", 0)
+_NO_HEADER = IndexHeader(0, 0, 0, -1, 0, NO_FILE.next_entry)
+
+
+class IndexTable:
+    """The files of one store. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, directory: Path, clock: Clock, *, slot_count: int, entry_capacity: int) -> None:
+        self._fs = fs
+        self.directory = directory
+        self._clock = clock
+        self._slot_count = slot_count
+        self._entry_capacity = entry_capacity
+        self._files: list[IndexFile] = []
+        self._expired: list[str] = []
+        self._last_name = ""
+        self.next_physical_offset = 0
+        """End of the records that are entered, exclusive."""
+
+    def load(
+        self,
+        *,
+        next_physical_offset: int,
+        replay_physical_offset: int,
+        finished_file: str,
+        is_clean: bool,
+        finished_count: int = -1,
+        newest: NewestFile = UNKNOWN,
+    ) -> None:
+        """Open the files as the last stop left them, with all records below `next_physical_offset` entered.
+
+        After an unclean stop all files after `finished_file` are dropped, to be made again from
+        `replay_physical_offset` on; so they are if RocketMQ has worked on the same directory since a clean stop, or
+        meanwhile, and left other files than `newest` tells.
+        If even `finished_file` is gone, or there are fewer than `finished_count` files up to it (-1: unknown), all is
+        made again. Raises SegmentSizeWrong.
+        """
+        self._fs.make_directory(self.directory)
+        names = [name for name in self._fs.list(self.directory) if _is_index_name(name)]
+        finished = [name for name in names if name <= finished_file]
+        if finished_file and (finished_file not in finished or len(finished) < finished_count):
+            _log.error("%s: %d of %d finished index files are there", self.directory, len(finished), finished_count)
+            finished_file, replay_physical_offset, is_clean = "", 0, False
+        self.next_physical_offset = next_physical_offset if is_clean else replay_physical_offset
+        kept = [name for name in names if is_clean or name <= finished_file]
+        self._last_name = max([finished_file, *kept])
+        for name in reversed(names[len(kept) :]):
+            self._remove(name)
+        expected_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
+        for name in kept:
+            path = self.directory / name
+            if (size_bytes := self._fs.size(path)) != expected_bytes:
+                raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
+            self._files.append(self._open(name, is_finished=name <= finished_file))
+        if not self._is_as_left(replay_physical_offset, newest if is_clean else UNKNOWN):
+            self._drop_unfinished(replay_physical_offset)
+
+    @property
+    def file_size_bytes(self) -> int:
+        """Size of each file."""
+        return file_size_bytes(self._slot_count, self._entry_capacity)
+
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return len(self._files)
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in all files. Reads the header of each."""
+        return sum(file.header.entry_count for file in self._files)
+
+    @property
+    def finished(self) -> FinishedFiles:
+        """The files that are full and synced: all up to the newest of them are."""
+        count = self._finished_count()
+        if not count:
+            return FinishedFiles(0, "", 0)
+        newest = self._files[count - 1]
+        return FinishedFiles(count, newest.name, newest.header.end_time_ms)
+
+    @property
+    def newest(self) -> NewestFile:
+        """The newest file, and how far it is filled."""
+        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NO_FILE
+
+    @property
+    def replay_physical_offset(self) -> int:
+        """Where a replay must begin to make all files again that are not finished."""
+        unfinished = self.unfinished()
+        begin = unfinished[0].header.begin_physical_offset if unfinished else self.next_physical_offset
+        return min(begin, self.next_physical_offset)
+
+    def check(self, batch: DispatchBatch) -> None:
+        """Raise Inapplicable for a record that has more keys than a file has places."""
+        too_many = np.flatnonzero(batch.key_counts >= self._entry_capacity)
+        if len(too_many):
+            reason = f"{int(batch.key_counts[too_many[0]])} keys do not fit into an index file"
+            raise Inapplicable(reason, physical_offset=int(batch.physical_offsets[too_many[0]]))
+
+    def put(self, batch: DispatchBatch) -> None:
+        """Enter the keys of the batch's records, as `check` passed them, that are not entered yet.
+
+        Makes nothing durable. May be repeated with the same batch after any error: it goes on where it stopped.
+        Raises StoreFull.
+        """
+        failpoint("index.before_put")
+        row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))
+        key = int(batch.key_counts[:row].sum())
+        while key < len(batch.key_hashes):
+            file = self._files[-1] if self._files and not self._files[-1].is_finished else self._roll()
+            row, key = file.put(batch, row, key)
+            if key == len(batch.key_hashes):
+                break
+            self.next_physical_offset = int(batch.physical_offsets[row])
+            self._roll()
+        self.next_physical_offset = max(self.next_physical_offset, batch.end_physical_offset)
+        failpoint("index.after_put")
+
+    def search(
+        self,
+        key_hash: int,
+        *,
+        start_time_ms: int,
+        end_time_ms: int,
+        below_physical_offset: int,
+        cursor: IndexCursor | None,
+        limit: int,
+    ) -> Candidates:
+        """Find records that may have a key, newest first, at most `limit` in one step.
+
+        Keys are compared by hash only, and store times, [start, end), only to the second: the caller looks at the
+        records. Only records below `below_physical_offset` count. `cursor` goes on after the step before; if its file
+        is gone the search goes on by the offset alone. A step may find nothing and still have a cursor.
+        Raises IndexDamaged.
+        """
+        newest, entry = self._place_of(cursor)
+        for position in range(newest, -1, -1):
+            file = self._files[position]
+            header = file.checked_header(end_physical_offset=self.next_physical_offset)
+            has_records = header.begin_physical_offset < below_physical_offset
+            if has_records and header.begin_time_ms < end_time_ms and header.end_time_ms >= start_time_ms:
+                found = file.select(
+                    key_hash, begin_time_ms=start_time_ms, end_time_ms=end_time_ms - 1, entry=entry, limit=limit
+                )
+                offsets = found.physical_offsets[found.physical_offsets < below_physical_offset]
+                if len(offsets) or found.next_entry >= FIRST_ENTRY:
+                    return Candidates(offsets, self._cursor_after(position, found.next_entry))
+            entry = 0
+        return Candidates(np.empty(0, np.int64), None)
+
+    def after_truncation(self, bound_physical_offset: int) -> tuple[str, int]:
+        """Tell what the newest finished file and `replay_physical_offset` would be after `truncate`."""
+        finished, replay = "", min(self.next_physical_offset, bound_physical_offset)
+        for file in self._files:
+            header = file.header
+            if file.is_finished and header.end_physical_offset < bound_physical_offset:
+                finished = file.name
+            else:
+                replay = min(replay, header.begin_physical_offset)
+        return finished, replay
+
+    def truncate(self, bound_physical_offset: int) -> None:
+        """Drop every file with a record at or past this offset; what they held below it must be put again."""
+        while self._files and self._files[-1].header.end_physical_offset >= bound_physical_offset:
+            file = self._files.pop()
+            self.next_physical_offset = min(self.next_physical_offset, file.header.begin_physical_offset)
+            file.close()
+            self._remove(file.name)
+        self.next_physical_offset = min(self.next_physical_offset, bound_physical_offset)
+
+    def detach(self) -> None:
+        """Let go of all files, which stay: nothing is entered. No sync may be at work."""
+        files, self._files, self._expired = self._files, [], []
+        self.next_physical_offset = 0
+        for file in files:
+            file.close()
+
+    def remove_files(self) -> None:
+        """Remove all index files, newest first, durably. They must not be open. Blocks. May be repeated."""
+        for name in reversed([name for name in self._fs.list(self.directory) if _is_index_name(name)]):
+            self._remove(name)
+
+    def trim(self, min_physical_offset: int) -> int:
+        """Forget finished files whose records are all below this offset; return how many.
+
+        Their files are to be removed after progress says that they are fewer (`take_expired`, `remove`): one that is
+        missing otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
+        """
+        count = self.trimmable_count(min_physical_offset)
+        for file in self._files[:count]:
+            file.close()
+            self._expired.append(file.name)
+        del self._files[:count]
+        return count
+
+    def trimmable_count(self, min_physical_offset: int) -> int:
+        """How many files `trim` would forget."""
+
+        def is_kept(file: IndexFile) -> bool:
+            return not file.is_finished or file.header.end_physical_offset >= min_physical_offset
+
+        return bisect_left(self._files, True, key=is_kept)
+
+    def expired_paths(self) -> set[Path]:
+        """Files that wait for their removal."""
+        return {self.directory / name for name in self._expired}
+
+    @property
+    def expired_count(self) -> int:
+        """How many files wait for their removal."""
+        return len(self._expired)
+
+    def take_expired(self, count: int) -> list[str]:
+        """Names of the files to remove, the oldest so many; the caller does it."""
+        expired, self._expired = self._expired[:count], self._expired[count:]
+        return expired
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files that the table does not have any more, durably. Blocks."""
+        for name in names:
+            self._remove(name)
+
+    def unfinished(self) -> list[IndexFile]:
+        """Return the files that may have unsynced entries, oldest first; the last of them is the newest of all."""
+        return self._files[self._finished_count() :]
+
+    def mark_finished(self, files: list[IndexFile]) -> None:
+        """Take note that these files, none of them the newest, were synced after their last entry."""
+        for file in files:
+            file.is_finished = True
+
+    def close(self) -> None:
+        """Let go of all files. Makes nothing durable."""
+        for file in self._files:
+            file.close()
+
+    def _finished_count(self) -> int:
+        return bisect_left(self._files, True, key=lambda file: not file.is_finished)
+
+    def _is_as_left(self, replay_physical_offset: int, newest: NewestFile) -> bool:
+        """Whether the unfinished files begin where they did, end as they did, and nothing was entered past the end."""
+        header = self._files[-1].header if self._files else _NO_HEADER
+        found = NewestFile(self._files[-1].name if self._files else "", header.next_entry)
+        if newest not in (UNKNOWN, found):
+            _log.warning("%s: the newest file is %s, not %s: building it again", self.directory, found, newest)
+            return False
+        is_past_end = header.end_physical_offset >= self.next_physical_offset
+        return self.replay_physical_offset == replay_physical_offset and not is_past_end
+
+    def _drop_unfinished(self, replay_physical_offset: int) -> None:
+        while self._files and not self._files[-1].is_finished:
+            file = self._files.pop()
+            file.close()
+            self._remove(file.name)
+        self.next_physical_offset = replay_physical_offset
+
+    def _place_of(self, cursor: IndexCursor | None) -> tuple[int, int]:
+        """Number of the file to begin with, and of the entry in it: the newest, unless the cursor's file is kept."""
+        if cursor is not None:
+            number = bisect_left(self._files, cursor.file, key=lambda file: file.name)
+            if number < len(self._files) and self._files[number].name == cursor.file:
+                return number, cursor.entry
+        return len(self._files) - 1, 0
+
+    def _cursor_after(self, position: int, next_entry: int) -> IndexCursor | None:
+        if next_entry >= FIRST_ENTRY:
+            return IndexCursor(self._files[position].name, next_entry)
+        return IndexCursor(self._files[position - 1].name, 0) if position else None
+
+    def _roll(self) -> IndexFile:
+        name = self._next_name()
+        path = self.directory / name
+        size_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
+        try:
+            mapped = self._fs.create_mapped(path, size_bytes)
+        except DiskFull as error:
+            raise StoreFull(path=path, needed_bytes=size_bytes) from error
+        file = IndexFile(mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=False)
+        self._files.append(file)
+        return file
+
+    def _next_name(self) -> str:
+        """Local time, as RocketMQ names them, and always after the newest file: the clock may stand or go back."""
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
+        name = file_name(now)
+        if name <= self._last_name:
+            latest = datetime.strptime(self._last_name[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+            name = file_name(latest + timedelta(milliseconds=int(self._last_name[14:]) + 1))
+        self._last_name = name
+        return name
+
+    def _open(self, name: str, *, is_finished: bool) -> IndexFile:
+        mapped = self._fs.open_mapped(self.directory / name)
+        return IndexFile(
+            mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=is_finished
+        )
+
+    def _remove(self, name: str) -> None:
+        failpoint("index_file.before_remove")
+        self._fs.remove(self.directory / name)
+        self._fs.sync_directory(self.directory)
+        failpoint("index_file.after_remove")
+
+
+def _is_index_name(name: str) -> bool:
+    try:
+        return parse_file_name(name) >= 0
+    except FormatError:
+        return False

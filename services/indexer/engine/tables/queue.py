@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueue: the units of one queue of one topic, as RocketMQ lays them out.
+
+Invariants: unit k lies at byte 20 * k of the queue; units of real messages follow each other without a gap and their
+physical offsets ascend; before the first one there may be pre-blank units, which never count as messages; bytes after
+the last unit are zero. min_queue_offset <= max_queue_offset, and min never goes back except by `truncate`. A file has
+blocks for its units and some more, which it gets by steps, always before a unit is written there: a store without a
+block would end the process on a full disk.
+Callers: the event loop's thread; `sync` from a worker thread, one at a time.
+Not handled: which queues there are (ConsumeQueueTable), which records belong to one (queue_rows), when to sync
+(FlushLoop).
+Layout: docs/formats/consume_queue.md; RocketMQ's counterpart is ConsumeQueue. Unlike it a gap is never filled with the
+wrong unit, and pre-blank or zero units never pass for messages.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.errors import FormatError
+from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
+from libs.formats.offsets import is_file_name, parse_file_name
+from libs.kernel.scan.index_cy import encode_queue_units
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs
+from libs.segments.chain import SegmentChain
+from libs.segments.errors import IndexDamaged
+from libs.segments.map_budget import MapBudget
+from libs.segments.segment import Segment
+from services.indexer.engine.log.source import QueueEnd
+
+UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
+assert UNIT.itemsize == UNIT_SIZE_BYTES
+
+_UnitOrUnits = NDArray[np.void] | np.void
+
+
+class Units(NamedTuple):
+    """Consecutive units as columns of native numbers; copies, so they stay valid whatever happens to the files."""
+
+    physical_offsets: NDArray[np.int64]
+    record_sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+
+
+class DispatchRows(NamedTuple):
+    """Columns of a dispatch batch, one value per record; a queue picks its rows by their numbers."""
+
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+    record_sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+
+
+class ConsumeQueue:
+    """One queue. Opening maps nothing; the end of the data is looked for on first use.
+
+    `bound_physical_offset` is what recovery decided: units of records at or past it are dropped, and those before it
+    are durable. `is_clean` says that the last process ended orderly, so that nothing but zeros follows the last unit.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: Path,
+        *,
+        topic: str,
+        queue_id: int,
+        file_size_bytes: int,
+        maps: MapBudget,
+        bound_physical_offset: int,
+        is_clean: bool,
+    ) -> None:
+        assert file_size_bytes % UNIT_SIZE_BYTES == 0
+        self.topic = topic
+        self.queue_id = queue_id
+        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, grows=True, is_clean=True)
+        self._fs = fs
+        self._maps = maps
+        self._bound_physical_offset = bound_physical_offset
+        self._is_clean = is_clean
+        self._is_recovered = False
+        self.was_changed = False
+        """Whether another program has written units since the clean stop; they were dropped, and so may be others."""
+        self._end_as_found = 0
+        self._min_queue_offset = 0
+        self._min_physical_offset = 0
+
+    @property
+    def max_queue_offset(self) -> int:
+        """Queue offset that the next message gets; 0 if there never was one."""
+        self._recover()
+        return self._chain.max_physical_offset // UNIT_SIZE_BYTES
+
+    @property
+    def end_as_found(self) -> int:
+        """The max queue offset with which the queue was found on the disk."""
+        self._recover()
+        return self._end_as_found
+
+    @property
+    def min_queue_offset(self) -> int:
+        """First unit whose record is kept, as far as `correct_min` was told; max if there is none."""
+        self._recover()
+        return self._min_queue_offset
+
+    @property
+    def last_physical_offset(self) -> int:
+        """First byte of the record of the last unit; 0 if there is none."""
+        return 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
+
+    @property
+    def dirty_page_count(self) -> int:
+        """Pages between what is synced and what is written, by page number as RocketMQ counts them."""
+        flushed, wrote = self._chain.flushed_physical_offset, self._chain.max_physical_offset
+        return wrote // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES
+
+    @property
+    def file_count(self) -> int:
+        """Files of the queue."""
+        return len(self._chain.segments)
+
+    def allocated_bytes(self) -> int:
+        """What the files take of the disk. Blocks."""
+        return sum(self._fs.allocated_bytes(segment.path) for segment in self._chain.segments)
+
+    @property
+    def first_file_queue_offset(self) -> int:
+        """Queue offset with which the first file begins, 0 without files. Reads nothing."""
+        return self._chain.min_physical_offset // UNIT_SIZE_BYTES
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the queue has no unit at all, not even of messages that are gone."""
+        self._recover()
+        return self._chain.max_physical_offset == self._chain.min_physical_offset
+
+    def read(self, queue_offset: int, count: int) -> Units:
+        """Units from `queue_offset` on, at most `count`, fewer at the end; none if their file is gone.
+
+        They end before one that can't be: without a size, or of a record before that of the unit before. Raises
+        IndexDamaged if that is the first.
+        """
+        first = queue_offset
+        end = min(queue_offset + count, self.max_queue_offset)
+        parts: list[NDArray[np.void]] = []
+        while queue_offset < end and queue_offset * UNIT_SIZE_BYTES >= self._chain.min_physical_offset:
+            segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
+            position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
+            part_count = min(end - queue_offset, (segment.wrote_position - position) // UNIT_SIZE_BYTES)
+            parts.append(np.frombuffer(segment.buffer, UNIT, part_count, position))
+            queue_offset += part_count
+        units = np.concatenate(parts) if parts else np.empty(0, UNIT)
+        offsets = units["physical_offset"].astype(np.int64)
+        sizes = units["record_size_bytes"].astype(np.int32)
+        bad = np.flatnonzero((sizes <= 0) | (np.diff(offsets, prepend=-1) <= 0))
+        if len(bad):
+            count = int(bad[0])
+            if count == 0:
+                raise self.damage_at(first)
+            offsets, sizes, units = offsets[:count], sizes[:count], units[:count]
+        return Units(offsets, sizes, units["tags_code"].astype(np.int64))
+
+    def place_at(self, queue_offset: int) -> tuple[int, int]:
+        """Physical offset and size of the record of one unit, which must be there. Raises IndexDamaged."""
+        position = queue_offset * UNIT_SIZE_BYTES
+        segment = self._chain.find(position)
+        physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
+        if physical_offset < 0 or size_bytes <= 0:
+            raise self.damage_at(queue_offset)
+        return physical_offset, size_bytes
+
+    def damage_at(self, queue_offset: int) -> IndexDamaged:
+        """What to raise for a unit that can't be, which must be there."""
+        segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
+        position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
+        physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position)
+        reason = f"no unit of a queue has physical offset {physical_offset} and {size_bytes} bytes here"
+        return IndexDamaged(path=segment.path, position=position, reason=reason)
+
+    def next_file_queue_offset(self, queue_offset: int) -> int:
+        """First queue offset of the file after the one that this queue offset belongs to."""
+        unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
+        return queue_offset + unit_count - queue_offset % unit_count
+
+    def lacks_room(self, unit_count: int) -> bool:
+        """Whether there is no file to write to, or no blocks in it for so many units more, or for all that it takes."""
+        self._recover()
+        active = self._chain.active
+        return active is None or active.reserved_position < _end_of_room(active, unit_count)
+
+    def make_room(self, unit_count: int) -> None:
+        """Have what `lacks_room` misses, durably. A first file has its first page present.
+
+        Blocks, for several syncs where there was no file, without the GIL. Raises StoreFull.
+        """
+        self._recover()
+        segment = self._chain.active or self._chain.roll()
+        segment.hold()  # other threads make files meanwhile, and may need its place
+        try:
+            if segment.wrote_position == 0:
+                segment.populate(PAGE_SIZE_BYTES)
+            segment.reserve(_end_of_room(segment, unit_count))
+        finally:
+            segment.release()
+
+    def append(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        """Enter the records of consecutive rows, as `queue_rows.place` gave them.
+
+        What was entered before StoreFull is skipped when they come again. With rows that do not go on at its end the
+        queue begins anew: its units go. Makes nothing durable. Raises StoreFull; the first rows may be written then.
+        """
+        first = int(columns.queue_offsets[rows[0]])
+        is_behind = self.is_empty or columns.physical_offsets[rows[0]] > self.last_physical_offset
+        if first != self.max_queue_offset and is_behind:
+            self._restart(first)
+        failpoint("queue.before_append")
+        self._write(rows[self.max_queue_offset - first :], columns)
+        failpoint("queue.after_append")
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Take note of the first byte of the log that is kept: units of older records no longer count."""
+        self._recover()
+        if min_physical_offset <= self._min_physical_offset:
+            return
+        self._min_queue_offset = self.first_kept(min_physical_offset)
+        self._min_physical_offset = min_physical_offset
+
+    def first_kept(self, min_physical_offset: int) -> int:
+        """The queue offset of the first unit whose record is at or past this offset of the log; the end if none is."""
+        kept = range(self.min_queue_offset, self.max_queue_offset)
+        return kept.start + bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
+
+    def expired_file_count(self, min_physical_offset: int) -> int:
+        """How many files `detach_expired` would give up."""
+        self._recover()
+        later = self._chain.segments[1:]
+
+        def is_kept(number: int) -> bool:
+            last = later[number].base_physical_offset // UNIT_SIZE_BYTES - 1
+            return self._physical_offset_at(last) >= min_physical_offset
+
+        return bisect_left(range(len(later)), True, key=is_kept)
+
+    def detach_expired(self, min_physical_offset: int) -> list[Segment]:
+        """Give up files whose records are all below this offset, never the last one. The caller removes them."""
+        expired = [self._chain.detach_first() for _ in range(self.expired_file_count(min_physical_offset))]
+        if expired:
+            self._min_queue_offset = max(self._min_queue_offset, self._chain.min_physical_offset // UNIT_SIZE_BYTES)
+        return expired
+
+    def truncate(self, bound_physical_offset: int) -> None:
+        """Drop the units of records at or past this offset, durably; the bytes become zero."""
+        self._recover()
+        self._chain.sync()  # the cut makes the last file durable, and then nobody syncs those before it
+        self._bound_physical_offset = bound_physical_offset
+        self._min_physical_offset = min(self._min_physical_offset, bound_physical_offset)
+        self._drop_past_bound(clear_rest=True)
+
+    def detach(self) -> None:
+        """Let go of the files, which stay, and be empty. No sync may be at work."""
+        chain = self._chain
+        self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=self._maps, grows=True)
+        self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
+        chain.close()
+
+    def sync(self) -> None:
+        """Make all units that were entered before the call durable. Blocks without the GIL. Raises SyncFailed."""
+        self._chain.sync()
+
+    def close(self) -> None:
+        """Let go of the files. Makes nothing durable."""
+        self._chain.close()
+
+    def _recover(self) -> None:
+        """Look for the end. Raises SegmentUnreadable, each time until the file can be read."""
+        if not self._is_recovered:
+            is_less = self._drop_past_bound(clear_rest=not self._is_clean)
+            self.was_changed = is_less and self._is_clean
+            self._end_as_found = self._chain.max_physical_offset // UNIT_SIZE_BYTES
+            self._is_recovered = True
+
+    def _drop_past_bound(self, *, clear_rest: bool) -> bool:
+        """Keep the valid units before the bound and nothing after the first that is not; whether that was a unit."""
+        is_less = False
+        for segment in reversed(self._chain.segments):
+            count = self._valid_count(segment)
+            is_less = is_less or _unit_at(segment, count)["record_size_bytes"] > 0
+            if count > 0:
+                end = segment.base_physical_offset + count * UNIT_SIZE_BYTES
+                self._chain.truncate_after(end, clear_rest=clear_rest)
+                break
+        else:
+            self._chain.destroy()
+        first = self._first_message_offset()
+        if first is None:
+            self._chain.destroy()
+            self._min_queue_offset, self._min_physical_offset = 0, 0
+        else:
+            end = self._chain.max_physical_offset // UNIT_SIZE_BYTES
+            self._min_queue_offset = min(max(self._min_queue_offset, first), end)
+        return is_less
+
+    def _valid_count(self, segment: Segment) -> int:
+        def is_none(units: _UnitOrUnits) -> Any:
+            offsets = units["physical_offset"]
+            return (offsets < 0) | (offsets >= self._bound_physical_offset) | (units["record_size_bytes"] <= 0)
+
+        data_end = _data_end(segment)
+        count = self._first(segment, is_none, end=data_end)
+        is_last = count == data_end // UNIT_SIZE_BYTES and data_end % UNIT_SIZE_BYTES > 0
+        return count + (is_last and not is_none(_unit_at(segment, count)))
+
+    def _first_message_offset(self) -> int | None:
+        """Queue offset of the first unit that is no pre-blank; None if there is none. Only the first file has them."""
+        segments = self._chain.segments
+        if not segments:
+            return None
+        first = self._first(segments[0], _is_message, end=segments[0].wrote_position)
+        queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + first
+        return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
+
+    def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any], *, end: int) -> int:
+        """Number of a file's first unit before `end` of which this holds, the number of units there if there is none.
+
+        After a clean stop it holds of all units behind it, too, so a few of them tell; otherwise all are looked at.
+        """
+        units = np.frombuffer(segment.buffer, UNIT, end // UNIT_SIZE_BYTES)
+        if self._is_clean:
+            return bisect_left(range(len(units)), True, key=lambda number: bool(holds(units[number])))
+        found = holds(units)
+        return int(found.argmax()) if found.any() else len(units)
+
+    def _physical_offset_at(self, queue_offset: int) -> int:
+        return self.place_at(queue_offset)[0]
+
+    def _restart(self, queue_offset: int) -> None:
+        """Begin anew at this queue offset: drop all files, fill the units before it with pre-blanks."""
+        self._chain.destroy()
+        position = queue_offset * UNIT_SIZE_BYTES
+        base = position - position % self._chain.segment_size_bytes
+        segment = self._chain.roll(first_base_physical_offset=base)
+        segment.reserve(position - base)
+        segment.buffer[: position - base] = PRE_BLANK * ((position - base) // UNIT_SIZE_BYTES)
+        segment.advance(position - base)
+        self._min_queue_offset = queue_offset
+
+    def _write(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        while len(rows):
+            segment = self._chain.active
+            if segment is None or segment.is_full:
+                segment = self._chain.roll()
+            position = segment.wrote_position
+            part = rows[: (segment.size_bytes - position) // UNIT_SIZE_BYTES]
+            end = position + len(part) * UNIT_SIZE_BYTES
+            segment.reserve(end)
+            out = segment.buffer[position:end]
+            encode_queue_units(
+                part.data, columns.physical_offsets.data, columns.record_sizes.data, columns.tags_codes.data, out
+            )
+            segment.advance(end)
+            rows = rows[len(part) :]
+
+
+def _data_end(segment: Segment) -> int:
+    """Where data end in a file. A look at what is behind may take a block, and on a full disk end the process."""
+    return min(max((end for _, end in segment.data_ranges(0)), default=0), segment.wrote_position)
+
+
+def _unit_at(segment: Segment, number: int) -> np.void:
+    """A unit, zeros as far as it lies behind the data."""
+    position = number * UNIT_SIZE_BYTES
+    data = bytes(segment.buffer[position : min(position + UNIT_SIZE_BYTES, max(position, _data_end(segment)))])
+    unit: np.void = np.frombuffer(data.ljust(UNIT_SIZE_BYTES, b"\0"), UNIT)[0]
+    return unit
+
+
+def _end_of_room(segment: Segment, unit_count: int) -> int:
+    return min(segment.wrote_position + unit_count * UNIT_SIZE_BYTES, segment.size_bytes)
+
+
+def _is_message(units: _UnitOrUnits) -> Any:
+    return (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
+
+
+def remove_files(fs: Fs, directory: Path) -> None:
+    """Remove the files of a queue, oldest first, durably, and its directory unless something else is in it. Blocks."""
+    for name in fs.list(directory):
+        if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
+            fs.remove(directory / name)
+            fs.sync_directory(directory)  # or a power cut might take a later file and leave this one
+    if not fs.list(directory):
+        fs.remove_directory(directory)
+        fs.sync_directory(directory.parent)
+
+
+def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:
+    """Where the files of a queue say that it ends, whatever state they are in; None if they have no unit. Blocks."""
+    for name in reversed(fs.list(directory)):
+        try:
+            base = parse_file_name(name)
+        except FormatError:
+            continue
+        if fs.size(directory / name) == 0:
+            continue
+        mapped = fs.open_mapped(directory / name, writable=False)
+        data_end = max((end for _, end in mapped.data_ranges(0)), default=0)
+        unit_count = min(data_end + UNIT_SIZE_BYTES - 1, mapped.size_bytes) // UNIT_SIZE_BYTES
+        units = np.frombuffer(mapped.buffer, UNIT, unit_count)
+        found = np.flatnonzero((units["physical_offset"] >= 0) & (units["record_size_bytes"] > 0))
+        last_physical_offset = int(units["physical_offset"][found[-1]]) if len(found) else 0
+        del units
+        mapped.close()
+        if len(found):
+            return QueueEnd(topic, queue_id, base // UNIT_SIZE_BYTES + int(found[-1]) + 1, last_physical_offset)
+    return None

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""place: which records of a batch go into their queue, which begin it again, and which are stepped over.
+
+The rules, in the order of the log, for a record behind the queue's last one: it goes on if its queue offset is the end
+of the queue; with queue offset 0 it begins a new generation of the queue, whose older units go; in a queue without a
+unit of a record that is kept it begins the queue anew, wherever that is; with any other queue offset it fits no
+generation and is stepped over. So what a queue holds depends on the log alone.
+RocketMQ drops a queue's units when its topic is deleted, and its counter, so that the next record has queue offset 0;
+the log itself tells nobody. The CommitLog counts by the same rules (LogScan).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.indexes.consume_queue import has_place
+from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.dispatch_columns import DispatchBatch
+from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.tables.stepped_over import SteppedOver, StepReason
+from services.indexer.errors import QueueConflict
+
+Rows = NDArray[np.int32]
+
+
+class Placed(NamedTuple):
+    """Rows of a batch, all of one queue."""
+
+    entered: Rows
+    """Consecutive ones, for the end of the queue or its new begin."""
+    stepped: Rows
+    begins_again: bool = False
+    """Whether units of the queue, or rows before these, are of an older generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRows:
+    """What becomes of the rows of a batch that belong to one queue, and why of those that are stepped over."""
+
+    topic: str
+    queue_id: int
+    placed: Placed
+    reason: StepReason = StepReason.QUEUE_OFFSET
+
+
+def joined(placed: list[QueueRows]) -> list[QueueRows]:
+    """The same with one entry for what is set apart of a queue: its batches came with an index of their own."""
+    parts: dict[tuple[str, int], list[Rows]] = {}
+    for one in placed:
+        if one.reason is StepReason.SET_APART:
+            parts.setdefault((one.topic, one.queue_id), []).append(one.placed.stepped)
+    others = [one for one in placed if one.reason is not StepReason.SET_APART]
+    for name, rows in parts.items():
+        stepped = np.sort(np.concatenate(rows))
+        others.append(QueueRows(*name, Placed(stepped[:0], stepped), StepReason.SET_APART))
+    return others
+
+
+def by_queue(batch: DispatchBatch) -> Iterator[tuple[int, Rows]]:
+    """Index and the numbers of its rows, for each queue that has any."""
+    order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
+    for index in range(len(batch.queues)):
+        rows = order[bounds[index] : bounds[index + 1]]
+        if len(rows):
+            yield index, rows
+
+
+def place(
+    queue: ConsumeQueue | None,
+    rows: Rows,
+    columns: DispatchRows,
+    *,
+    min_physical_offset: int = 0,
+    noted: SteppedOver,
+) -> Placed:
+    """Decide, and change nothing. What is in the queue already must be the same, or QueueConflict is raised.
+
+    `min_physical_offset` is the first byte of the log that is kept; `noted` knows what was stepped over before.
+    """
+    queue_offsets = columns.queue_offsets[rows]
+    end, last, is_spent = 0, -1, True
+    if queue is not None and not queue.is_empty:
+        end, last = queue.max_queue_offset, queue.last_physical_offset
+        is_spent = last < min_physical_offset
+    is_behind = columns.physical_offsets[rows[0]] > last
+    if is_behind and queue_offsets[0] == end and (queue_offsets[1:] - queue_offsets[:-1] == 1).all():
+        return Placed(rows, rows[:0])  # as nearly always
+    built = 0
+    if queue is not None and not is_behind:
+        built = int(np.searchsorted(columns.physical_offsets[rows], last, side="right"))
+        _compare(queue, rows[:built], columns, noted)
+    return _follow(rows[built:], queue_offsets[built:].tolist(), end, is_spent=is_spent)
+
+
+def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: bool) -> Placed:
+    """Walk over rows behind the end of a queue; `is_spent` says that any queue offset begins it anew."""
+    entered: list[int] = []
+    stepped: list[int] = []
+    end, begins_again = known_end, False
+    for index, queue_offset in enumerate(queue_offsets):
+        if has_place(queue_offset, end=end, is_empty=is_spent and not entered):
+            if queue_offset != end:
+                begins_again = begins_again or end > 0
+                entered = []
+            entered.append(index)
+            end = queue_offset + 1
+        else:
+            stepped.append(index)
+    return Placed(rows[entered], rows[stepped], begins_again)
+
+
+def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: SteppedOver) -> None:
+    """Check that records up to the queue's last one are its units, as far as these are of its generation and kept.
+
+    Delivery times may differ: the log gives them by the delay levels that it has now. So may what is an address in
+    RocketMQ's extension of the queue. Raises IndexDamaged and QueueConflict.
+    """
+    start, end = queue.min_queue_offset, queue.max_queue_offset
+    oldest = queue.place_at(start)[0] if start < end else queue.last_physical_offset + 1
+    rows = rows[int(np.searchsorted(columns.physical_offsets[rows], oldest)) :]
+    if not len(rows):
+        return
+    wanted = columns.queue_offsets[rows]
+    start, end = max(start, int(wanted.min())), min(end, int(wanted.max()) + 1)
+    stored = queue.read(start, max(0, end - start))
+    if (found_end := start + len(stored.physical_offsets)) < end:
+        raise queue.damage_at(found_end)
+    same = (wanted >= start) & (wanted < end)
+    units, there = (wanted - start)[same], rows[same]
+    same[same] = (
+        (stored.physical_offsets[units] == columns.physical_offsets[there])
+        & (stored.record_sizes[units] == columns.record_sizes[there])
+        & (
+            (stored.tags_codes[units] == columns.tags_codes[there])
+            | (stored.tags_codes[units] <= ADDRESS_MAX)
+            | (queue.topic == SCHEDULE_TOPIC)
+        )
+    )
+    for row in rows[~same].tolist():
+        if not noted.has(queue.topic, queue.queue_id, int(columns.physical_offsets[row])):
+            raise QueueConflict(
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=int(columns.queue_offsets[row]),
+                physical_offset=int(columns.physical_offsets[row]),
+            )

@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ConsumeQueueTable: all consume queues, by topic and queue id, under one directory.
+
+Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked; a file
+with unsynced bytes must stay mapped, so `append` asks for a sync before these and those that a sync is at work on are
+more than 7/8 of what may be mapped: mappings are bounded, however many queues there are.
+Callers: the event loop's thread; `sync` of what `take_dirty` gave may run in a worker thread.
+Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.log.set_apart import SetApart
+from libs.machine.errors import DiskFull
+from libs.machine.fs import Fs
+from libs.machine.uninterrupted import uninterrupted
+from libs.segments.errors import StoreFull
+from libs.segments.map_budget import MapBudget
+from libs.segments.segment import Segment
+from services.indexer.engine.log.source import QueueEnd
+from services.indexer.engine.tables.names import QUEUE_ID_MAX, is_topic, queue_id_of
+from services.indexer.engine.tables.progress import QueueBegin
+from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows, end_on_disk, remove_files
+from services.indexer.engine.tables.queue_rows import Placed, QueueRows, by_queue, joined, place
+from services.indexer.engine.tables.stepped_over import SteppedOver, StepReason
+from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
+
+
+class LeftQueues(NamedTuple):
+    """The queues that a clean stop left, and what their ends add up to."""
+
+    queues: list[ConsumeQueue]
+    end_sum: int
+
+
+class ConsumeQueueTable:
+    """The queues of a store. Make it, then `load` it once."""
+
+    def __init__(self, fs: Fs, directory: Path, *, file_size_bytes: int, mapped_file_count_max: int) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.file_size_bytes = file_size_bytes
+        self._maps = MapBudget(mapped_file_count_max)
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._expired: list[Segment] = []
+        self._dirty: dict[ConsumeQueue, int] = {}
+        """How many files of each have unsynced bytes at most, in the order in which they were written to, so that a run
+        can be repeated exactly."""
+        self._syncing: dict[ConsumeQueue, int] = {}
+        """The same of those that a sync is at work on."""
+        self._pinned_file_count = 0
+        """Files of both; the active file of a queue that is in both counts once."""
+        self._pinned_file_count_max = max(1, mapped_file_count_max * 7 // 8)
+        self.queue_count = 0
+        """Number of queues."""
+        self.start_sum = 0
+        """Sum of the queue offsets with which the first files begin."""
+        self.end_sum = 0
+        """Sum of the ends of all queues; -1 if unknown."""
+        self.stepped_over = SteppedOver()
+        """Records that are in no queue although they name one."""
+        self.begins: dict[tuple[str, int], int] = {}
+        """Ends of the records with which queues began again that had units. Their older units are gone: if the log
+        loses such a record, they must be built again."""
+        self.set_apart = SetApart()
+        """Topics none of whose records are entered and whose files stay as they are, whatever becomes of the others."""
+        self.left_out: frozenset[str] = frozenset()
+        """Deleted topics whose queues are not begun, because the disk had no room for them."""
+        self._placed_batch: DispatchBatch | None = None
+        self._placed: list[QueueRows] = []
+        self.left: LeftQueues | None = None
+        """Set by a clean start, until they were compared or anything of them was taken away (QueueEndCheck)."""
+        self._are_ends_known = False
+        """Whether the queues were found to end where the sum of all ends says."""
+        self.min_physical_offset = 0
+        """First byte of the log that is kept, as last heard; units below it no longer count."""
+        self.spared: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Held while files get room in threads; raises StoreFull while there is none for them."""
+        self.before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None
+        """Hears where the queues end whose files are about to be removed."""
+
+    def load(
+        self,
+        *,
+        bound_physical_offset: int,
+        is_clean: bool,
+        start_sum_max: int = -1,
+        end_sum: int = -1,
+        file_count_min: int = -1,
+    ) -> None:
+        """Open the queues that are on disk, without their units of records at or past the bound.
+
+        After a clean stop the files are only listed. Otherwise every queue is read and cut now, so that nothing of
+        another history can come back later; with a bound of 0 the files go without being looked at, whatever state a
+        crash left them in. `start_sum_max` and `end_sum` are what the first queue offsets of files and the ends may add
+        up to, `file_count_min` how many files there must be after a clean stop; -1 if that is unknown. Raises
+        FilesMissing, SegmentSizeWrong and SegmentMissing.
+        """
+        self._fs.make_directory(self.directory)
+        if bound_physical_offset == 0 and not is_clean:
+            self.remove_files()
+            return
+        for topic, name in self._listed():
+            self._open(topic, int(name), bound_physical_offset, is_clean=is_clean)
+        if not is_clean:
+            self.truncate(bound_physical_offset)
+        if -1 < start_sum_max < self.start_sum:
+            raise FilesMissing("first files of queues begin", found=self.start_sum, expected=start_sum_max)
+        if is_clean:
+            self.end_sum = end_sum
+            self.left = LeftQueues(list(self._all()), end_sum) if end_sum >= 0 else None
+            if self.file_count < file_count_min:
+                raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
+        elif end_sum not in (-1, self.end_sum):
+            raise FilesMissing("units of queues", found=self.end_sum, expected=end_sum)
+        self._are_ends_known = not is_clean
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue, its min offset up to date; None if there never was a message for it."""
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is not None:
+            queue.correct_min(self.min_physical_offset)
+        return queue
+
+    def has_units(self, topic: str, queue_id: int) -> bool:
+        """Whether there is such a queue, and a unit in it."""
+        return self.end_of(topic, queue_id) is not None
+
+    def end_of(self, topic: str, queue_id: int) -> QueueEnd | None:
+        """Where a queue ends; None if it has no unit."""
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is None or queue.is_empty:
+            return None
+        return QueueEnd(topic, queue_id, queue.max_queue_offset, queue.last_physical_offset)
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have queues, sorted."""
+        return sorted(self._topics)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Ids of the topic's queues, ascending; empty for an unknown topic."""
+        return sorted(self._topics.get(topic, ()))
+
+    @property
+    def file_count(self) -> int:
+        """Number of files of all queues."""
+        return sum(queue.file_count for queue in self._all())
+
+    def file_count_of(self, names: Iterable[tuple[str, int]]) -> int:
+        """Number of files of these queues, all of which must exist."""
+        return sum(self._topics[topic][queue_id].file_count for topic, queue_id in names)
+
+    def allocated_bytes_of(self, names: Iterable[tuple[str, int]]) -> int:
+        """What these queues, all of which must exist, take of the disk. Blocks."""
+        return sum(self._topics[topic][queue_id].allocated_bytes() for topic, queue_id in names)
+
+    def place(self, batch: DispatchBatch) -> list[QueueRows]:
+        """Decide what becomes of each record, by queue; changes nothing. Raises QueueConflict and QueueGap.
+
+        Done once for each attempt to enter a batch.
+        """
+        if self._placed_batch is not batch:
+            placed = [self._place(*group, batch) for group in by_queue(batch)]
+            self._placed = joined(placed) if batch.batch_queues else placed
+            self._placed_batch = batch
+            self._check_steps(batch)
+        return self._placed
+
+    def _place(self, index: int, rows: NDArray[np.int32], batch: DispatchBatch) -> QueueRows:
+        topic, queue_id = batch.queues[index]
+        reason = None
+        if index in batch.batch_queues or self.set_apart.why(topic):
+            reason = StepReason.SET_APART
+        elif not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
+            reason = StepReason.NAME
+        elif topic in self.left_out and not self.has_units(topic, queue_id):
+            reason = StepReason.TOPIC_DELETED
+        if reason is not None:
+            return QueueRows(topic, queue_id, Placed(rows[:0], rows), reason)
+        queue = self._topics.get(topic, {}).get(queue_id)
+        placed = place(
+            queue, rows, _columns(batch), min_physical_offset=self.min_physical_offset, noted=self.stepped_over
+        )
+        return QueueRows(topic, queue_id, placed)
+
+    def _check_steps(self, batch: DispatchBatch) -> None:
+        """Raise QueueGap if a queue offset that does not fit may be the fault of a file that has lost units."""
+        for one in self._placed:
+            if len(one.placed.stepped) and one.reason is StepReason.QUEUE_OFFSET and not self._are_ends_known:
+                self._are_ends_known = self.end_sum in (-1, sum(queue.max_queue_offset for queue in self._all()))
+                if not self._are_ends_known:
+                    self._placed_batch = None
+                    row, end = one.placed.stepped[0], self.end_of(one.topic, one.queue_id)
+                    raise QueueGap(
+                        topic=one.topic,
+                        queue_id=one.queue_id,
+                        end=0 if end is None else end.end_queue_offset,
+                        queue_offset=int(batch.queue_offsets[row]),
+                        physical_offset=int(batch.physical_offsets[row]),
+                    )
+
+    def settle(self, *, are_as_left: bool) -> None:
+        """Those that a clean stop left were compared; if they end as they did nobody needs to add it up again."""
+        self.left, self._are_ends_known = None, self._are_ends_known or are_as_left
+
+    def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
+        """Queues that begin again with a record of this batch. Raises what `place` does."""
+        begun = [one for one in self.place(batch) if one.placed.begins_again]
+        rows = [one.placed.entered[0] for one in begun]
+        ends = (batch.physical_offsets[rows] + batch.record_sizes[rows]).tolist() if rows else []
+        return [QueueBegin(one.topic, one.queue_id, end) for one, end in zip(begun, ends, strict=True)]
+
+    def kept_begins(self) -> list[QueueBegin]:
+        """Where queues began again with a record that the log still has."""
+        return [QueueBegin(*name, end) for name, end in self.begins.items() if end > self.min_physical_offset]
+
+    async def prepare(self, batch: DispatchBatch) -> None:
+        """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
+
+        And give those room that lack it for the batch. Raises StoreFull, but only when all of the threads are done: one
+        that came later would take the file of the next attempt for rubbish.
+        """
+        names, growing = [], []
+        for one in self.place(batch):
+            count = len(one.placed.entered)
+            queue = self._topics.get(one.topic, {}).get(one.queue_id)
+            if count and queue is None:
+                names.append((one.topic, one.queue_id, count))
+            elif count and queue is not None and queue.lacks_room(count):
+                growing.append((queue, count))
+        if names:
+            await uninterrupted(self._begin_all(names))
+        if growing:
+            await uninterrupted(asyncio.to_thread(self._make_room, growing))
+
+    def leave_out(self, topics: frozenset[str]) -> None:
+        """Begin no queues of these topics from now on, and of no others."""
+        self.left_out, self._placed_batch = topics, None
+
+    async def _begin_all(self, names: list[tuple[str, int, int]]) -> None:
+        begun = await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names), return_exceptions=True)
+        failures = [one for one in begun if isinstance(one, BaseException)]
+        for queue in begun:
+            if isinstance(queue, ConsumeQueue):
+                self._add(queue)
+        if failures:
+            raise failures[0]
+
+    def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
+        """Enter the records of a batch, and note those that are stepped over; return the queues that it touched.
+
+        Makes nothing durable. May be repeated with the same batch after any error. Raises what `place` does, StoreFull,
+        and SyncNeeded when all that `take_dirty` gives must be synced first; some of the records are entered then.
+        """
+        columns = _columns(batch)
+        touched: list[tuple[str, int]] = []
+        placed, self._placed_batch = self.place(batch), None  # a part may be in at the next attempt
+        for one in placed:
+            if len(one.placed.entered):
+                self._append(one.topic, one.queue_id, one.placed.entered, columns)
+                touched.append((one.topic, one.queue_id))
+            if len(stepped := one.placed.stepped):
+                self.stepped_over.note(
+                    *(one.topic, one.queue_id, one.reason),
+                    columns.physical_offsets[stepped],
+                    columns.queue_offsets[stepped],
+                )
+        return touched
+
+    def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+        if self._pinned_file_count >= self._pinned_file_count_max:
+            raise SyncNeeded
+        queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
+        start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
+        if queue.was_changed:  # nobody knows how many units were in it at the stop
+            self.end_sum = -1
+        try:
+            queue.append(rows, columns)
+        finally:
+            self.start_sum += queue.first_file_queue_offset - start
+            if queue.max_queue_offset != end:
+                self._count_dirty(queue, file_count)
+                self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
+
+    def truncate(self, bound_physical_offset: int) -> None:
+        """Drop the units of all records at or past this offset, durably."""
+        self.left = None
+        self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
+        self.stepped_over.truncate(bound_physical_offset)
+        for queue in self._all():
+            queue.truncate(bound_physical_offset)
+        self.start_sum = sum(queue.first_file_queue_offset for queue in self._all())
+        self.end_sum = sum(queue.max_queue_offset for queue in self._all())
+
+    def trim(self, min_physical_offset: int) -> int:
+        """Forget the records below this offset and files that hold nothing else; return how many.
+
+        The files are to be removed after progress says where the queues begin now (`take_expired`, `remove`): one that
+        is missing otherwise has all indexes built anew.
+        """
+        self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
+        self.stepped_over.trim(self.min_physical_offset)
+        count = len(self._expired)
+        for queue in self._all():
+            if queue.file_count > 1:
+                start = queue.first_file_queue_offset
+                self._expired += queue.detach_expired(self.min_physical_offset)
+                self.start_sum += queue.first_file_queue_offset - start
+        return len(self._expired) - count
+
+    def trimmable_count(self, min_physical_offset: int) -> int:
+        """How many files `trim` would give up."""
+        return sum(queue.expired_file_count(min_physical_offset) for queue in self._all() if queue.file_count > 1)
+
+    def expired_paths(self) -> set[Path]:
+        """Files that wait for their removal."""
+        return {file.path for file in self._expired}
+
+    @property
+    def expired_count(self) -> int:
+        """How many files wait for their removal."""
+        return len(self._expired)
+
+    def take_expired(self, count: int) -> list[Segment]:
+        """Return the files to remove, the oldest so many; the caller does it."""
+        expired, self._expired = self._expired[:count], self._expired[count:]
+        return expired
+
+    def remove(self, files: list[Segment]) -> None:
+        """Remove files that the queues do not have any more, durably. Blocks."""
+        for file in files:
+            file.delete(self._fs)
+            self._fs.sync_directory(file.path.parent)
+
+    def detach(self) -> None:
+        """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
+        self.left = None
+        queues = list(self._all())
+        self._topics, self._expired = {}, []
+        self._placed_batch, self._are_ends_known = None, True
+        self.stepped_over.clear()
+        self.begins = {}
+        self.queue_count = self.start_sum = self.end_sum = 0
+        self._dirty.clear()
+        self._syncing.clear()
+        self._pinned_file_count = 0
+        for queue in queues:
+            queue.detach()
+
+    def detach_queues(self, names: Sequence[tuple[str, int]]) -> None:
+        """Let go of these queues, as if they had never been; their files stay.
+
+        Whoever still looks at one finds it empty. No sync may be at work.
+        """
+        self.left = None
+        assert not self._syncing
+        self._placed_batch = None
+        directories = set()
+        for topic, queue_id in names:
+            queue = self._topics[topic].pop(queue_id)
+            if not self._topics[topic]:
+                del self._topics[topic]
+            self.queue_count -= 1
+            self.start_sum -= queue.first_file_queue_offset
+            self.end_sum -= queue.max_queue_offset if self.end_sum >= 0 else 0
+            self._pinned_file_count -= self._dirty.pop(queue, 0)
+            queue.detach()
+            directories.add(self._directory_of(topic, queue_id))
+        for file in self._expired:
+            if file.path.parent in directories:
+                file.close()
+        self._expired = [file for file in self._expired if file.path.parent not in directories]
+
+    def remove_queues(self, names: Sequence[tuple[str, int]]) -> None:
+        """Remove the files of these queues, and directories that are empty then, durably. They must not be open.
+
+        Oldest first, so that what a crash leaves of a queue ends where the queue ended. Blocks.
+        """
+        for topic, queue_id in names:
+            remove_files(self._fs, self._directory_of(topic, queue_id))
+        for topic in dict.fromkeys(topic for topic, _ in names):
+            if not self._fs.list(self.directory / topic):
+                self._fs.remove_directory(self.directory / topic)
+                self._fs.sync_directory(self.directory)
+
+    def remove_files(self) -> None:
+        """Remove the files of all queues, durably. They must not be open. Blocks. May be repeated."""
+        listed = self._listed()
+        ends = (
+            end_on_disk(self._fs, self.directory / topic / name, topic=topic, queue_id=int(name))
+            for topic, name in listed
+        )
+        self.before_removal(end for end in ends if end is not None)
+        for topic, name in listed:
+            remove_files(self._fs, self.directory / topic / name)
+
+    def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
+        """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
+
+        The caller syncs them, and tells by `mark_synced` before it takes others.
+        """
+        assert not self._syncing
+        self._syncing = {queue: self._dirty.pop(queue) for queue in self._dirty_with(page_count_min)}
+        return list(self._syncing)
+
+    def mark_synced(self) -> None:
+        """Take note that the queues of the last `take_dirty` are synced."""
+        for queue, file_count in self._syncing.items():
+            self._pinned_file_count -= file_count - (queue in self._dirty)
+        self._syncing = {}
+
+    def close(self) -> None:
+        """Let go of all files. Makes nothing durable."""
+        for queue in self._all():
+            queue.close()
+
+    def _count_dirty(self, queue: ConsumeQueue, old_file_count: int) -> None:
+        """Count the file that was written to and those that are new."""
+        known = self._dirty.get(queue, 0)
+        self._dirty[queue] = max(1, (known or min(1, old_file_count)) + queue.file_count - old_file_count)
+        is_active_pinned = known == 0 and queue in self._syncing
+        self._pinned_file_count += self._dirty[queue] - known - is_active_pinned
+
+    def _dirty_with(self, page_count_min: int) -> list[ConsumeQueue]:
+        return [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
+
+    def _listed(self) -> list[tuple[str, str]]:
+        """Topic and queue id of the queues on disk that are ours."""
+        names = self._fs.list(self.directory)
+        directories = [name for name in names if is_topic(name) and not self.set_apart.why(name)]
+        return [
+            (topic, name)
+            for topic in directories
+            if self._fs.is_directory(self.directory / topic)
+            for name in self._fs.list(self.directory / topic)
+            if queue_id_of(name) is not None
+        ]
+
+    def _all(self) -> Iterator[ConsumeQueue]:
+        for queues in self._topics.values():
+            yield from queues.values()
+
+    def _begin(self, topic: str, queue_id: int, unit_count: int) -> ConsumeQueue:
+        try:
+            queue = self._make(topic, queue_id, 0, is_clean=True)
+        except DiskFull as error:  # no room for its directory
+            raise StoreFull(path=error.path, needed_bytes=error.needed_bytes) from error
+        try:
+            self._make_room([(queue, unit_count)])
+        except StoreFull:
+            queue.close()
+            with contextlib.suppress(OSError):  # where nothing fits an empty directory is too much
+                remove_files(self._fs, self._directory_of(topic, queue_id))
+            raise
+        return queue
+
+    def _make_room(self, growing: list[tuple[ConsumeQueue, int]]) -> None:
+        for queue, unit_count in growing:
+            with self.spared():
+                queue.make_room(unit_count)
+
+    def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
+        queue = self._make(topic, queue_id, bound_physical_offset, is_clean=is_clean)
+        self._add(queue)
+        return queue
+
+    def _add(self, queue: ConsumeQueue) -> None:
+        queues = self._topics.setdefault(queue.topic, {})
+        assert queue.queue_id not in queues
+        queues[queue.queue_id] = queue
+        self.queue_count += 1
+        self.start_sum += queue.first_file_queue_offset
+
+    def _directory_of(self, topic: str, queue_id: int) -> Path:
+        return self.directory / topic / str(queue_id)
+
+    def _make(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
+        return ConsumeQueue(
+            self._fs,
+            self._directory_of(topic, queue_id),
+            topic=topic,
+            queue_id=queue_id,
+            file_size_bytes=self.file_size_bytes,
+            maps=self._maps,
+            bound_physical_offset=bound_physical_offset,
+            is_clean=is_clean,
+        )
+
+
+def _columns(batch: DispatchBatch) -> DispatchRows:
+    return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)

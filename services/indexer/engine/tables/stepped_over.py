@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SteppedOver: which records have no unit in a queue although they name one, by queue, with place, reason and count.
+
+One record never stops the indexing of all others: what can't be entered into its queue is noted here, and the indexing
+goes on behind it. Its keys are indexed all the same, and with a key it is found by its id, unless it is set apart.
+Invariants: the decision depends on the log alone, so a rebuild makes the same notes (but of topics that were deleted
+when the disk had no room: with more room a rebuild enters their records); a record that comes again, as in a replay, is
+noted once; the notes are written down with the progress whose records they speak of. At most
+`NOTE_COUNT_MAX` notes are kept apart, all others of the same reason in one.
+Callers: the event loop's thread.
+"""
+
+import enum
+import logging
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+NOTE_COUNT_MAX = 4_096
+OTHERS = ("", 0)
+"""Stands for all queues beyond that number."""
+
+_log = logging.getLogger(__name__)
+
+
+class StepReason(enum.IntEnum):
+    """Why records are stepped over; the numbers are those of the protocol and of the progress file."""
+
+    QUEUE_OFFSET = 1
+    """The queue offset neither goes on where the queue ends nor begins it again."""
+    NAME = 2
+    """No directory may have the name of the topic or the number of the queue."""
+    SET_APART = 3
+    """RocketMQ keeps the topic, or this record, in a way that is not served (libs/formats/state/set_apart.py)."""
+    TOPIC_DELETED = 4
+    """The disk had no room for a new queue, and the log does not know its topic any more."""
+
+
+class Stepped(msgspec.Struct, frozen=True, array_like=True):
+    """The records of one queue that were stepped over for one reason. Files keep it: fields are added at the end."""
+
+    topic: str
+    queue_id: int
+    reason: int
+    record_count: int
+    first_physical_offset: int
+    last_physical_offset: int
+    last_queue_offset: int
+
+
+class SteppedOver:
+    """The notes of one Indexer."""
+
+    def __init__(self) -> None:
+        self._notes: dict[tuple[str, int, int], Stepped] = {}
+
+    @property
+    def record_count(self) -> int:
+        """Records that were stepped over and that the log still has, as far as notes tell."""
+        return sum(note.record_count for note in self._notes.values())
+
+    def notes(self) -> list[Stepped]:
+        """All of them, in the order in which their queues were first met."""
+        return list(self._notes.values())
+
+    def restore(self, notes: Iterable[Stepped]) -> None:
+        """Begin with what a file says."""
+        self._notes = {(note.topic, note.queue_id, note.reason): note for note in notes}
+
+    def clear(self) -> None:
+        """Forget all: the indexes are built anew."""
+        self._notes = {}
+
+    def note(
+        self,
+        topic: str,
+        queue_id: int,
+        reason: StepReason,
+        physical_offsets: NDArray[np.int64],
+        queue_offsets: NDArray[np.int64],
+    ) -> None:
+        """Note records of one queue, in the order of the log; those that were noted before do not count again."""
+        key = self._key(topic, queue_id, reason)
+        known = self._notes.get(key)
+        new = len(physical_offsets) if known is None else _count_behind(physical_offsets, known.last_physical_offset)
+        first, last = int(physical_offsets[0]), int(physical_offsets[-1])
+        if known is not None:  # the note of all others is of many queues, which come one after the other
+            first = min(first, known.first_physical_offset)
+        if known is not None and new == 0:
+            self._notes[key] = msgspec.structs.replace(known, first_physical_offset=first)
+            return
+        count = 0 if known is None else known.record_count
+        self._notes[key] = Stepped(
+            key[0],
+            key[1],
+            int(reason),
+            count + new,
+            first,
+            last,
+            int(queue_offsets[-1]),
+        )
+        if count.bit_length() != (count + new).bit_length():  # the more there are, the less is said of each
+            _log.log(
+                logging.WARNING if reason is StepReason.SET_APART else logging.ERROR,
+                "%d records of queue %s/%d are stepped over (%s), the last at physical offset %d with queue offset %d",
+                *(count + new, topic, queue_id, reason.name, last, int(queue_offsets[-1])),
+            )
+
+    def has(self, topic: str, queue_id: int, physical_offset: int) -> bool:
+        """Whether a record of this queue may have been stepped over here."""
+        names = ((topic, queue_id), OTHERS)
+        notes = (self._notes.get((*name, int(reason))) for name in names for reason in StepReason)
+        return any(
+            note is not None and note.first_physical_offset <= physical_offset <= note.last_physical_offset
+            for note in notes
+        )
+
+    def truncate(self, end_physical_offset: int) -> None:
+        """The log lost what lay at or past this offset. A note that began before keeps its count."""
+        self._notes = {
+            key: msgspec.structs.replace(
+                note, last_physical_offset=min(note.last_physical_offset, end_physical_offset - 1)
+            )
+            for key, note in self._notes.items()
+            if note.first_physical_offset < end_physical_offset
+        }
+
+    def trim(self, min_physical_offset: int) -> None:
+        """Forget notes all of whose records the log has dropped."""
+        self._notes = {
+            key: note for key, note in self._notes.items() if note.last_physical_offset >= min_physical_offset
+        }
+
+    def _key(self, topic: str, queue_id: int, reason: StepReason) -> tuple[str, int, int]:
+        key = (topic, queue_id, int(reason))
+        is_room = key in self._notes or len(self._notes) < NOTE_COUNT_MAX
+        return key if is_room else (*OTHERS, int(reason))
+
+
+def _count_behind(physical_offsets: NDArray[np.int64], physical_offset: int) -> int:
+    return len(physical_offsets) - int(np.searchsorted(physical_offsets, physical_offset, side="right"))

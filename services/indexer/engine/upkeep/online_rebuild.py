@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OnlineRebuild: drops all indexes while the service runs, and has them built again from the log.
+
+Invariants: one at a time; it belongs to nobody, so whoever watches may go away; calls that need the indexes are refused
+from its begin until all that the log had is indexed again. A crash in the middle is an unclean stop without progress:
+the next start builds everything anew, and refuses calls until then.
+Callers: the event loop's thread. The dropping and building is ReputLoop's, which does it between two steps.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from libs.machine.clock import Clock
+from services.indexer.engine.follow.completeness import UNKNOWN, Completeness
+from services.indexer.engine.follow.flush import FlushLoop
+from services.indexer.engine.follow.reput_loop import ReputLoop, ReputState
+from services.indexer.errors import DependencyUnavailable, RebuildRunning, Stopping
+
+WATCH_INTERVAL_S = 0.5
+"""Time between two looks of whoever watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildState:
+    """How far it is; done means that all is indexed again and synced. `error` says why it does not go on."""
+
+    state: ReputState
+    is_done: bool
+    rebuilt_physical_offset: int
+    target_physical_offset: int
+    record_count: int
+    error: str
+
+
+class OnlineRebuild:
+    """The rebuilds of one Indexer."""
+
+    def __init__(self, reput: ReputLoop, flush: FlushLoop, completeness: Completeness, clock: Clock) -> None:
+        self._reput = reput
+        self._flush = flush
+        self._completeness = completeness
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._started_ms = 0
+        self._record_count_before = 0
+        self._target_physical_offset = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the indexes are being built again."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> None:
+        """Start one. Raises RebuildRunning, or DependencyUnavailable while the log can't be reached.
+
+        A loop that stopped because a record could not be entered begins anew, too.
+        """
+        if self.is_running:
+            raise RebuildRunning(self._started_ms)
+        if self._reput.is_log_away:
+            raise DependencyUnavailable("commitlog", self._reput.last_error or "the Indexer has not reached it yet")
+        self._flush.check()
+        self._started_ms = self._clock.now_ms()
+        self._record_count_before = self._reput.applied_record_count
+        self._target_physical_offset = self._reput.confirmed_physical_offset
+        self._reput.request_rebuild()
+        self._task = asyncio.create_task(self._run(), name="rebuild")
+
+    async def watch(self) -> AsyncGenerator[RebuildState, None]:
+        """Tell how far it is until it ends. Raises what ended it other than a record that can't be entered."""
+        task = self._task
+        assert task is not None
+        while not task.done():
+            yield self._state()
+            await asyncio.wait([task], timeout=WATCH_INTERVAL_S)
+        if task.cancelled():
+            raise Stopping
+        task.result()
+        yield self._state()
+
+    async def stop(self) -> None:
+        """Give up waiting for it, because the service stops; the next start goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        await self._completeness.changed.wait()
+        if self._completeness.is_complete:
+            await self._flush.flush(is_thorough=True)
+
+    def _state(self) -> RebuildState:
+        target = self._completeness.target_physical_offset
+        if target not in (0, UNKNOWN):
+            self._target_physical_offset = target
+        reput = self._reput
+        return RebuildState(
+            state=reput.state,
+            is_done=not self.is_running and self._completeness.is_complete,
+            rebuilt_physical_offset=self._completeness.indexed_physical_offset,
+            target_physical_offset=self._target_physical_offset,
+            record_count=reput.applied_record_count - self._record_count_before,
+            error=reput.last_error if reput.state in (ReputState.CONNECTING, ReputState.STOPPED) else "",
+        )

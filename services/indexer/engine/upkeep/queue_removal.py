@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueRemoval: removes queues that nobody needs any more, when an operator asks for it.
+
+Expired queues: the log has no record of theirs any more. Unused topics: the log does not know the topic any more.
+Invariants: the end of a queue is on the disk (LogHistory) before its files go, so that the log, should it lose its own
+count, gives no queue offset twice; progress says that its sums are unknown before the first file goes, so a start after
+a crash in between does not miss them. A message that comes later begins the queue anew, at its own queue offset. That
+is 0 for unused topics: the log hears of the removal once the files are gone, and drops its numbers. The log itself,
+index files and consumer offsets stay; a rebuild brings back the queues of records that the log still has.
+Callers: the event loop's thread. Rules: RocketMQ's cleanExpiredConsumerQueue and cleanUnusedTopic; unlike there expired
+queues go on counting, because readers may still come with their offsets. Light queues stay.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.system_topics import is_system_topic
+from libs.machine.failpoints import failpoint
+from libs.machine.uninterrupted import uninterrupted
+from services.indexer.engine.follow.flush import FlushLoop
+from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.reput_loop import ReputLoop
+from services.indexer.engine.log.source import LogSource, QueueEnd, RecordSource
+from services.indexer.engine.tables.progress import ProgressKeeper
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.errors import DependencyUnavailable, Stopping
+
+TURN_TOPIC_COUNT = 64
+"""Topics whose queues are looked at in one turn; indexing waits meanwhile."""
+
+_log = logging.getLogger(__name__)
+
+Choice = Callable[[Sequence[str]], AsyncGenerator[QueueEnd, None]]
+"""Which queues of some topics go, with their ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedQueues:
+    """What was removed, or would be: where the queues ended, by topic and queue id, and what they had on the disk."""
+
+    ends: list[QueueEnd]
+    file_count: int
+    freed_bytes: int
+
+
+class QueueRemoval:
+    """The removals of one Indexer."""
+
+    def __init__(
+        self,
+        reput: ReputLoop,
+        queues: ConsumeQueueTable,
+        records: RecordSource,
+        progress: ProgressKeeper,
+        history: LogHistory,
+        flush: FlushLoop,
+        source: LogSource,
+    ) -> None:
+        self.removed_queue_count = 0
+        self._reput = reput
+        self._queues = queues
+        self._records = records
+        self._progress = progress
+        self._history = history
+        self._flush = flush
+        self._source = source
+        self._is_stopping = False
+
+    async def remove_expired(self, *, dry_run: bool) -> RemovedQueues:
+        """Remove queues whose last record lies below the log's first byte, except those of delayed messages.
+
+        Durable on return. A crash, a caller who goes away or an error on the way leaves some of them; one may have lost
+        its oldest files. Raises Incomplete, Stopping, SyncFailed and OSError.
+        """
+        return await self._remove(self._expired, self._queues.topics(), dry_run=dry_run)
+
+    async def remove_unused(self, *, dry_run: bool) -> RemovedQueues:
+        """Remove the queues of topics that the log does not know, except the system's.
+
+        As `remove_expired`; raises also DependencyUnavailable, when the log can't be asked. On a disk without room for
+        what is to be indexed queues need not be complete: they might wait for ever for what this makes room for.
+        """
+        names = [topic for topic in self._queues.topics() if not is_system_topic(topic)]
+        topics = [topic for topic in names if not await self._records.has_topic(topic)]  # nobody waits for these calls
+        return await self._remove(self._unused, topics, dry_run=dry_run)
+
+    async def stop(self) -> None:
+        """End the removal that is under way after its turn."""
+        self._is_stopping = True
+        async with self._reput.turn:
+            pass
+
+    async def _remove(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
+        ends: list[QueueEnd] = []
+        file_count = freed_bytes = 0
+        for start in range(0, len(topics), TURN_TOPIC_COUNT):
+            some = await uninterrupted(
+                self._take_turn(choose, topics[start : start + TURN_TOPIC_COUNT], dry_run=dry_run)
+            )
+            ends += some.ends
+            file_count += some.file_count
+            freed_bytes += some.freed_bytes
+        if ends and not dry_run:
+            await self._flush.flush(is_thorough=True)
+            _log.info("removed %d queues with %d files", len(ends), file_count)
+        return RemovedQueues(ends, file_count, freed_bytes)
+
+    async def _take_turn(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
+        """Look at some topics in a turn of their own: what is chosen is gone before a record is entered again."""
+        async with self._reput.turn, self._progress.turn:
+            self._check_stopping()
+            if choose == self._expired or not self._reput.is_disk_full:
+                self._reput.completeness.begin()
+            ends = [end async for end in choose(topics)]
+            names = [(end.topic, end.queue_id) for end in ends]
+            file_count = self._queues.file_count_of(names)
+            freed_bytes = await asyncio.to_thread(self._queues.allocated_bytes_of, names)
+            if ends and not dry_run:
+                await self._remove_now(ends)
+                if choose == self._unused:
+                    await self._forget(ends)
+        return RemovedQueues(ends, file_count, freed_bytes)
+
+    async def _forget(self, ends: list[QueueEnd]) -> None:
+        """Have the log begin these queues again at 0, now that their files are gone; otherwise they go on counting."""
+        try:
+            count = await self._source.forget_queues(ends, epoch=self._reput.epoch, history_id=self._reput.history_id)
+        except DependencyUnavailable as error:
+            _log.warning("the queues that were removed will go on counting: %s", error)
+        else:
+            if count == len(ends):
+                await asyncio.to_thread(self._history.forget, ends)
+
+    async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
+        for topic in topics:
+            self._check_stopping()
+            if topic == SCHEDULE_TOPIC:
+                continue
+            for queue_id in self._queues.queue_ids(topic):
+                await asyncio.sleep(0)  # others have their turn: a queue may have to be read
+                end = self._queues.end_of(topic, queue_id)
+                if end is not None and end.last_physical_offset < self._queues.min_physical_offset:
+                    yield end
+
+    async def _unused(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
+        """No record is entered between the log's answer and the removal, so all units are older than the answer."""
+        for topic in topics:
+            self._check_stopping()
+            if await self._records.has_topic(topic):
+                continue
+            for queue_id in self._queues.queue_ids(topic):
+                await asyncio.sleep(0)
+                yield self._queues.end_of(topic, queue_id) or QueueEnd(topic, queue_id, 0, 0)
+
+    def _check_stopping(self) -> None:
+        if self._is_stopping:
+            raise Stopping
+
+    async def _remove_now(self, ends: list[QueueEnd]) -> None:
+        """Remove these queues. A disk that fails half way ends the process: nobody knows what it holds."""
+        self._flush.check()
+        names = [(end.topic, end.queue_id) for end in ends]
+        gone = [end for end in ends if end.end_queue_offset > 0]
+        await asyncio.to_thread(self._history.keep, gone, are_all=False)
+        await self._progress.save(msgspec.structs.replace(self._progress.value, queue_start_sum=-1, queue_end_sum=-1))
+        failpoint("removal.before_remove")
+        self._queues.detach_queues(names)
+        self._reput.count_units()
+        try:
+            await asyncio.to_thread(self._queues.remove_queues, names)
+        except OSError as error:
+            self._flush.fail(error)
+            raise
+        failpoint("removal.after_remove")
+        self.removed_queue_count += len(names)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogAppender: the CommitLog's Append as the engine's LogSink, over the channel that the log is read with."""
+
+import re
+from typing import Any
+
+import grpc
+from reput.commitlog.v1 import append_service_pb2 as messages
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
+
+from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from services.indexer.engine.log.sink import Appended
+from services.indexer.errors import AppendRefused
+from services.indexer.rpc.log.errors import commitlog_errors, error_info
+
+APPEND = "/reput.commitlog.v1.AppendService/Append"
+REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
+TIMEOUT_S = 30.0
+"""Longer than the log waits for its disk: an answer that is given up means that the messages come twice."""
+
+_MESSAGE = re.compile(r"messages\[([0-9]{1,9})\]", re.ASCII)
+
+
+class LogAppender:
+    """LogSink over gRPC. `metadata` goes with every call."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, metadata: MetadataSource = no_metadata) -> None:
+        self._metadata = metadata
+        self._append: Any = channel.unary_unary(APPEND, response_deserializer=messages.AppendResponse.FromString)
+
+    async def append(self, request: bytes) -> Appended:
+        """See LogSink."""
+        with commitlog_errors():
+            try:
+                response = await self._append(request, timeout=TIMEOUT_S, metadata=self._metadata())
+            except grpc.aio.AioRpcError as error:
+                info = error_info(error)
+                if error.code() not in REFUSALS or not info.reason:
+                    raise
+                index = _MESSAGE.match(info.metadata["field"])
+                raise AppendRefused(
+                    info.reason,
+                    message_index=int(index[1]) if index else -1,
+                    text=f"{info.reason}: {error.details()}",
+                ) from error
+        result = response.result
+        return Appended(result.end_physical_offset, is_on_disk=result.durability >= DURABILITY_LOCAL_DISK)

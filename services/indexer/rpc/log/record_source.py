@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogRecords: the CommitLog's ReadRecords and GetTopic as the engine's RecordSource, over one long-lived channel."""
+
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+from reput.commitlog.v1 import log_service_pb2 as messages
+from reput.commitlog.v1 import topic_service_pb2 as topic_messages
+
+from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from services.indexer.engine.log.record_reader import READ_COUNT_MAX
+from services.indexer.engine.log.source import RecordBlock
+from services.indexer.errors import DependencyUnavailable, TopicNotFound
+from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
+from services.indexer.rpc.log.tail import LOG_SERVICE
+
+TOPIC_SERVICE = "/reput.commitlog.v1.TopicService/"
+PHYSICAL_OFFSETS, RECORD_SIZES, VIEW = 1, 2, 3  # fields of ReadRecordsRequest
+
+
+class LogRecords:
+    """RecordSource over gRPC. `metadata` goes with every call."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
+        self._timeout_s = timeout_s
+        self._metadata = metadata
+        self._read: Any = channel.unary_unary(
+            LOG_SERVICE + "ReadRecords", response_deserializer=messages.ReadRecordsResponse.FromString
+        )
+        self._get_topic: Any = channel.unary_unary(
+            TOPIC_SERVICE + "GetTopic", request_serializer=topic_messages.GetTopicRequest.SerializeToString
+        )
+
+    async def has_topic(self, topic: str) -> bool:
+        """See RecordSource."""
+        try:
+            with commitlog_errors():
+                await self._get_topic(
+                    topic_messages.GetTopicRequest(name=topic), timeout=self._timeout_s, metadata=self._metadata()
+                )
+        except TopicNotFound:
+            return False
+        return True
+
+    async def read(
+        self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
+    ) -> RecordBlock:
+        """See RecordSource."""
+        offsets = physical_offsets[:READ_COUNT_MAX]
+        assert len(offsets)
+        request = length_delimited(PHYSICAL_OFFSETS, offsets.astype("<i8").tobytes())
+        if record_sizes is not None:
+            request += length_delimited(RECORD_SIZES, record_sizes[:READ_COUNT_MAX].astype("<i4").tobytes())
+        request += int_field(VIEW, messages.RECORD_VIEW_RAW)
+        with commitlog_errors():
+            response = await self._read(request, timeout=self._timeout_s, metadata=self._metadata())
+        sizes = np.array(response.record_sizes_bytes, np.int32)
+        ends = np.cumsum(sizes, dtype=np.int64)
+        if not 0 < len(sizes) <= len(offsets) or sizes.min() < 0 or ends[-1] != len(response.records):
+            raise DependencyUnavailable(SERVICE, "an answer with records contradicts itself")
+        return RecordBlock(response.records, ends - sizes, sizes, response.min_physical_offset)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogTail: the CommitLog's dispatch stream as the engine's LogSource.
+
+One step is in memory at a time: the stream is read when the engine is done with the step before, and HTTP/2's flow
+control holds the log back. The log sends a heartbeat every second, so silence means that it is gone.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import grpc
+from reput.commitlog.v1 import log_service_pb2 as messages
+
+from libs.formats.errors import FormatError
+from libs.formats.records import dispatch_columns
+from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from services.indexer.engine.log.source import ProgressReport, QueueEnd
+from services.indexer.errors import DependencyUnavailable, Inapplicable
+from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
+
+LOG_SERVICE = "/reput.commitlog.v1.LogService/"
+FORGOTTEN_PAGE_COUNT = 1_024
+
+
+class LogTail:
+    """LogSource over gRPC. `metadata` goes with every call."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        record_count_max: int,
+        timeout_s: float,
+        metadata: MetadataSource = no_metadata,
+    ) -> None:
+        self._record_count_max = record_count_max
+        self._timeout_s = timeout_s
+        self._metadata = metadata
+        self._dispatch: Any = channel.unary_stream(
+            LOG_SERVICE + "Dispatch", request_serializer=messages.DispatchRequest.SerializeToString
+        )
+        self._report: Any = channel.unary_unary(
+            LOG_SERVICE + "ReportProgress", request_serializer=messages.ReportProgressRequest.SerializeToString
+        )
+
+        self._check: Any = channel.stream_unary(
+            LOG_SERVICE + "CheckQueueOffsets", request_serializer=messages.CheckQueueOffsetsRequest.SerializeToString
+        )
+
+    async def follow(
+        self, start_physical_offset: int, epoch: int
+    ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
+        """See LogSource. A step that is no dispatch response raises Inapplicable: trying again would not help."""
+        request = messages.DispatchRequest(
+            start_physical_offset=start_physical_offset, epoch=epoch, record_count_max=self._record_count_max
+        )
+        position = start_physical_offset
+        with commitlog_errors():
+            call = self._dispatch(request, metadata=self._metadata())
+            try:
+                while True:
+                    try:
+                        async with asyncio.timeout(self._timeout_s):
+                            data = await call.read()
+                    except TimeoutError:
+                        raise DependencyUnavailable(SERVICE, f"silent for {self._timeout_s} s") from None
+                    if data is grpc.aio.EOF:
+                        raise DependencyUnavailable(SERVICE, "the dispatch stream has ended")
+                    try:
+                        step = dispatch_columns.decode(data)
+                    except FormatError as error:
+                        raise Inapplicable(f"malformed step: {error}", physical_offset=position) from error
+                    if isinstance(step, DispatchBatch):
+                        position = step.end_physical_offset
+                    yield step
+            finally:
+                call.cancel()
+
+    async def check_queue_offsets(
+        self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
+    ) -> int:
+        """See LogSource. It takes its time; when the log falls silent, `follow` finds out."""
+
+        async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
+            async for page in pages:
+                yield messages.CheckQueueOffsetsRequest(
+                    epoch=epoch, queues=map(_queue_end, page), history_id=history_id, is_complete=is_complete
+                )
+
+        with commitlog_errors():
+            response = await self._check(requests(), metadata=self._metadata())
+        return messages.CheckQueueOffsetsResponse.FromString(response).contradicting_queue_count
+
+    async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
+        """See LogSource."""
+
+        async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
+            for start in range(0, len(ends), FORGOTTEN_PAGE_COUNT):
+                queues = [_queue_end(end, is_removed=True) for end in ends[start : start + FORGOTTEN_PAGE_COUNT]]
+                yield messages.CheckQueueOffsetsRequest(epoch=epoch, queues=queues, history_id=history_id)
+
+        with commitlog_errors():
+            response = await self._check(requests(), timeout=self._timeout_s, metadata=self._metadata())
+        return messages.CheckQueueOffsetsResponse.FromString(response).forgotten_queue_count
+
+    async def report(self, report: ProgressReport) -> None:
+        """See LogSource."""
+        request = messages.ReportProgressRequest(
+            indexed_physical_offset=report.indexed_physical_offset,
+            flushed_physical_offset=report.flushed_physical_offset,
+            queue_flushed_time_ms=report.queue_flushed_time_ms,
+            index_flushed_time_ms=report.index_flushed_time_ms,
+            epoch=report.epoch,
+            history_id=report.history_id,
+        )
+        with commitlog_errors():
+            await self._report(request, timeout=self._timeout_s, metadata=self._metadata())
+
+
+def _queue_end(end: QueueEnd, *, is_removed: bool = False) -> messages.QueueEnd:
+    return messages.QueueEnd(
+        topic=end.topic,
+        queue_id=end.queue_id,
+        end_queue_offset=end.end_queue_offset,
+        last_physical_offset=end.last_physical_offset,
+        is_removed=is_removed,
+    )

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoint file: what was saved is loaded, nothing reads as nothing known, damage is named."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.log import checkpoint_file
+from libs.machine.testing.memory_fs import MemoryFs
+from libs.segments.errors import CheckpointDamaged
+
+PATH = Path("/checkpoint")
+
+
+def test_a_saved_checkpoint_survives_a_power_cut() -> None:
+    """RocketMQ's page of 4096 bytes, durable on return."""
+    fs = MemoryFs()
+    checkpoint = StoreCheckpoint(commit_log_time_ms=5_000, consume_queue_time_ms=4_000, index_time_ms=3_000)
+    checkpoint_file.save(fs, PATH, checkpoint)
+    fs.crash()
+    assert fs.size(PATH) == 4096
+    assert checkpoint_file.load(fs, PATH) == checkpoint
+
+
+def test_a_missing_checkpoint_knows_nothing() -> None:
+    """The first start of a store."""
+    assert checkpoint_file.load(MemoryFs(), PATH) == StoreCheckpoint()
+
+
+@pytest.mark.parametrize("data", [b"", bytes(4095)])
+def test_a_short_checkpoint_is_named(data: bytes) -> None:
+    """A page that is cut off is damage, not zeros."""
+    fs = MemoryFs()
+    fs.write_atomic(PATH, data)
+    with pytest.raises(CheckpointDamaged, match=r"/checkpoint: .*4096 bytes") as caught:
+        checkpoint_file.load(fs, PATH)
+    assert caught.value.path == PATH

@@ -105,8 +105,9 @@ class IndexerConfig:
     reconnect_ms_max: Positive = 5_000
     """Longest wait between two attempts to reach the CommitLog."""
 
-    long_poll_count_max: Positive = 10_000
-    """Pulls and subscriptions that may wait for messages at once."""
+    long_poll_count_max: Positive = 5_000
+    """Pulls and subscriptions that may wait for messages at once. Beyond it they are refused with WINDOW_FULL; each
+    takes about 25 KB while it waits, and 8 KB of that stay with gRPC."""
 
     query_size_bytes_max: AnswerSize = 2 * limits.MIB
     """Bytes of records in one page of a query; the first message always fits."""

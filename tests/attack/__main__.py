@@ -93,7 +93,7 @@ def main() -> int:
         broken[FUZZ] = report.violations
     if options.json:
         rows = [dataclasses.asdict(row) | dataclasses.asdict(found) for row, found in results]
-        whole = {"seed": options.seed, "rows": rows, "fuzz": report and dataclasses.asdict(report), "broken": broken}
+        whole = {"seed": options.seed, "rows": rows, "fuzz": report and vars(report), "broken": broken}
         options.json.write_text(json.dumps(whole, indent=2) + "\n")
     return int(any(broken.values()))
 

@@ -27,9 +27,6 @@ THREAD_COUNT_MAX = 200
 OFFSETS_MIB = 60.0
 """A million offsets of which each takes 60 bytes: groups that share their queues."""
 
-FREE_LISTS_MIB = 10.0
-"""Beside the 37 to 44 MiB that 8,000 calls leave in a bare server of gRPC for Python."""
-
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
 ROWS = (
@@ -41,7 +38,7 @@ ROWS = (
     Row("empty_parts", "indexer", MEMORY + LOOP),
     Row("readers_that_do_not_read", "commitlog", MEMORY, has_messages=True),
     Row("scans_that_do_not_read", "indexer", MEMORY, has_messages=True),
-    Row("long_polls", "indexer", MEMORY, has_messages=True, stays_mib_max=FREE_LISTS_MIB),
+    Row("long_polls", "indexer", MEMORY, has_messages=True),
     Row("unknown_fields", "commitlog", LOOP),
     Row("unknown_fields_of_append", "commitlog", LOOP),
     Row("colliding_ids", "indexer", LOOP, has_collisions=True),

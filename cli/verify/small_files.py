@@ -13,8 +13,8 @@ from pathlib import Path
 
 from cli.verify.findings import Report
 from cli.verify.index.check import INDEX_DIRECTORY
+from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.log.walk import LogFacts
 from cli.verify.queues.check import QueueState
 from cli.verify.state import (
     CHECKPOINT_FILE,

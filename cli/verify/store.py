@@ -15,8 +15,8 @@ from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.index.check import INDEX_DIRECTORY, IndexCheck
+from cli.verify.log.check import LogBatch, LogCheck
 from cli.verify.log.files import LOG_DIRECTORY, LogFiles
-from cli.verify.log.walk import LogBatch, LogWalk
 from cli.verify.queues.check import QueueCheck
 from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles, list_queues
 from cli.verify.small_files import check_small_files, check_snapshot_counters
@@ -94,7 +94,7 @@ class _Run:
         self._index_dir = index_dir
         self._progress = progress
         is_log_wanted = Area.LOG in report.areas
-        self._walk = LogWalk(files, log, state, report, check_crc=is_log_wanted, delay_levels_ms=delay_levels_ms)
+        self._walk = LogCheck(files, log, state, report, check_crc=is_log_wanted, delay_levels_ms=delay_levels_ms)
         queues = self._list_queues(files)
         self._queues = QueueCheck(queues, log, self._walk.facts, state, report)
         self._index = self._open_index(files, index_slot_count)

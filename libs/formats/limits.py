@@ -76,3 +76,6 @@ assert SEGMENT_SIZE_BYTES <= SEGMENT_SIZE_BYTES_MAX
 assert BODY_SIZE_BYTES_MAX + RECORD_SIZE_SLACK_BYTES <= APPEND_REQUEST_SIZE_BYTES_MAX
 assert CRC_PROPERTY_SIZE_BYTES < PROPERTIES_SIZE_BYTES_MAX
 assert TOPIC_SIZE_BYTES_MAX < 128  # a signed byte must hold it
+
+CLOCK_STEP_MS_MAX = 1_000
+"""A record that is older than one before it by more than this was left by an older log, unless a setting says else."""

@@ -160,7 +160,7 @@ class CommitLogConfig:
     check_crc_on_recover: bool = True
     """Check the checksums of the records that a start scans."""
 
-    clock_step_ms_max: Annotated[int, Meta(ge=0)] = 1_000
+    clock_step_ms_max: Annotated[int, Meta(ge=0)] = limits.CLOCK_STEP_MS_MAX
     """A record whose store time is older than its predecessor's by more than this is left over from an older log."""
 
     store_time_ahead_ms_max: Annotated[int, Meta(ge=0)] = 10_000

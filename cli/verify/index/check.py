@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.index.file_check import IndexFileCheck
+from cli.verify.log.check import LogBatch, LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.log.walk import LogBatch, LogFacts
 from cli.verify.state import StoreState
 from libs.formats.errors import FormatError
 from libs.formats.indexes import index_file

@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from libs.formats.errors import FormatError
 from libs.formats.records import record
 from libs.kernel.scan import scan_cy
 from libs.log import directories as log_directories
+from libs.log.files import MappedLogFile
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 
@@ -35,19 +35,12 @@ _MAGIC_SIZE_BYTES = 4
 _HEADER_SIZE_BYTES = record.STORE_TIME_AT_IPV4 + 20
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """One segment: what its name says, and its size on disk."""
+class LogFile(MappedLogFile):
+    """One segment: what its name says, its size on disk, and its bytes. `name` is what findings call it."""
 
-    name: str
-    path: Path
-    base_physical_offset: int
-    size_bytes: int
-
-    @property
-    def end_physical_offset(self) -> int:
-        """Physical offset behind its last byte."""
-        return self.base_physical_offset + self.size_bytes
+    def __init__(self, name: str, path: Path, size_bytes: int) -> None:
+        super().__init__(PosixFs(), path, size_bytes)
+        self.name = name
 
 
 class RecordHead(NamedTuple):
@@ -172,7 +165,7 @@ class LogFiles:
                 "LOG_FILE_TWICE", name, f"there is {self.segments[-1].name}, too; only that one is looked at"
             )
             return
-        self.segments.append(LogFile(name, path, base, path.stat().st_size))
+        self.segments.append(LogFile(name, path, path.stat().st_size))
 
     def _check_sizes(self) -> None:
         sizes = [(segment.base_physical_offset, segment.size_bytes) for segment in self.segments]

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.verify.findings import Report
+from cli.verify.log.check import LogBatch, LogFacts
 from cli.verify.log.files import LOG_DIRECTORY, LogFiles, RecordHead
-from cli.verify.log.walk import LogBatch, LogFacts
 from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles
 from cli.verify.queues.units import UnitCheck
 from cli.verify.state import StoreState

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.verify.findings import Report
+from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.log.walk import LogFacts
 from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles
 from cli.verify.state import StoreState
 from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE

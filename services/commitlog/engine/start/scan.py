@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogScan: walks the log forward, checks each record, and says how the log ends.
+"""LogScan: what a start learns from a walk over the log (libs/log/walk.py): counters, writers, times, and its end.
 
 Invariants: a scan changes no byte of the log; it fills the queue counters, the table of the writers and the store times
 of the segments that it walks, without those of a writer's last batch if that is not whole: the log ends before it then.
-It reads a window of the file before it looks at its bytes in the mapping, so that a disk that can't is an error
-with a position and not the end of the process.
 Blocks for as long as it takes; runs before anybody else knows of the chain, in a worker thread.
-What the end is called, and why, is libs/log/end.py's.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is CommitLog.recoverAbnormally, which truncates in
 all three cases.
 """
@@ -19,11 +16,11 @@ from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import end_after, has_place
 from libs.formats.offsets import segment_base
 from libs.formats.records import writer_stamp
-from libs.formats.records.record import INT as SIZE
 from libs.kernel.append.topic_table import QUEUE_ID_MAX, TopicTable
 from libs.kernel.scan import scan_cy
-from libs.log import end as log_end
-from libs.log.end import STATUS_REASONS, KnownDurable, ScanEnd, ScanEndKind
+from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
+from libs.log.tail_search import LogFile
+from libs.log.walk import LogWalk
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment
 from services.commitlog.engine.start.meter import RecoveryProgress
@@ -31,7 +28,6 @@ from services.commitlog.engine.write.writers import WriterBatch, WriterTable
 
 SCAN_RECORD_COUNT_MAX = 16_384
 SCAN_KEY_COUNT_MAX = 4 * SCAN_RECORD_COUNT_MAX
-WINDOW_BYTES = 4 << 20
 
 
 class LogScan:
@@ -66,6 +62,7 @@ class LogScan:
         self._check_crc = check_crc
         self._clock_step_ms_max = clock_step_ms_max
         self._columns = scan_cy.ScanColumns(SCAN_RECORD_COUNT_MAX, SCAN_KEY_COUNT_MAX)
+        self._file: LogFile | None = None
 
     def run(self, start_physical_offset: int) -> ScanEnd:
         """Walk from the first byte of a segment to the end of the log. Raises SegmentUnreadable."""
@@ -85,58 +82,30 @@ class LogScan:
         segments = [s for s in self._chain.segments if s.base_physical_offset >= start_physical_offset]
         segment_count, target_bytes = _with_data(segments)
         self._progress.begin(segment_count=segment_count, target_bytes=target_bytes)
-        for index, segment in enumerate(segments):
+        walk = LogWalk(
+            segments,
+            self._columns,
+            self._durable,
+            clock_step_ms_max=self._clock_step_ms_max,
+            check_crc=self._check_crc,
+            last_store_time_ms=self.last_store_time_ms,
+            on_read=self._advance,
+        )
+        for step in walk.steps(start_physical_offset):
+            self._absorb(segments[step.file_index])
+        return walk.end()
+
+    def _advance(self, file: LogFile, size_bytes: int) -> None:
+        if file is not self._file:
+            self._file = file
             self._progress.next_segment()
-            position, reason = self._walk(segment)
-            if reason:
-                return log_end.judge(
-                    segments[index:],
-                    position,
-                    reason,
-                    self._durable,
-                    last_store_time_ms=self.last_store_time_ms,
-                    clock_step_ms_max=self._clock_step_ms_max,
-                )
-        return log_end.judge_closed(self._chain.max_physical_offset, self._durable)
+        self._progress.advance(size_bytes)
 
-    def _walk(self, segment: Segment) -> tuple[int, str]:
-        """Scan one segment. Position and reason of the first thing that is no record; no reason if it is closed."""
-        position, columns = 0, self._columns
-        end = self._read(segment, 0, WINDOW_BYTES)
-        buffer = segment.buffer
-        while True:
-            status = scan_cy.scan(buffer, position, end, segment.base_physical_offset, self._check_crc, columns)
-            unsound = log_end.first_unsound(
-                buffer, columns, self.last_store_time_ms, self._clock_step_ms_max, self._durable
-            )
-            if unsound is not None:
-                index, reason = unsound
-                self._absorb(segment, index)
-                return int(columns.positions[index]), reason
-            self._absorb(segment, columns.count)
-            position = columns.end_position
-            record_end = position
-            if status == scan_cy.S_TRUNCATED and end - position >= SIZE.size:
-                record_end += SIZE.unpack_from(buffer, position)[0]
-            if status in (scan_cy.S_END, scan_cy.S_TRUNCATED) and end < segment.size_bytes >= record_end:
-                end = self._read(segment, end, max(end + WINDOW_BYTES, record_end))
-            elif status in (scan_cy.S_BLANK, scan_cy.S_END):
-                return position, ""
-            elif status != scan_cy.S_FULL:
-                return columns.error_position, STATUS_REASONS[status]
-
-    def _read(self, segment: Segment, start: int, end: int) -> int:
-        """Make sure that the next bytes can be looked at; where they end."""
-        end = min(end, segment.size_bytes)
-        segment.check_readable(start, end)
-        self._progress.advance(end - start)
-        return end
-
-    def _absorb(self, segment: Segment, count: int) -> None:
-        """Take over counters and times of the first records of the columns."""
+    def _absorb(self, segment: Segment) -> None:
+        """Take over counters and times of the records of the columns."""
+        columns, count = self._columns, self._columns.count
         if count == 0:
             return
-        columns = self._columns
         times = np.frombuffer(columns.store_times_ms, dtype=np.int64, count=count)
         if not self._durable.is_foreign:  # another program may have cut a batch and gone on
             self._note_writers(times, segment.base_physical_offset + segment.size_bytes)
@@ -145,11 +114,11 @@ class LogScan:
         self.last_store_time_ms = max(self.last_store_time_ms, int(times.max()))
         segment.last_store_time_ms = self.last_store_time_ms
         self.record_count += count
-        self._count_queues(count)
+        self._count_queues()
 
-    def _count_queues(self, count: int) -> None:
-        """Let the counters follow the first records of the columns that are not counted yet."""
-        columns = self._columns
+    def _count_queues(self) -> None:
+        """Let the counters follow the records of the columns that are not counted yet."""
+        columns, count = self._columns, self._columns.count
         indexes = np.frombuffer(columns.queue_indexes, dtype=np.int32, count=count)
         queue_offsets = np.frombuffer(columns.queue_offsets, dtype=np.int64, count=count)
         physical_offsets = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=count)
@@ -163,13 +132,11 @@ class LogScan:
                 self._table.set_next_queue_offset(topic, queue_id, _end_after(queue_offsets[rows], end))
 
     def _note_writers(self, times: np.ndarray[tuple[int], np.dtype[np.int64]], segment_end: int) -> None:
-        """Take over the stamps of the first records of the columns; `times` are their store times.
+        """Take over the stamps of the records of the columns; `times` are their store times.
 
         A stamp that is not of this place, or of more than its segment holds, is none.
         """
         for index, value in self._columns.stamps:
-            if index >= len(times):
-                return
             try:
                 stamp = writer_stamp.decode(value)
             except FormatError:

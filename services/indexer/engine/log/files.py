@@ -13,25 +13,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
-from libs.formats.offsets import file_name, parse_file_name, segment_base
+from libs.formats.limits import CLOCK_STEP_MS_MAX
+from libs.formats.offsets import file_name, segment_base
 from libs.formats.records import dispatch_columns
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import directories as log_directories
-from libs.log import end as log_end
 from libs.log import tail_search, topics_file
-from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
+from libs.log.end import STATUS_REASONS, KnownDurable, ScanEnd, ScanEndKind
+from libs.log.files import MappedLogFile
 from libs.log.set_apart import SetApart
-from libs.machine.fs import Fs, MappedFile
+from libs.log.walk import LogWalk
+from libs.machine.fs import Fs
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
 from services.indexer.engine.log.record_reader import READ_COUNT_MAX
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
@@ -40,50 +41,9 @@ from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord, Re
 STEP_RECORD_COUNT_MAX = 8_192
 KEYS_PER_RECORD = 4
 READ_SIZE_BYTES_MAX = 8 << 20
-CLOCK_STEP_MS_MAX = 1_000
-"""Default of the CommitLog's setting of this name."""
 SERVICE = "commitlog"
 NO_RECORD = (scan_cy.S_BAD_MAGIC, scan_cy.S_BAD_OFFSET, scan_cy.S_BLANK)
 """What `check_record` says of a place where no record begins; anything else is a record with damage."""
-
-
-class _LogFile:
-    """One file, mapped on first touch."""
-
-    def __init__(self, fs: Fs, path: Path, size_bytes: int) -> None:
-        self.path = path
-        self.base_physical_offset = parse_file_name(path.name)
-        self.size_bytes = size_bytes
-        self._fs = fs
-        self._mapped: MappedFile | None = None
-
-    @property
-    def buffer(self) -> memoryview:
-        return self._map().buffer
-
-    def check_readable(self, position: int, end: int) -> None:
-        self._map().check_readable(position, end - position)
-
-    def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        return self._map().data_ranges(position)
-
-    def close(self) -> None:
-        if self._mapped is not None:
-            self._mapped.close()
-            self._mapped = None
-
-    def _map(self) -> MappedFile:
-        if self._mapped is None:
-            self._mapped = self._fs.open_mapped(self.path, writable=False)
-        return self._mapped
-
-
-@dataclass(slots=True)
-class _Walk:
-    """What a walk over the records knows of those behind it."""
-
-    record_count: int = 0
-    last_store_time_ms: int = 0
 
 
 class LogFiles:
@@ -117,9 +77,9 @@ class LogFiles:
         self._end_physical_offset = end_physical_offset
         self._durable = durable or KnownDurable(physical_offset=end_physical_offset or 0)
         self._clock_step_ms_max = clock_step_ms_max
-        self._columns = ScanColumns(STEP_RECORD_COUNT_MAX, KEYS_PER_RECORD * STEP_RECORD_COUNT_MAX, delay_levels_ms)
+        self._delay_levels_ms = delay_levels_ms
         self._files = self._list()
-        self._current: _LogFile | None = None
+        self._current: MappedLogFile | None = None
         self.min_physical_offset = self._files[0].base_physical_offset if self._files else 0
         """First byte of the log that is kept."""
         self.estimated_end_physical_offset = self._estimate_end()
@@ -143,10 +103,18 @@ class LogFiles:
             set_apart=SetApart.load(self._fs, self._data_dir).reasons,
         )
         at = max(common_end, self.min_physical_offset)
-        walk = _Walk()
-        while (batch := self._step(at, walk)) is not None:
-            at = batch.end_physical_offset
-            yield batch
+        walk = LogWalk(
+            self._files,
+            ScanColumns(STEP_RECORD_COUNT_MAX, KEYS_PER_RECORD * STEP_RECORD_COUNT_MAX, self._delay_levels_ms),
+            self._durable,
+            clock_step_ms_max=self._clock_step_ms_max,
+            end_physical_offset=self._end_physical_offset,
+        )
+        for step in walk.steps(at):
+            base = self._use(self._files[step.file_index]).base_physical_offset
+            at = base + step.end
+            yield _batch(walk.columns, base + step.start, at)
+        self._finish(walk.end())
         self.close()
         yield Heartbeat(at, self.min_physical_offset)
         await asyncio.Event().wait()
@@ -191,16 +159,16 @@ class LogFiles:
         for file in self._files:
             file.close()
 
-    def _list(self) -> list[_LogFile]:
+    def _list(self) -> list[MappedLogFile]:
         paths = log_directories.segment_paths(self._fs, log_directories.load(self._fs, self._data_dir))
         if paths and self._fs.size(paths[-1]) == 0:
             paths.pop()  # as RocketMQ may leave it
-        files: list[_LogFile] = []
+        files: list[MappedLogFile] = []
         expected_bytes = self._segment_size_bytes
         for path in paths:
             if (size_bytes := self._fs.size(path)) != expected_bytes:
                 raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
-            file = _LogFile(self._fs, path, size_bytes)
+            file = MappedLogFile(self._fs, path, size_bytes)
             if files and file.base_physical_offset != (base := files[-1].base_physical_offset + size_bytes):
                 raise SegmentMissing(path=path, previous=files[-1].path, missing=file_name(base))
             files.append(file)
@@ -216,62 +184,17 @@ class LogFiles:
                 return file.base_physical_offset + end
         return self.min_physical_offset
 
-    def _find(self, physical_offset: int) -> _LogFile | None:
+    def _find(self, physical_offset: int) -> MappedLogFile | None:
         """The file with this byte, None behind the last one."""
         index = (physical_offset - self.min_physical_offset) // self._segment_size_bytes
-        file = self._files[index] if index < len(self._files) else None
-        if file is not self._current:
-            if self._current is not None:
-                self._current.close()
-            self._current = file
+        return self._use(self._files[index]) if index < len(self._files) else None
+
+    def _use(self, file: MappedLogFile) -> MappedLogFile:
+        """Let go of another file that was used before."""
+        if file is not self._current and self._current is not None:
+            self._current.close()
+        self._current = file
         return file
-
-    def _step(self, at: int, walk: _Walk) -> DispatchBatch | None:
-        """The next records, None at the end of the log."""
-        file = self._find(at)
-        if file is None or (self._end_physical_offset is not None and at >= self._end_physical_offset):
-            self._finish(log_end.judge_closed(at, self._durable))
-            return None
-        position, columns = at - file.base_physical_offset, self._columns
-        status, reason = self._scan(file, position, walk)
-        if columns.count == 0 and status != scan_cy.S_BLANK:
-            self._finish(self._judge(file, position, reason, walk))
-            return None
-        if columns.count:
-            walk.record_count += columns.count
-            times = np.frombuffer(columns.store_times_ms, np.int64, columns.count)
-            walk.last_store_time_ms = max(walk.last_store_time_ms, int(times.max()))
-        end = file.size_bytes if status == scan_cy.S_BLANK else columns.end_position
-        try:
-            step = dispatch_columns.decode(dispatch_columns.encode(columns, at, file.base_physical_offset + end))
-        except FormatError as error:
-            raise Inapplicable(f"malformed step: {error}", physical_offset=at) from error
-        assert isinstance(step, DispatchBatch)
-        return step
-
-    def _scan(self, file: _LogFile, position: int, walk: _Walk) -> tuple[int, str]:
-        """Fill the columns; the status, and why the record behind them is none, if it is none."""
-        columns, base, end = self._columns, file.base_physical_offset, file.size_bytes
-        if self._end_physical_offset is not None:
-            end = min(end, self._end_physical_offset - base)
-        status = scan_cy.scan(file.buffer, position, end, base, True, columns)
-        unsound = log_end.first_unsound(
-            file.buffer, columns, walk.last_store_time_ms, self._clock_step_ms_max, self._durable
-        )
-        if unsound is None:
-            return status, log_end.STATUS_REASONS.get(status, "")
-        index, reason = unsound
-        return scan_cy.scan(file.buffer, position, columns.positions[index], base, True, columns), reason
-
-    def _judge(self, file: _LogFile, position: int, reason: str, walk: _Walk) -> ScanEnd:
-        return log_end.judge(
-            self._files[self._files.index(file) :],
-            position,
-            reason,
-            self._durable,
-            last_store_time_ms=walk.last_store_time_ms,
-            clock_step_ms_max=self._clock_step_ms_max,
-        )
 
     def _finish(self, end: ScanEnd) -> None:
         wanted = self._end_physical_offset
@@ -294,5 +217,15 @@ class LogFiles:
         if -size in NO_RECORD or (size > 0 and asked_size not in (0, size)):
             raise NotARecord(physical_offset)
         if size <= 0:
-            raise RecordDamaged(segment=file.path.name, position=position, reason=log_end.STATUS_REASONS[-size])
+            raise RecordDamaged(segment=file.path.name, position=position, reason=STATUS_REASONS[-size])
         return bytes(file.buffer[position : position + size])
+
+
+def _batch(columns: ScanColumns, start: int, end: int) -> DispatchBatch:
+    """The records of [start, end) as Dispatch gives them. Raises Inapplicable."""
+    try:
+        step = dispatch_columns.decode(dispatch_columns.encode(columns, start, end))
+    except FormatError as error:
+        raise Inapplicable(f"malformed step: {error}", physical_offset=start) from error
+    assert isinstance(step, DispatchBatch)
+    return step

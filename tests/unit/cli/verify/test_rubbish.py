@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.verify.files import Files
+from libs.machine.posix_fs import PosixMappedFile
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE
 from tests.unit.cli.verify.test_store import verified
 
@@ -106,5 +107,10 @@ def test_bad_sector_is_an_unreadable_file(
             raise OSError(errno.EIO, "Input/output error", str(path))
         return open_file(files, path)
 
+    def check_or_fail(mapped: PosixMappedFile, position: int, size_bytes: int) -> None:
+        if mapped.path == bad:
+            raise OSError(errno.EIO, "Input/output error", str(mapped.path))
+
     monkeypatch.setattr(Files, "_descriptor", open_or_fail)
+    monkeypatch.setattr(PosixMappedFile, "check_readable", check_or_fail)
     assert {finding.code for finding in verified(store)[1]} == {"FILE_UNREADABLE", *others}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from libs.kernel.append.topic_table import TopicTable
+from libs.log import walk as log_walk
 from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.segments.chain import SegmentChain
-from services.commitlog.engine.start import scan as log_scan
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.write.writers import WriterTable
@@ -116,7 +116,7 @@ def test_changed_bytes_before_whole_records_are_damage() -> None:
 @pytest.mark.parametrize("window", [1, 100, 512, 700, SIZE])
 def test_windows_do_not_matter(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that do not fit into what is read at once are found all the same."""
-    monkeypatch.setattr(log_scan, "WINDOW_BYTES", window)
+    monkeypatch.setattr(log_walk, "WINDOW_BYTES", window)
     data, bounds = tail(1)
     assert scan(data, KnownDurable()) == ScanEnd(ScanEndKind.CLEAN, bounds[-1], "no record starts here")
 

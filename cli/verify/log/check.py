@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogWalk: goes through every record of the log once, reports what is wrong, and gives the rest as columns.
+"""LogCheck: goes through every record of the log once, reports what is wrong, and gives the rest as columns.
 
-The walk ends where the log ends: behind the last whole record of the last segment that has one. After damage it goes on
-at the next whole record; the bytes between are kept as a damaged range, so that what queues and index say about records
-in it is not held against them. A record whose body alone is damaged still counts, because its other fields are right.
+It stands on the walk of all who read a log (libs/log/walk.py), and ends where the log ends: behind the last whole
+record of the last segment that has one. After damage it goes on at the next whole record; the bytes between are kept as
+a damaged range, so that what queues and index say about records in it is not held against them. A record whose body
+alone is damaged still counts, because its other fields are right.
 What lies behind the end is told from damage by this: no whole record follows.
 Rules: docs/formats/commit_log.md section 9. Not handled: queues and index, which take the columns.
 """
@@ -33,15 +34,9 @@ from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import end as log_end
 from libs.log import tail_search
+from libs.log.walk import UNSOUND, LogWalk, Stop
 
-WINDOW_BYTES = 16 * limits.MIB
 RECORD_COUNT_MAX = 1 << 16
-CLOCK_STEP_MS_MAX = 1000
-"""A record that is older than those before it by more than this may be of an older log; the CommitLog's default."""
-
-STALE = -1
-"""Stands beside the statuses of `scan`: the next record is too old."""
-
 LIKE_COUNT_MIN = 6
 """So many equal bytes of its name make a CRC property, if it is not whole."""
 
@@ -135,8 +130,8 @@ class LogFacts:
         return index < len(self.damaged_starts) and self.damaged_starts[index] < end
 
 
-class LogWalk:
-    """One walk. Iterate over `batches` once; `facts` grow meanwhile and are complete afterwards."""
+class LogCheck:
+    """One check. Iterate over `batches` once; `facts` grow meanwhile and are complete afterwards."""
 
     def __init__(
         self,
@@ -157,7 +152,13 @@ class LogWalk:
         self._check_crc = check_crc
         count = min(RECORD_COUNT_MAX, log.size_bytes // limits.RECORD_SIZE_BYTES_MIN + 1)
         self._columns = ScanColumns(count, 4 * count, delay_levels_ms)
-        self._buffer = bytearray()
+        self._walk = LogWalk(
+            log.segments,
+            self._columns,
+            self._durable,
+            clock_step_ms_max=limits.CLOCK_STEP_MS_MAX,
+            check_crc=check_crc,
+        )
         self._is_over = False
 
     def batches(self) -> Iterator[LogBatch]:
@@ -174,60 +175,37 @@ class LogWalk:
                     self.facts.add_damage(self.facts.end_physical_offset, segment.end_physical_offset)
                     known_end = min(self._state.known_end_physical_offset, segment.end_physical_offset)
                     self.facts.end_physical_offset = max(self.facts.end_physical_offset, known_end)
+                segment.close()
             expected = segment.end_physical_offset
 
     def _segment(self, index: int, segment: LogFile) -> Iterator[LogBatch]:
         """Walk one segment to its blank or its end."""
-        position, size_wanted = 0, WINDOW_BYTES
-        while position < segment.size_bytes:
-            view = self._window(segment, position, size_wanted)
-            is_last_window = len(view) < size_wanted
-            used, status = 0, scan_cy.S_FULL
-            while status == scan_cy.S_FULL:
-                base = segment.base_physical_offset + position
-                status = scan_cy.scan(view, used, len(view), base, self._check_crc, self._columns)
-                stale = self._first_stale()
-                used = self._columns.end_position
-                if stale is not None:
-                    used, status = int(self._columns.positions[stale]), STALE
-                count = self._columns.count if stale is None else stale
-                if count:
-                    yield self._take(segment, view, count)
-            at = position + used
-            size_wanted = WINDOW_BYTES
-            is_cut = status == scan_cy.S_TRUNCATED and not is_last_window
-            if status == scan_cy.S_END or (is_cut and used > 0):
-                position = at
-            elif is_cut and len(view) < RECORD_SIZE_BYTES_MAX:
-                size_wanted = RECORD_SIZE_BYTES_MAX
-            elif status == scan_cy.S_BLANK:
-                self._check_blank(segment, at)
+        position: int | None = 0
+        while position is not None and position < segment.size_bytes:
+            for step in self._walk.steps_in(index, position):
+                if self._columns.count:
+                    yield self._take(segment, segment.buffer)
+                position = step.end
+            if self._walk.stop is not None:
+                position = yield from self._damage(index, segment, self._walk.stop)
+            else:
+                self._check_blank(segment, self._columns.end_position)
                 self.facts.end_physical_offset = segment.end_physical_offset
                 return
-            else:
-                following = yield from self._damage(index, segment, at, status)
-                if following is None:
-                    return
-                position = following
-
-    def _window(self, segment: LogFile, position: int, size_bytes: int) -> memoryview:
-        size_bytes = min(size_bytes, segment.size_bytes - position)
-        if len(self._buffer) < size_bytes:
-            self._buffer = bytearray(size_bytes)
-        view = memoryview(self._buffer)[:size_bytes]
-        return view[: self._files.read_into(segment.path, position, view)]
 
     def _first_stale(self) -> int | None:
-        return log_end.first_stale(self._columns, self.facts.last_store_time_ms, CLOCK_STEP_MS_MAX, self._durable)
+        return log_end.first_stale(
+            self._columns, self.facts.last_store_time_ms, limits.CLOCK_STEP_MS_MAX, self._durable
+        )
 
     def _least_time_ms(self, physical_offset: int) -> int:
         """The store time that a record from this offset on has at least."""
         is_free = self._durable.is_foreign or physical_offset < self._durable.physical_offset
-        return 0 if is_free else self.facts.last_store_time_ms - CLOCK_STEP_MS_MAX
+        return 0 if is_free else self.facts.last_store_time_ms - limits.CLOCK_STEP_MS_MAX
 
-    def _take(self, segment: LogFile, view: memoryview, count: int) -> LogBatch:
-        """The first records of the columns as a batch, after a look at what no checksum covers."""
-        columns = self._columns
+    def _take(self, segment: LogFile, view: memoryview) -> LogBatch:
+        """The records of the columns as a batch, after a look at what no checksum covers."""
+        columns, count = self._columns, self._columns.count
         key_counts = np.frombuffer(columns.key_counts, np.int32, count)
         batch = LogBatch(
             queues=columns.queues(),
@@ -308,6 +286,8 @@ class LogWalk:
         )
 
     def _check_blank(self, segment: LogFile, position: int) -> None:
+        if position + record.BLANK.size > segment.size_bytes:
+            return
         size = record.BLANK.unpack(self._files.read(segment.path, position, record.BLANK.size))[0]
         left = segment.size_bytes - position
         if size != left:
@@ -319,10 +299,10 @@ class LogWalk:
                 physical_offset=segment.base_physical_offset + position,
             )
 
-    def _damage(self, index: int, segment: LogFile, at: int, status: int) -> Generator[LogBatch, None, int | None]:
+    def _damage(self, index: int, segment: LogFile, stop: Stop) -> Generator[LogBatch, None, int | None]:
         """Judge the place where the walk stopped; where to go on in this segment, None for nowhere."""
-        physical_offset = segment.base_physical_offset + at
-        code = self._code_at(segment, at, status)
+        at, physical_offset = stop.position, segment.base_physical_offset + stop.position
+        code = self._code_of(segment, stop)
         following = self._following(segment, at, code)
         is_ended = following is None and not self._has_records(index + 1)
         known_end = self._state.known_end_physical_offset
@@ -341,13 +321,13 @@ class LogWalk:
             self._is_over = True
         return following
 
-    def _code_at(self, segment: LogFile, at: int, status: int) -> str:
-        if status == STALE:
-            return "LOG_STALE_RECORD"
-        if status != scan_cy.S_BAD_CRC:
-            head = self._files.read(segment.path, at, record.BLANK.size)
-            return _CODE_OF_STATUS[status] if any(head) else "LOG_HOLE"
-        data = self._read_record(segment, at)
+    def _code_of(self, segment: LogFile, stop: Stop) -> str:
+        if stop.status == UNSOUND:
+            return "LOG_STALE_RECORD" if stop.reason == log_end.STALE_REASON else "LOG_PROPERTY_CRC"
+        if stop.status != scan_cy.S_BAD_CRC:
+            head = self._files.read(segment.path, stop.position, record.BLANK.size)
+            return _CODE_OF_STATUS[stop.status] if any(head) else "LOG_HOLE"
+        data = self._read_record(segment, stop.position)
         shape = record.check_header(data)
         stored = record.INT.unpack_from(data, record.BODY_CRC_AT)[0]
         body = data[shape.body_at : shape.body_at + shape.body_size_bytes]
@@ -377,7 +357,8 @@ class LogWalk:
         data = memoryview(self._files.read(segment.path, at, following - at))
         scan_cy.scan(data, 0, len(data), segment.base_physical_offset + at, False, self._columns)
         if self._columns.count == 1 and self._first_stale() is None:
-            yield self._take(segment, data, 1)
+            yield self._take(segment, data)
+            self._walk.last_store_time_ms = self.facts.last_store_time_ms
 
     def _has_records(self, index: int) -> bool:
         """Whether a segment from this one on has a whole record that is not too old."""

@@ -19,10 +19,10 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
-from reput_spark.options import ReadOptions, parse
-from reput_spark.plan import plan
-from reput_spark.scan import read
-from reput_spark.schema import SPARK_TYPES, arrow_schema
+from reput_spark.read.options import ReadOptions, parse
+from reput_spark.read.plan import plan
+from reput_spark.read.scan import read
+from reput_spark.read.schema import SPARK_TYPES, arrow_schema
 
 from tests.support.fixed_service import FixedService
 from tests.support.patience import LIMIT_S

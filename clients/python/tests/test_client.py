@@ -15,7 +15,7 @@ from reput.indexer.v1 import (
     rebuild_service_pb2,
 )
 from reput_client import ConsumerOffset, Options, PullStatus, RetryPolicy, Topic, aio
-from reput_client._types import from_ms, to_ms
+from reput_client.core.types import from_ms, to_ms
 
 from clients.python.tests.support import Unary, fail, serving, status
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from reput.commitlog.v1.append_service_pb2 import AppendRequest
 from reput_client import NewMessage
-from reput_client._encode import Encoder, UniqueIds, durability_field
+from reput_client.core.encode import Encoder, UniqueIds, durability_field
 
 
 @pytest.mark.parametrize("body_size", [0, 1, 20, 127, 128, 16_000, 20_000, 3_000_000])

@@ -8,7 +8,7 @@ import pytest
 import reput_client
 from google.rpc import error_details_pb2, status_pb2
 from reput_client import RetryPolicy
-from reput_client._errors import from_rpc_error, from_status
+from reput_client.core.errors import from_rpc_error, from_status
 
 from clients.python.tests.support import status
 

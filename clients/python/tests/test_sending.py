@@ -9,8 +9,8 @@ import pytest
 from google.rpc import status_pb2
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendOutcome, AppendRequest, AppendResult
 from reput_client import OutcomeUnknownError, ReputError, RetryPolicy, SendResult, UnavailableError
-from reput_client._producing import settle_all
-from reput_client._sending import Batch, Entry, SendQueue
+from reput_client.core.producing import settle_all
+from reput_client.core.sending import Batch, Entry, SendQueue
 
 from clients.python.tests.support import status
 

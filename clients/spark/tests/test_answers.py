@@ -6,7 +6,7 @@ import random
 import pytest
 from google.protobuf.message import DecodeError
 from reput.indexer.v1.scan_service_pb2 import ScanRange, ScanResponse
-from reput_spark.answers import parse
+from reput_spark.read.answers import parse
 
 RANGE = ScanRange(topic="orders", queue_id=3, start_queue_offset=5, end_queue_offset=2**40)
 FRAME = ScanResponse(arrow_ipc=b"frame" * 100).SerializeToString()

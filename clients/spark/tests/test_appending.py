@@ -12,9 +12,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from reput.commitlog.v1 import append_service_pb2 as pb
-from reput_spark.appending import Appender, Totals
 from reput_spark.errors import CallFailed, ReplayChanged
-from reput_spark.write_options import parse_write
+from reput_spark.write.appending import Appender, Totals
+from reput_spark.write.options import parse_write
 
 DISK = 2
 

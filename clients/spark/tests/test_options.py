@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from reput_spark.errors import BadOption
-from reput_spark.options import ALIASES, NAMES, ReadOptions, parse
+from reput_spark.read.options import ALIASES, NAMES, ReadOptions, parse
 
 NEEDED = {"endpoint": "indexer:7102", "subscribe": "orders"}
 

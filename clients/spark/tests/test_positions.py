@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from reput_spark import positions
 from reput_spark.errors import NoMessageAtTime
-from reput_spark.options import parse
-from reput_spark.plan import plan, plan_ranges
-from reput_spark.scan import read
+from reput_spark.read import positions
+from reput_spark.read.options import parse
+from reput_spark.read.plan import plan, plan_ranges
+from reput_spark.read.scan import read
 
 BASE_MS = 1_700_000_000_000
 """Store time of the first entry of each queue; the next ones are a millisecond apart."""

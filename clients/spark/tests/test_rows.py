@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
 from reput_spark.errors import BadOption, BadRow
-from reput_spark.rows import Encoder
-from reput_spark.write_options import ALIASES, NAMES, parse_write
+from reput_spark.write.options import ALIASES, NAMES, parse_write
+from reput_spark.write.rows import Encoder
 
 NEEDED = {"commitlog.endpoint": "commitlog:7101"}
 SCHEMA = pa.schema(

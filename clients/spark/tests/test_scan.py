@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from reput_spark import calls
 from reput_spark.errors import BadAnswer, BadOption, CallFailed, DataLoss
-from reput_spark.options import parse
-from reput_spark.plan import plan
-from reput_spark.scan import conform, frames, read
-from reput_spark.schema import DEFAULT_COLUMNS, arrow_schema
+from reput_spark.read.options import parse
+from reput_spark.read.plan import plan
+from reput_spark.read.scan import conform, frames, read
+from reput_spark.read.schema import DEFAULT_COLUMNS, arrow_schema
 
 from tests.support.patience import LIMIT_S
 

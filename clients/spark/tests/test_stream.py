@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from reput_spark.errors import BadOption, DataLoss
-from reput_spark.options import parse
-from reput_spark.stream import INITIAL, START, ReputStreamReader, lag
+from reput_spark.read.options import parse
+from reput_spark.read.stream import INITIAL, START, ReputStreamReader, lag
 
 streaming = pytest.importorskip("pyspark.sql.streaming.datasource", reason="rate limits need Spark 4.2")
 

@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from reput_spark.errors import BadOption
-from reput_spark.options import parse
+from reput_spark.read.options import parse
 
 
 @pytest.fixture
 def old() -> ModuleType:
-    """`reput_spark.stream` as it is where PySpark has no admission control."""
-    found = importlib.util.find_spec("reput_spark.stream")
+    """`reput_spark.read.stream` as it is where PySpark has no admission control."""
+    found = importlib.util.find_spec("reput_spark.read.stream")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)

@@ -4,9 +4,7 @@
 `connect()` makes a synchronous client; `reput_client.aio.connect()` its asyncio twin with the same methods.
 """
 
-from reput_client._client import Admin, Client, Groups, Queries, Queues, Topics, connect
-from reput_client._consumer import Consumer
-from reput_client._errors import (
+from reput_client.core.errors import (
     AbortedError,
     AlreadyExistsError,
     AuthenticationError,
@@ -22,11 +20,10 @@ from reput_client._errors import (
     ServerError,
     UnavailableError,
 )
-from reput_client._options import Options
-from reput_client._producer import Producer
-from reput_client._producing import ProducerOptions
-from reput_client._retry import RetryPolicy
-from reput_client._types import (
+from reput_client.core.options import Options
+from reput_client.core.producing import ProducerOptions
+from reput_client.core.retry import RetryPolicy
+from reput_client.core.types import (
     ConsumerGroup,
     ConsumerOffset,
     Durability,
@@ -38,6 +35,9 @@ from reput_client._types import (
     SendResult,
     Topic,
 )
+from reput_client.sync.client import Admin, Client, Groups, Queries, Queues, Topics, connect
+from reput_client.sync.consumer import Consumer
+from reput_client.sync.producer import Producer
 
 __all__ = [
     "AbortedError",

@@ -19,14 +19,14 @@ __all__ = ["ReputSparkError", "lag", "read_frame", "register"]
 
 def lag(progress: object) -> int:
     """Entries that a streaming query has not read yet, by its `lastProgress`, of its sources in Python."""
-    from reput_spark.stream import lag as entries_behind
+    from reput_spark.read.stream import lag as entries_behind
 
     return entries_behind(progress)
 
 
 def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -> DataFrame:
-    """A batch read for Spark 3.3 to 3.5, which have no `format("reput")`; see `reput_spark.frames`."""
-    from reput_spark.frames import read_frame as read_through_arrow
+    """A batch read for Spark 3.3 to 3.5, which have no `format("reput")`; see `reput_spark.read.frames`."""
+    from reput_spark.read.frames import read_frame as read_through_arrow
 
     return read_through_arrow(spark, schema, **options)
 

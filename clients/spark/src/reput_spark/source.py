@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from reput_spark.errors import BadOption
-from reput_spark.options import parse
-from reput_spark.reader import ReputReader
-from reput_spark.rows import check_columns
-from reput_spark.schema import default_ddl, projection
-from reput_spark.sink import ReputBatchSink, ReputStreamSink
-from reput_spark.stream import ReputStreamReader
-from reput_spark.write_options import parse_write
+from reput_spark.read.options import parse
+from reput_spark.read.reader import ReputReader
+from reput_spark.read.schema import default_ddl, projection
+from reput_spark.read.stream import ReputStreamReader
+from reput_spark.write.options import parse_write
+from reput_spark.write.rows import check_columns
+from reput_spark.write.sink import ReputBatchSink, ReputStreamSink
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

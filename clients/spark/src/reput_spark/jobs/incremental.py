@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reput_spark.errors import BadOption
 from reput_spark.jobs import command
 from reput_spark.jobs.command import TIMES, Chosen, Job
-from reput_spark.options import parse
+from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,8 +68,8 @@ def source_options(chosen: Chosen) -> dict[str, str]:
 
 def dry_run(chosen: Chosen) -> str:
     """What would be read: from where the checkpoint says to the ends of now. Raises CallFailed, OSError."""
-    from reput_spark import positions
-    from reput_spark.plan import plan_ranges
+    from reput_spark.read import positions
+    from reput_spark.read.plan import plan_ranges
 
     options = parse(source_options(chosen), is_stream=True)
     kept = positions.bounds(options)

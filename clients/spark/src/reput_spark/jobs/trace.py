@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reput_spark.jobs import command
 from reput_spark.jobs.command import Chosen, Job
-from reput_spark.options import parse
+from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def source_options(chosen: Chosen) -> dict[str, str]:
 
 def dry_run(chosen: Chosen) -> str:
     """What would be looked up. Raises CallFailed."""
-    from reput_spark.plan import plan
+    from reput_spark.read.plan import plan
 
     return command.planned(chosen, plan(parse(source_options(chosen))))
 

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio client of Reput: `connect()` and the twins of what `reput_client` has; values and errors are shared."""
+
+from reput_client.aio.client import (
+    AsyncAdmin,
+    AsyncClient,
+    AsyncGroups,
+    AsyncQueries,
+    AsyncQueues,
+    AsyncTopics,
+    connect,
+)
+from reput_client.aio.consumer import AsyncConsumer
+from reput_client.aio.producer import AsyncProducer
+
+__all__ = [
+    "AsyncAdmin",
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncGroups",
+    "AsyncProducer",
+    "AsyncQueries",
+    "AsyncQueues",
+    "AsyncTopics",
+    "connect",
+]

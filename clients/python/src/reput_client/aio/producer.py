@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AsyncProducer: the asyncio twin of Producer, over the same send queue.
+
+One task keeps the stream: it writes batches, and a second one reads outcomes while the stream is open.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
+
+from reput_client.core.encode import Encoder
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
+from reput_client.core.producing import (
+    APPEND_STREAM_PATH,
+    ManySink,
+    OneSink,
+    ProducerOptions,
+    encode_all,
+    nonsense,
+    settle_all,
+)
+from reput_client.core.sending import Entry, Outcome
+from reput_client.core.types import NewMessage, SendResult
+
+
+class AsyncProducer:
+    """Sends messages. Made by `AsyncClient.producer`; close it, or use it in an `async with` block.
+
+    The promises are those of Producer. Use it on the event loop where it was made.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        metadata: Sequence[tuple[str, str]],
+        options: ProducerOptions,
+        *,
+        close_timeout_s: float,
+    ) -> None:
+        self._open_stream: Any = channel.stream_stream(
+            APPEND_STREAM_PATH, request_serializer=None, response_deserializer=AppendStreamResponse.FromString
+        )
+        self._metadata, self._options, self._close_timeout_s = metadata, options, close_timeout_s
+        self._encoder = Encoder(makes_unique_ids=options.unique_ids)
+        self._queue = options.send_queue()
+        self._loop = asyncio.get_running_loop()
+        self._changed: asyncio.Future[None] = self._loop.create_future()
+        self._is_closing = False
+        self._task = self._loop.create_task(self._run(), name="reput-producer")
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        unique_id: str | None = None,
+        flag: int = 0,
+        born_time_ms: int | None = None,
+        delay_level: int = 0,
+    ) -> "asyncio.Future[SendResult]":
+        """Send one message; the fields are those of NewMessage. Waits only while the window is full.
+
+        Await the future for the result; it fails with a ReputError. Raises ValueError or TypeError for a message that
+        can't be encoded, and ReputError after `close`.
+        """
+        return await self.send_message(
+            NewMessage(
+                topic,
+                body,
+                tag,
+                keys,
+                properties or {},
+                queue_id,
+                sharding_key,
+                unique_id,
+                flag,
+                born_time_ms,
+                delay_level=delay_level,
+            )
+        )
+
+    async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
+        """As `send`, for a message that is made already."""
+        future = _SendFuture(loop=self._loop)
+        chunk, unique_id = self._encoder.encode(message)
+        entry = Entry(chunk, message.topic, unique_id, future, 0)
+        if self._is_closing or not self._queue.has_room(len(chunk)):
+            await self._wait_for_room(len(chunk))
+        self._add(entry)
+        return future
+
+    async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
+        """Send many messages the fast way; see Producer.send_batch."""
+        future: asyncio.Future[list[Outcome]] = self._loop.create_future()
+        if not messages:
+            future.set_result([])
+            return future
+        for entry in encode_all(self._encoder, messages, ManySink(future, len(messages))):
+            if self._is_closing or not self._queue.has_room(len(entry.chunk)):
+                await self._wait_for_room(len(entry.chunk))
+            self._add(entry)
+        return future
+
+    async def flush(self) -> None:
+        """Send what is collected and wait until every message has its outcome."""
+        self._queue.close_batch()
+        self._notify()
+        await self._wait_for(lambda: self._queue.is_idle)
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end the stream; see Producer.close."""
+        self._is_closing = True
+        try:
+            async with asyncio.timeout(self._close_timeout_s if timeout_s is None else timeout_s):
+                await self.flush()
+        except TimeoutError:
+            self._queue.fail_all(UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED))
+            settle_all(self._queue.take_settled())
+            self._notify()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _wait_for_room(self, size_bytes: int) -> None:
+        """Return when an entry of this size may be added. Raises ReputError if the producer is closed."""
+        if not self._is_closing:
+            self._queue.close_batch()  # nobody can make it any larger
+            self._notify()
+            await self._wait_for(lambda: self._is_closing or self._queue.has_room(size_bytes))
+        if self._is_closing:
+            raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
+
+    def _add(self, entry: Entry) -> None:
+        """Put an entry into the queue, which has room."""
+        if self._queue.add(entry, self._loop.time()):
+            self._notify()
+
+    def _notify(self) -> None:
+        """Wake everybody who waits for a change of the queue."""
+        changed, self._changed = self._changed, self._loop.create_future()
+        if not changed.done():
+            changed.set_result(None)
+
+    async def _wait_for(self, predicate: Callable[[], bool]) -> None:
+        while not predicate():
+            await asyncio.shield(self._changed)
+
+    async def _wait_change(self, timeout_s: float | None) -> None:
+        """Return after a change of the queue, or after `timeout_s`."""
+        await asyncio.wait([self._changed], timeout=timeout_s)
+
+    async def _run(self) -> None:
+        """Keep a stream open while there is something to send."""
+        while True:
+            while (wait_s := self._queue.wait_s(self._loop.time())) != 0.0:
+                await self._wait_change(wait_s)
+            call = self._open_stream(metadata=self._metadata)
+            writer = self._loop.create_task(self._write(call))
+            try:
+                error = await self._read(call)
+            finally:
+                writer.cancel()
+                call.cancel()
+                await asyncio.wait([writer])
+            self._queue.on_broken(error, self._loop.time())
+            settle_all(self._queue.take_settled())
+            self._notify()
+
+    async def _read(self, call: Any) -> ReputError:
+        """Take outcomes until the stream ends, and return why it did."""
+        try:
+            async for response in call:
+                self._queue.on_outcomes(response.outcomes, self._loop.time())
+                settle_all(self._queue.take_settled())
+                self._notify()
+        except grpc.RpcError as failure:
+            return from_rpc_error(failure, "commitlog")
+        except (ReputError, ValueError) as failure:
+            return nonsense(failure)
+        return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+
+    async def _write(self, call: Any) -> None:
+        """Write batches until the stream breaks; the reader learns why."""
+        try:
+            while True:
+                now_s = self._loop.time()
+                batch = self._queue.take(now_s)
+                if batch is None:
+                    await self._wait_change(self._queue.wait_s(now_s))
+                else:
+                    await call.write(batch.to_request(self._options.durability))
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            return
+
+
+class _SendFuture(asyncio.Future[SendResult], OneSink):
+    """The outcome of one message."""
+
+    __slots__ = ()

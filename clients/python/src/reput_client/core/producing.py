@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the synchronous and the asyncio producer share: options, sinks, and the set-up of the send queue."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import grpc
+
+from reput_client.core.encode import Encoder
+from reput_client.core.errors import ReputError, ServerError
+from reput_client.core.retry import RetryPolicy
+from reput_client.core.sending import Entry, Outcome, SendQueue, Settlement, Sink
+from reput_client.core.types import Durability, NewMessage, SendResult
+
+APPEND_STREAM_PATH = "/reput.commitlog.v1.AppendService/AppendStream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How a producer batches, waits and retries."""
+
+    linger_ms: float = 5.0
+    """How long the first message of a batch waits for company."""
+
+    batch_size_bytes: int = 512 << 10
+    """A batch is sent when it has this many bytes, whatever its age. At most 8 MiB."""
+
+    window_bytes: int = 8 << 20
+    """Bytes of messages whose outcome is not known yet; `send` waits while there are more."""
+
+    durability: Durability = Durability.DEFAULT
+    """What the store waits for before it answers."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """When failed attempts are repeated. RetryPolicy(retries=0) never repeats, so no message is stored twice."""
+
+    unique_ids: bool = True
+    """Give each message without a unique id one of its own."""
+
+    def __post_init__(self) -> None:
+        if self.linger_ms < 0:
+            raise ValueError("linger_ms is negative")
+        if not 0 < self.batch_size_bytes <= min(self.window_bytes, 8 << 20):
+            raise ValueError("batch_size_bytes must be at least 1, at most window_bytes and at most 8 MiB")
+
+    def send_queue(self) -> SendQueue:
+        """A fresh queue with these options."""
+        return SendQueue(
+            batch_size_bytes=self.batch_size_bytes,
+            window_bytes=self.window_bytes,
+            linger_s=self.linger_ms / 1000,
+            retry=self.retry,
+        )
+
+
+class AnyFuture(Protocol):
+    """What asyncio's and concurrent.futures' futures have in common."""
+
+    def done(self) -> bool:
+        """True if it has an outcome or was cancelled."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """Succeed."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Fail."""
+        ...
+
+
+class OneSink:
+    """Makes a future the sink of its one message: an object less for each message is a shorter garbage collection."""
+
+    __slots__ = ()
+
+    def settle(self: AnyFuture, _: int, outcome: Outcome) -> None:
+        """See Sink."""
+        if self.done():  # the caller has cancelled it
+            return
+        if isinstance(outcome, SendResult):
+            self.set_result(outcome)
+        else:
+            self.set_exception(outcome)
+
+
+class ManySink:
+    """The outcomes of many messages: a future of a list in the order of the messages."""
+
+    __slots__ = ("_future", "_outcomes", "_unsettled_count")
+
+    def __init__(self, future: AnyFuture, message_count: int) -> None:
+        self._future = future
+        self._outcomes: list[Outcome | None] = [None] * message_count
+        self._unsettled_count = message_count
+
+    def settle(self, sink_index: int, outcome: Outcome) -> None:
+        """See Sink."""
+        self._outcomes[sink_index] = outcome
+        self._unsettled_count -= 1
+        if self._unsettled_count == 0 and not self._future.done():
+            self._future.set_result(self._outcomes)
+
+
+def encode_all(encoder: Encoder, messages: Iterable[NewMessage], sink: Sink) -> list[Entry]:
+    """Entries of one sink. Raises ValueError or TypeError for the first message that can't be encoded."""
+    entries = []
+    for sink_index, message in enumerate(messages):
+        chunk, unique_id = encoder.encode(message)
+        entries.append(Entry(chunk, message.topic, unique_id, sink, sink_index))
+    return entries
+
+
+def settle_all(settlements: Sequence[Settlement]) -> None:
+    """Give outcomes to their sinks. Called without a lock: a sink may call back into the producer."""
+    for entries, outcomes in settlements:
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            entry.sink.settle(entry.sink_index, outcome)
+
+
+def nonsense(failure: Exception) -> ReputError:
+    """The error for messages whose answer can't be right: the stream is given up, they are not sent again."""
+    return ServerError(f"the server's answer makes no sense: {failure}", code=grpc.StatusCode.INTERNAL)

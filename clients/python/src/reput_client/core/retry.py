@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RetryPolicy: whether a failed attempt is repeated, and when. Pure but for the jitter."""
+
+import random
+from dataclasses import dataclass, field
+
+from reput_client.core.errors import DeadlineExceededError, ReputError, UnavailableError
+
+RETRYABLE_REASONS = frozenset(
+    {"STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE"}
+)
+"""Reasons with which the server says: nothing was done, and later it may work. docs/errors.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential back-off with jitter, never shorter than what the server asks for.
+
+    `retries` is the number of attempts after the first one; 0 turns retries off. The delay before retry n is between a
+    half and all of `delay_min_s * 2**n`, at most `delay_max_s`. The defaults give a server about half a minute.
+    """
+
+    retries: int = 12
+    delay_min_s: float = 0.05
+    delay_max_s: float = 5.0
+    chance: random.Random = field(default_factory=random.Random, repr=False, compare=False)
+
+    def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
+        """Seconds to wait after failed attempt number `attempt` (from 0); None: give up.
+
+        `is_repeatable` False allows only retries of calls that the server itself says it did not do.
+        """
+        is_refused = error.reason in RETRYABLE_REASONS
+        if attempt >= self.retries or not (is_refused or (is_repeatable and isinstance(error, UnavailableError))):
+            return None
+        ceiling = min(self.delay_max_s, self.delay_min_s * 2.0 ** min(attempt, 30))
+        return max(ceiling * (1 - self.chance.random() / 2), error.retry_after or 0.0)
+
+    def delay_within_s(
+        self, left_s: float, attempt: int, error: ReputError, *, is_repeatable: bool = True
+    ) -> float | None:
+        """As `delay_s`, for a call that has `left_s` seconds left."""
+        delay_s = self.delay_s(attempt, error, is_repeatable=is_repeatable)
+        is_over = isinstance(error, DeadlineExceededError) or (delay_s is not None and delay_s >= left_s)
+        return None if is_over else delay_s

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SendQueue: the producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock, no threads.
+
+The life of a message: open batch -> ready -> in flight -> settled, or back to ready when it is tried again.
+
+Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
+`unsettled_bytes` is the size of everything that was added and not settled. Order of messages is the order of `add`,
+except for what is retried. While `blocked_until_s` lies ahead nothing is handed out.
+Callers: one at a time (a lock or an event loop outside). Outcomes are collected for `take_settled`, not given to their
+sinks here, so that the caller can let go of its lock before it wakes others. Times are seconds of one monotonic clock,
+given by the caller.
+
+One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest goes
+again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+"""
+
+import bisect
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult
+
+from reput_client.core.encode import durability_field
+from reput_client.core.errors import (
+    InvalidArgumentError,
+    OutcomeUnknownError,
+    ReputError,
+    UnavailableError,
+    from_status,
+    was_never_sent,
+)
+from reput_client.core.retry import RetryPolicy
+from reput_client.core.types import Durability, SendResult
+
+Outcome: TypeAlias = SendResult | ReputError
+
+_TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"})
+_MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
+BATCH_MESSAGE_COUNT_MAX = 32_768
+"""As in append_service.proto."""
+PORT_MAX = 65_535
+
+
+class Sink(Protocol):
+    """Where the outcome of a message goes; `sink_index` tells messages of one sink apart."""
+
+    def settle(self, sink_index: int, outcome: Outcome) -> None:
+        """Take the outcome. Called once per message."""
+        ...
+
+
+class Entry(NamedTuple):
+    """A message on its way."""
+
+    chunk: bytes
+    topic: str
+    unique_id: str
+    sink: Sink
+    sink_index: int
+
+
+class Settlement(NamedTuple):
+    """The outcomes of several messages, in their order, that are to be given to their sinks."""
+
+    entries: Sequence[Entry]
+    outcomes: Sequence[Outcome]
+
+
+class Batch:
+    """Messages that travel together, and the number of attempts that failed.
+
+    `order` is the batch's place among all: a number, and for a part of a batch that was split the part's number behind.
+    `was_sent`: an earlier attempt may have reached the server.
+    """
+
+    __slots__ = ("attempt", "entries", "order", "size_bytes", "was_sent")
+
+    def __init__(
+        self, entries: list[Entry], *, order: tuple[int, ...], attempt: int = 0, was_sent: bool = False
+    ) -> None:
+        self.entries, self.order, self.attempt, self.was_sent = entries, order, attempt, was_sent
+        self.size_bytes = sum([len(entry.chunk) for entry in entries])
+
+    def to_request(self, durability: int) -> bytes:
+        """The serialized request."""
+        return b"".join([entry.chunk for entry in self.entries]) + durability_field(durability)
+
+
+class SendQueue:
+    """See the module. `window_bytes` bounds `unsettled_bytes`; one message may always enter an empty queue."""
+
+    def __init__(self, *, batch_size_bytes: int, window_bytes: int, linger_s: float, retry: RetryPolicy) -> None:
+        assert 0 < batch_size_bytes <= window_bytes
+        self.unsettled_bytes = 0
+        self.blocked_until_s = 0.0
+        self._batch_size_bytes, self._window_bytes = batch_size_bytes, window_bytes
+        self._linger_s, self._retry = linger_s, retry
+        self._open: list[Entry] = []
+        self._open_size_bytes = 0
+        self._open_until_s = 0.0
+        self._batch_count = 0
+        self._ready: deque[Batch] = deque()
+        self._in_flight: deque[Batch] = deque()
+        self._settled: list[Settlement] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """True if every message is settled."""
+        return self.unsettled_bytes == 0
+
+    def has_room(self, size_bytes: int) -> bool:
+        """True if a message of this size may be added now."""
+        return self.unsettled_bytes == 0 or self.unsettled_bytes + size_bytes <= self._window_bytes
+
+    def add(self, entry: Entry, now_s: float) -> bool:
+        """Take a message. True if there is now something new to wait for or to send: a batch began or became ready."""
+        size_bytes = len(entry.chunk)
+        is_news = False
+        if self._open and self._open_size_bytes + size_bytes > self._batch_size_bytes:
+            self.close_batch()
+            is_news = True
+        if not self._open:
+            self._open_until_s = now_s + self._linger_s
+            is_news = True
+        self._open.append(entry)
+        self._open_size_bytes += size_bytes
+        self.unsettled_bytes += size_bytes
+        if self._open_size_bytes >= self._batch_size_bytes or len(self._open) >= BATCH_MESSAGE_COUNT_MAX:
+            self.close_batch()
+            is_news = True
+        return is_news
+
+    def close_batch(self) -> None:
+        """Make what was collected ready, whatever its age."""
+        if self._open:
+            self._batch_count += 1
+            self._ready.append(Batch(self._open, order=(self._batch_count,)))
+            self._open, self._open_size_bytes = [], 0
+
+    def take(self, now_s: float) -> Batch | None:
+        """The next batch to send, which is in flight from now on; None if there is none yet."""
+        if now_s < self.blocked_until_s:
+            return None
+        if not self._ready and self._open and now_s >= self._open_until_s:
+            self.close_batch()
+        if not self._ready:
+            return None
+        batch = self._ready.popleft()
+        self._in_flight.append(batch)
+        return batch
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Seconds until `take` may have something; None: not before something is added."""
+        if not self._ready and not self._open:
+            return None
+        until_s = 0.0 if self._ready else self._open_until_s
+        return max(0.0, max(until_s, self.blocked_until_s) - now_s)
+
+    def on_outcomes(self, outcomes: Sequence[AppendOutcome], now_s: float) -> None:
+        """Apply the server's answers to the batches in flight, oldest first.
+
+        Raises ReputError or ValueError for an answer that can't be right; its batch is still in flight then.
+        """
+        for outcome in outcomes:
+            if not self._in_flight:
+                raise ReputError("the server answered more batches than it was sent")
+            batch = self._in_flight[0]
+            if outcome.HasField("result"):
+                self._on_stored(batch, outcome.result)
+                self._in_flight.popleft()
+            else:
+                error = from_status(outcome.error)
+                self._in_flight.popleft()
+                self._on_refused(batch, error, now_s)
+
+    def on_broken(self, error: ReputError, now_s: float) -> None:
+        """The stream ended: batches in flight are sent again, or fail if they may not be."""
+        for batch in self._in_flight:
+            delay_s = self._retry.delay_s(batch.attempt, error)
+            batch.was_sent = batch.was_sent or not was_never_sent(error)
+            if delay_s is not None:
+                self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+            else:
+                self._fail(batch.entries, _unknown(error) if batch.was_sent else error)
+        self._in_flight.clear()
+
+    def fail_all(self, error: ReputError) -> None:
+        """Give up on everything: the producer is closed without waiting."""
+        self.close_batch()
+        for batch in (*self._in_flight, *self._ready):
+            self._fail(batch.entries, error)
+        self._in_flight.clear()
+        self._ready.clear()
+
+    def take_settled(self) -> list[Settlement]:
+        """Outcomes that the caller has to give to their sinks (`settle_all`), each once."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def _on_stored(self, batch: Batch, result: AppendResult) -> None:
+        store_time_ms, durability = result.store_time_ms, Durability(result.durability)
+        if not 0 <= result.store_host.port <= PORT_MAX:
+            raise ValueError(f"{result.store_host.port} is no port")
+        store_host = result.store_host.address + result.store_host.port.to_bytes(4)
+        columns: Any = zip(batch.entries, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
+        results = [
+            SendResult(physical_offset, queue_id, queue_offset, store_time_ms, durability, entry.unique_id, store_host)
+            for entry, physical_offset, queue_id, queue_offset in columns
+        ]
+        self._settled.append(Settlement(batch.entries, results))
+        self.unsettled_bytes -= batch.size_bytes
+
+    def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
+        delay_s = self._retry.delay_s(batch.attempt, error)
+        if delay_s is not None:
+            self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+            return
+        bad, rest = _split(batch.entries, error)
+        self._fail(bad, error)
+        for part, entries in enumerate(rest):
+            self._again(batch, entries, part=(part,), attempt=batch.attempt, not_before_s=0.0)
+
+    def _again(
+        self, batch: Batch, entries: list[Entry], *, part: tuple[int, ...] = (), attempt: int, not_before_s: float
+    ) -> None:
+        """Put messages of a batch back among the ready ones, where they belong."""
+        if entries:
+            again = Batch(entries, order=(*batch.order, *part), attempt=attempt, was_sent=batch.was_sent)
+            bisect.insort(self._ready, again, key=_order)
+            self.blocked_until_s = max(self.blocked_until_s, not_before_s)
+
+    def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
+        self._settled.append(Settlement(entries, [error] * len(entries)))
+        self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
+
+
+def _order(batch: Batch) -> tuple[int, ...]:
+    return batch.order
+
+
+def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], list[list[Entry]]]:
+    """The messages that a refusal is about, and the others in batches to send again."""
+    match = _MESSAGE_INDEX.search(" ".join((*error.fields, error.metadata.get("field", ""))))
+    index = int(match.group(1)) if match else None
+    if index is not None and index < len(entries) and error.reason not in _TOPIC_REASONS:
+        return [entries[index]], [entries[:index] + entries[index + 1 :]]
+    if error.reason in _TOPIC_REASONS:
+        topic = entries[index].topic if index is not None and index < len(entries) else error.metadata.get("topic")
+        bad = [entry for entry in entries if entry.topic == topic]
+        if bad:
+            return bad, [[entry for entry in entries if entry.topic != topic]]
+    if isinstance(error, InvalidArgumentError) and len(entries) > 1:
+        half = len(entries) // 2
+        return [], [entries[:half], entries[half:]]
+    return entries, []
+
+
+def _unknown(error: ReputError) -> ReputError:
+    """What callers get for messages that were sent and whose answer is lost."""
+    if not isinstance(error, UnavailableError):
+        return error
+    return OutcomeUnknownError(
+        f"{error.text}; the messages may or may not be stored",
+        code=error.code,
+        reason=error.reason,
+        metadata=error.metadata,
+    )

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels: connections to the services, and how a call runs over them with retries. The synchronous side."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import grpc
+
+from reput_client.core.calls.call import Call, Pages, Service
+from reput_client.core.errors import from_rpc_error
+from reput_client.core.options import Options
+from reput_client.core.retry import RetryPolicy
+
+T = TypeVar("T")
+
+
+class Channels:
+    """The connections to the services, made when they are first used, and what every call shares. Thread-safe."""
+
+    def __init__(self, options: Options, retry: RetryPolicy) -> None:
+        self.options, self._retry = options, retry
+        self.metadata = options.metadata()
+        self._credentials = options.credentials()
+        self._channels: dict[str, grpc.Channel] = {}
+        self._methods: dict[str, Any] = {}
+
+    def channel(self, service: Service) -> grpc.Channel:
+        """The channel to a service."""
+        channel = self._channels.get(service)
+        if channel is None:
+            target = self.options.target(service)
+            options = self.options.channel_options(target)
+            if self._credentials is None:
+                channel = grpc.insecure_channel(target, options=options)
+            else:
+                channel = grpc.secure_channel(target, self._credentials, options=options)
+            channel = self._channels.setdefault(service, channel)
+        return channel
+
+    def run(self, call: Call[T]) -> T:
+        """Run a call, with retries until the time-out. Raises ReputError."""
+        method = self._methods.get(call.path)
+        if method is None:
+            method = self._methods[call.path] = self.channel(call.service).unary_unary(
+                f"/{call.path}",
+                request_serializer=type(call.request).SerializeToString,
+                response_deserializer=call.response_type.FromString,
+            )
+        end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
+        attempt = 0
+        while True:
+            try:
+                return call.convert(method(call.request, timeout=end_s - time.monotonic(), metadata=self.metadata))
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure, call.service, self.options.target(call.service))
+            left_s = end_s - time.monotonic()
+            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+            attempt += 1
+
+    def pages(self, pages: Pages[T]) -> Iterator[T]:
+        """All items of a list, page by page as they are asked for."""
+        while pages.call is not None:
+            yield from pages.take(self.run(pages.call))
+
+    def stream(self, call: Call[T]) -> Iterator[T]:
+        """All answers of a call that streams them. Raises ReputError.
+
+        Until the first one is there the call is tried again as in `run`; behind it there is no time-out.
+        """
+        method = self.channel(call.service).unary_stream(
+            f"/{call.path}",
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.response_type.FromString,
+        )
+        end_s = time.monotonic() + self.options.timeout_s
+        attempt = 0
+        while True:
+            answers = method(call.request, metadata=self.metadata)
+            has_begun = False
+            try:
+                for answer in answers:
+                    has_begun = True
+                    yield call.convert(answer)
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure, call.service, self.options.target(call.service))
+            else:
+                return
+            finally:
+                answers.cancel()
+            left_s = 0.0 if has_begun else end_s - time.monotonic()
+            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            if delay_s is None:
+                raise error
+            time.sleep(delay_s)
+            attempt += 1
+
+    def close(self) -> None:
+        """End all connections."""
+        for channel in self._channels.values():
+            channel.close()

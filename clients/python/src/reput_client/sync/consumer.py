@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumer: follows the queues of a topic, one Subscribe stream and one thread per queue.
+
+One condition guards the deliveries. A reader that was replaced (by `seek`) or stopped may still be in a call; what it
+delivers afterwards is dropped.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import grpc
+from reput.indexer.v1 import queue_service_pb2
+
+from reput_client.core.calls import groups
+from reput_client.core.calls.call import Call, Pages
+from reput_client.core.calls.groups import Place
+from reput_client.core.calls.reads import SUBSCRIBE_PATH, subscribe_request
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, find_start
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
+from reput_client.core.retry import RetryPolicy
+from reput_client.core.types import Message
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs unary calls; Channels does."""
+
+    def run(self, call: Call[T]) -> T:
+        """Run a call."""
+        ...
+
+    def pages(self, pages: Pages[T]) -> Iterator[T]:
+        """All items of a list."""
+        ...
+
+
+class Consumer:
+    """Iterates over the messages of a topic as they are stored, each queue in order. Made by `Client.consumer`.
+
+    Streams that break are opened again where they were. At least once: after a restart a consumer of a group begins at
+    the last commit. Use it from one thread; `close` may be called from another one and ends the iteration.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel: grpc.Channel,
+        metadata: Sequence[tuple[str, str]],
+        retry: RetryPolicy,
+        calls: Runner,
+        topic: str,
+        group: str | None,
+        queue_ids: Iterable[int] | None,
+        start: Place,
+        tags: str,
+    ) -> None:
+        self.topic, self.group = topic, group
+        self._subscribe: Any = channel.unary_stream(
+            SUBSCRIBE_PATH,
+            request_serializer=queue_service_pb2.SubscribeRequest.SerializeToString,
+            response_deserializer=queue_service_pb2.SubscribeResponse.FromString,
+        )
+        self._metadata, self._retry, self._calls, self._tags = metadata, retry, calls, tags
+        self._inbox = _Inbox()
+        self._current: deque[tuple[Message, int]] = deque()
+        self._is_closed = False
+        self._positions = Positions(topic)
+        self._positions.begin(self._find_start(queue_ids, start))
+        self._readers = {
+            queue_id: self._read(queue_id, self._positions.of(queue_id)) for queue_id in self._positions.queue_ids()
+        }
+
+    def poll(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; None after `timeout_s` without one, or when the consumer is closed.
+
+        Raises ReputError if a stream broke and could not be opened again.
+        """
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._inbox.changed:
+            while not self._current:
+                # What arrives may be without messages, and does not make the wait any longer.
+                left_s = None if end_s is None else end_s - time.monotonic()
+                if not self._inbox.changed.wait_for(lambda: bool(self._inbox.deliveries) or self._is_closed, left_s):
+                    return None
+                if self._is_closed:
+                    return None
+                self._take()
+            message, next_queue_offset = self._current.popleft()
+            self._positions.move(message.queue_id, next_queue_offset)
+            return message
+
+    def __iter__(self) -> Iterator[Message]:
+        while (message := self.poll()) is not None:
+            yield message
+
+    def positions(self) -> dict[int, int]:
+        """The next queue offset of each queue: behind the last message that was handed out."""
+        with self._inbox.changed:
+            return {queue_id: self._positions.of(queue_id) for queue_id in self._positions.queue_ids()}
+
+    def commit(self) -> None:
+        """Store the group's offsets: all messages handed out so far are done. Raises ValueError without a group."""
+        if self.group is None:
+            raise ValueError("a consumer without a group has nothing to commit to")
+        with self._inbox.changed:
+            offsets = self._positions.uncommitted()
+        if offsets:
+            self._calls.run(groups.commit(self.group, offsets))
+            self._positions.committed(offsets)
+
+    def seek(self, queue_id: int, queue_offset: int) -> None:
+        """Go on at another place of a queue. Raises KeyError for a queue that is not consumed."""
+        with self._inbox.changed:
+            old = self._readers[queue_id]
+            old.stop()
+            self._current = deque(pair for pair in self._current if pair[0].queue_id != queue_id)
+            self._inbox.deliveries = deque(pair for pair in self._inbox.deliveries if pair[0] is not old)
+            self._positions.move(queue_id, queue_offset)
+            self._readers[queue_id] = self._read(queue_id, queue_offset)
+            self._inbox.changed.notify_all()
+
+    def close(self) -> None:
+        """End all streams. Commits nothing. May be repeated."""
+        with self._inbox.changed:
+            self._is_closed = True
+            for reader in self._readers.values():
+                reader.stop()
+            self._inbox.changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, queue_id: int, queue_offset: int) -> "_Reader":
+        """Begin to follow a queue."""
+
+        def open_stream(queue_offset: int) -> Any:
+            request = subscribe_request(self.topic, queue_id, queue_offset, self._tags)
+            return self._subscribe(request, metadata=self._metadata)
+
+        return _Reader(self._inbox, open_stream, self._retry, queue_id, queue_offset)
+
+    def _find_start(self, queue_ids: Iterable[int] | None, start: Place) -> dict[int, int]:
+        steps = find_start(self.topic, self.group, queue_ids, start)
+        answer: Any = None
+        error: ReputError | None = None
+        while True:
+            try:
+                step = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                positions: dict[int, int] = end.value
+                return positions
+            answer = error = None
+            try:
+                answer = list(self._calls.pages(step)) if isinstance(step, Pages) else self._calls.run(step)
+            except ReputError as failure:
+                error = failure
+
+    def _take(self) -> None:
+        """Make the oldest delivery the current one. Raises its error."""
+        reader, item = self._inbox.deliveries.popleft()
+        if isinstance(item, ReputError):
+            raise item
+        reader.waiting_count -= 1
+        self._inbox.changed.notify_all()
+        if not item.messages:
+            self._positions.move(item.queue_id, item.next_queue_offset)
+            return
+        self._current.extend((message, message.queue_offset + 1) for message in item.messages[:-1])
+        self._current.append((item.messages[-1], item.next_queue_offset))
+
+
+class _Inbox:
+    """Where the readers of one consumer put what they got. `changed` guards it and everything around it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.deliveries: deque[tuple[_Reader, Delivery | ReputError]] = deque()
+
+
+class _Reader:
+    """The thread that follows one queue. `open_stream` begins a stream at a queue offset."""
+
+    def __init__(
+        self, inbox: _Inbox, open_stream: Callable[[int], Any], retry: RetryPolicy, queue_id: int, queue_offset: int
+    ) -> None:
+        self.waiting_count = 0
+        self._inbox, self._open_stream, self._retry = inbox, open_stream, retry
+        self._queue_id, self._queue_offset = queue_id, queue_offset
+        self._is_stopped = False
+        self._call: Any = None
+        threading.Thread(target=self._run, name=f"reput-consumer-{queue_id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the stream; called under the inbox's lock."""
+        self._is_stopped = True
+        if self._call is not None:
+            self._call.cancel()
+
+    def _run(self) -> None:
+        attempt = 0
+        while True:
+            error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+            with self._inbox.changed:
+                if self._is_stopped:
+                    return
+                self._call = self._open_stream(self._queue_offset)
+            try:
+                for response in self._call:
+                    attempt = 0
+                    self._queue_offset = response.next_queue_offset
+                    if not self._put(delivery(self._queue_id, response)):
+                        return
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure, "indexer")
+            delay_s = self._retry.delay_s(attempt, error)
+            if delay_s is None:
+                self._put(error)
+                return
+            attempt += 1
+            with self._inbox.changed:
+                self._inbox.changed.wait_for(lambda: self._is_stopped, delay_s)
+
+    def _put(self, item: Delivery | ReputError) -> bool:
+        """Hand something over, once there is room. False: stopped."""
+        with self._inbox.changed:
+            self._inbox.changed.wait_for(lambda: self._is_stopped or self.waiting_count < SUBSCRIBE_RESPONSE_COUNT_MAX)
+            if self._is_stopped:
+                return False
+            self.waiting_count += 1
+            self._inbox.deliveries.append((self, item))
+            self._inbox.changed.notify_all()
+            return True

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producer: sends messages over one AppendStream, in batches, without waiting for each answer.
+
+Threads: any number of senders; gRPC's own thread pulls batches; one thread of the producer reads outcomes and opens the
+stream again when it breaks. One condition guards the send queue; futures are settled outside of it.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
+
+from reput_client.core.encode import Encoder
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
+from reput_client.core.producing import (
+    APPEND_STREAM_PATH,
+    ManySink,
+    OneSink,
+    ProducerOptions,
+    encode_all,
+    nonsense,
+    settle_all,
+)
+from reput_client.core.sending import Entry, Outcome
+from reput_client.core.types import NewMessage, SendResult
+
+
+class Producer:
+    """Sends messages. Made by `Client.producer`; close it, or use it in a `with` block.
+
+    At least once: when the connection breaks, batches without an outcome are sent again and may then be stored twice;
+    `RetryPolicy(retries=0)` fails them with OutcomeUnknownError instead. Messages of one producer are stored in the
+    order of the calls, except for what had to be sent again. One refused message does not fail its neighbours.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        metadata: Sequence[tuple[str, str]],
+        options: ProducerOptions,
+        *,
+        close_timeout_s: float,
+    ) -> None:
+        self._open_stream: Any = channel.stream_stream(
+            APPEND_STREAM_PATH, request_serializer=None, response_deserializer=AppendStreamResponse.FromString
+        )
+        self._metadata, self._options, self._close_timeout_s = metadata, options, close_timeout_s
+        self._encoder = Encoder(makes_unique_ids=options.unique_ids)
+        self._queue = options.send_queue()
+        self._changed = threading.Condition()
+        self._settling_threads: list[int] = []
+        self._is_closing = False
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
+        self._thread.start()
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        unique_id: str | None = None,
+        flag: int = 0,
+        born_time_ms: int | None = None,
+        delay_level: int = 0,
+    ) -> "Future[SendResult]":
+        """Send one message; the fields are those of NewMessage. Waits only while the window is full.
+
+        The future fails with a ReputError. Raises ValueError or TypeError for a message that can't be encoded, and
+        ReputError after `close`.
+        """
+        return self.send_message(
+            NewMessage(
+                topic,
+                body,
+                tag,
+                keys,
+                properties or {},
+                queue_id,
+                sharding_key,
+                unique_id,
+                flag,
+                born_time_ms,
+                delay_level=delay_level,
+            )
+        )
+
+    def send_message(self, message: NewMessage) -> "Future[SendResult]":
+        """As `send`, for a message that is made already."""
+        future = _SendFuture()
+        future.set_running_or_notify_cancel()  # its owner can't cancel it: the message is on its way
+        chunk, unique_id = self._encoder.encode(message)
+        with self._changed:
+            self._add(Entry(chunk, message.topic, unique_id, future, 0))
+        return future
+
+    def send_batch(self, messages: Sequence[NewMessage]) -> "Future[list[Outcome]]":
+        """Send many messages the fast way: one future for all of them, with one outcome per message, in order.
+
+        An outcome is a SendResult, or the ReputError of a message that was not stored; the future itself does not fail.
+        Raises as `send` does, and then nothing was sent. Messages of one call may travel in several batches.
+        """
+        future: Future[list[Outcome]] = Future()
+        future.set_running_or_notify_cancel()
+        if not messages:
+            future.set_result([])
+            return future
+        entries = encode_all(self._encoder, messages, ManySink(future, len(messages)))
+        with self._changed:
+            for entry in entries:
+                self._add(entry)
+        return future
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send what is collected and wait until the future of every message is done, and its callbacks have run.
+
+        Raises TimeoutError, and RuntimeError in such a callback, which would wait for itself.
+        """
+        with self._changed:
+            if threading.get_ident() in self._settling_threads:
+                raise RuntimeError("flush waits for callbacks, so that none may call it")
+            self._queue.close_batch()
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._queue.is_idle and not self._settling_threads, timeout_s):
+                missing = f"{self._queue.unsettled_bytes} bytes of messages have no outcome yet"
+                raise TimeoutError("callbacks of futures still run" if self._queue.is_idle else missing)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end the stream. May be repeated.
+
+        Messages without an outcome after `timeout_s` fail; None is the time-out that `connect` was given.
+        """
+        end_s = time.monotonic() + (self._close_timeout_s if timeout_s is None else timeout_s)
+        with self._settling():
+            self._is_closing = True
+            self._queue.close_batch()
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._queue.is_idle, end_s - time.monotonic()):
+                self._queue.fail_all(UnavailableError("the producer was closed", code=_CANCELLED))
+        self._thread.join(max(0.0, min(_END_TIMEOUT_S, end_s - time.monotonic())))
+        while self._thread.is_alive():  # the server does not end the stream, or another attempt has just begun
+            if self._call is not None:
+                self._call.cancel()
+            self._thread.join(_CANCEL_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _add(self, entry: Entry) -> None:
+        """Put an entry into the queue, under the lock; waits for room."""
+        if not self._queue.has_room(len(entry.chunk)):
+            self._queue.close_batch()  # nobody can make it any larger
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._is_closing or self._queue.has_room(len(entry.chunk)))
+        if self._is_closing:
+            raise ReputError("the producer is closed", code=_CANCELLED)
+        if self._queue.add(entry, time.monotonic()):
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        """The producer's thread: keeps a stream open while there is something to send."""
+        while True:
+            with self._changed:
+                while (wait_s := self._queue.wait_s(time.monotonic())) != 0.0:
+                    if self._is_closing and self._queue.is_idle:
+                        return
+                    self._changed.wait(wait_s)
+            self._run_stream()
+
+    def _run_stream(self) -> None:
+        """One stream from its opening to its end."""
+        is_over = threading.Event()
+        call = self._call = self._open_stream(self._requests(is_over), metadata=self._metadata)
+        error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+        try:
+            for response in call:
+                with self._settling():
+                    self._queue.on_outcomes(response.outcomes, time.monotonic())
+        except grpc.RpcError as failure:
+            error = from_rpc_error(failure, "commitlog")
+        except (ReputError, ValueError) as failure:
+            error = nonsense(failure)
+            call.cancel()
+        with self._settling():
+            is_over.set()
+            self._queue.on_broken(error, time.monotonic())
+
+    @contextlib.contextmanager
+    def _settling(self) -> Iterator[None]:
+        """Hold the lock for a change of the queue; then settle, without it, the futures whose outcome that brought."""
+        with self._changed:
+            yield
+            settled = self._queue.take_settled()
+            self._settling_threads.append(threading.get_ident())
+            self._changed.notify_all()
+        try:
+            settle_all(settled)
+        finally:
+            with self._changed:
+                self._settling_threads.remove(threading.get_ident())
+                self._changed.notify_all()
+
+    def _requests(self, is_over: threading.Event) -> Iterator[bytes]:
+        """The batches of one stream, as gRPC's thread pulls them; ends with the stream or when all is done."""
+        while True:
+            with self._changed:
+                while True:
+                    if is_over.is_set() or (self._is_closing and self._queue.is_idle):
+                        return
+                    now_s = time.monotonic()
+                    batch = self._queue.take(now_s)
+                    if batch is not None:
+                        break
+                    self._changed.wait(self._queue.wait_s(now_s))
+            yield batch.to_request(self._options.durability)
+
+
+_CANCELLED = grpc.StatusCode.CANCELLED
+_END_TIMEOUT_S = 2.0
+"""How long a server may take to end a stream that has nothing more to say."""
+_CANCEL_TIMEOUT_S = 0.1
+"""A stream that is opened while the one before it is cancelled is cancelled so much later."""
+
+
+class _SendFuture(Future[SendResult], OneSink):
+    """The outcome of one message."""

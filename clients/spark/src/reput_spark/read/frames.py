@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch reads without the Data Source API, for clusters of Spark 3.3 to 3.5: tasks that read through mapInArrow.
+
+The same options, columns, plan and reader as `format("reput")`; one task for each partition of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from reput_spark.read.options import parse
+from reput_spark.read.schema import default_ddl, projection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -> DataFrame:
+    """A DataFrame of what the options name; it is planned now. `schema` is a projection, as DDL.
+
+    Raises BadOption, BadSchema, DataLoss, CallFailed.
+    """
+    from reput_spark.read.plan import plan
+
+    chosen = parse(options)
+    ddl = schema or default_ddl(include_properties=chosen.include_properties, include_headers=chosen.include_headers)
+    columns = projection(spark.createDataFrame([], ddl).schema)
+    rows = [(partition.SerializeToString(),) for partition in plan(chosen)]
+    tasks = spark.sparkContext.parallelize(rows, max(1, len(rows)))
+
+    def read_all(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+        from reput.indexer.v1.scan_service_pb2 import ScanPartition
+
+        from reput_spark.read.scan import read
+
+        for batch in batches:
+            for partition in batch.column(0).to_pylist():
+                yield from read(chosen, columns, ScanPartition.FromString(partition))
+
+    return spark.createDataFrame(tasks, "partition binary").mapInArrow(read_all, ddl)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning: from options to the partitions that the Indexer cuts. Runs on the driver, once for each thing that is read.
+
+Invariant: the end of every range is fixed here, so a task that runs twice reads the same rows; no partition has a queue
+or an entry that was not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from reput.indexer.v1 import scan_service_pb2
+from reput.indexer.v1.scan_service_pb2 import ScanFilter, ScanPartition, ScanRange
+
+from reput_spark import calls
+from reput_spark.read import positions
+from reput_spark.read.options import LATEST
+
+if TYPE_CHECKING:
+    from reput_spark.read.options import ReadOptions
+    from reput_spark.read.positions import Queue
+
+TOPIC_COUNT_MAX = 1_000
+"""Most topics of one plan; the Indexer's own limit."""
+
+
+def plan(options: ReadOptions) -> list[ScanPartition]:
+    """The partitions of a batch read. Raises DataLoss, NoMessageAtTime and CallFailed."""
+    if options.topics:
+        return _planned(options, options.topics, named_ranges(options))
+    kept = positions.bounds(options)
+    cut = {queue: (positions.start(options, queue, kept[queue]), _end(options, queue, kept[queue])) for queue in kept}
+    return plan_ranges(options, cut)
+
+
+def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> list[ScanPartition]:
+    """Partitions of exactly these entries: start and end, exclusive, by queue. Raises CallFailed."""
+    ranges = [_range(queue, *cut[queue]) for queue in sorted(cut) if cut[queue][0] < cut[queue][1]]
+    topics = sorted({one.topic for one in ranges})
+    found: list[ScanPartition] = []
+    for first in range(0, len(topics), TOPIC_COUNT_MAX):
+        chosen = topics[first : first + TOPIC_COUNT_MAX]
+        found += _planned(options, chosen, [one for one in ranges if one.topic in set(chosen)])
+    allowed = {(one.topic, one.queue_id) for one in ranges}
+    return [kept for partition in found if (kept := _only(partition, allowed)) is not None]
+
+
+def scan_filter(options: ReadOptions) -> ScanFilter:
+    """What passes, beyond ranges."""
+    is_position = options.starts_latest  # of a stream, whose entries behind its start all pass
+    return ScanFilter(
+        tag_expression=options.tag_expression,
+        start_time=None if is_position else timestamp(options.start_time_ms),
+        end_time=timestamp(options.end_time_ms),
+        keys=options.keys,
+    )
+
+
+def named_ranges(options: ReadOptions) -> list[ScanRange]:
+    """The queues that are cut at given offsets or times; others are read whole."""
+    named = {
+        (topic, queue_id)
+        for found in (
+            options.starting_offsets,
+            options.ending_offsets,
+            options.starting_times_ms,
+            options.ending_times_ms,
+        )
+        for topic, queues in found.items()
+        for queue_id in queues
+    }
+    kept = positions.bounds(options) if named else {}
+    return [
+        _range(
+            queue,
+            positions.start(options, queue, kept.get(queue, (0, 0))),
+            _end(options, queue, kept.get(queue, (0, 0))),
+        )
+        for queue in sorted(named)
+        if positions.is_chosen(options, queue)
+    ]
+
+
+def timestamp(time_ms: int | None) -> Timestamp | None:
+    """Milliseconds since the epoch as protobuf's type."""
+    return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)
+
+
+def _end(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
+    topic, queue_id = queue
+    time_ms = options.ending_times_ms.get(topic, {}).get(queue_id)
+    if time_ms is not None:
+        return positions.at_time(options, queue, time_ms)
+    value = options.ending_offsets.get(topic, {}).get(queue_id, LATEST)
+    return positions.resolved(options, "endingOffsets", queue, value, kept)
+
+
+def _range(queue: Queue, start: int, end: int) -> ScanRange:
+    return ScanRange(topic=queue[0], queue_id=queue[1], start_queue_offset=start, end_queue_offset=max(start, end))
+
+
+def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: list[ScanRange]) -> list[ScanPartition]:
+    request = scan_service_pb2.PlanScanRequest(
+        topics=topics,
+        queue_ids=options.queue_ids if options.topics else sorted({one.queue_id for one in ranges}),
+        filter=scan_filter(options),
+        ranges=ranges,
+        partition_count_min=options.partition_count_min,
+        partition_row_count_max=options.partition_row_count_max,
+        partition_size_bytes_max=options.partition_size_bytes_max,
+    )
+    response = calls.unary(options, calls.SCAN_SERVICE + "PlanScan", request, scan_service_pb2.PlanScanResponse)
+    return list(response.partitions)
+
+
+def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:
+    """A partition without the queues that nobody asked for: the plan has those that came since."""
+    ranges = [one for one in partition.ranges if (one.topic, one.queue_id) in allowed]
+    if len(ranges) == len(partition.ranges):
+        return partition
+    if not ranges:  # without ranges a partition of keys would mean the whole topic
+        return None
+    kept = ScanPartition()
+    kept.CopyFrom(partition)
+    del kept.ranges[:]
+    kept.ranges.extend(ranges)
+    return kept

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where queues begin and end: what options, offset JSON and the Indexer say, as plain dictionaries.
+
+The JSON of a stream's offsets is that of Spark's Kafka source, `{"topic": {"0": 23}}`, the next entry of each queue;
+names that begin with `$` are ours, for no topic has such a name. Invariant: the same positions give the same JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from reput.indexer.v1 import queue_service_pb2
+
+from reput_spark import calls
+from reput_spark.errors import DataLoss, NoMessageAtTime
+from reput_spark.read.options import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from reput_spark.read.options import ReadOptions
+
+Queue = tuple[str, int]
+Positions = dict[Queue, int]
+"""Queue offsets by topic and queue id."""
+Bounds = dict[Queue, tuple[int, int]]
+"""First entry that is kept and end, exclusive, by topic and queue id."""
+
+PAGE_SIZE = 1_000
+SYSTEM_TOPIC = re.compile(r"SCHEDULE_TOPIC_XXXX|TBW102|rmq_sys_.*|RMQ_SYS_.*|SELF_TEST_TOPIC|OFFSET_MOVED_EVENT|%.*")
+"""Topics that a pattern does not mean: the store's own, and those of consumer groups."""
+
+
+def bounds(options: ReadOptions) -> Bounds:
+    """The queues that the options name and that have had a message. Raises CallFailed."""
+    names = options.topics or tuple(options.assigned) or ("",)
+    found: Bounds = {}
+    for topic in names:
+        found |= _listed(options, topic)
+    return {queue: found[queue] for queue in sorted(found) if is_chosen(options, queue)}
+
+
+def is_chosen(options: ReadOptions, queue: Queue) -> bool:
+    """Whether the options name a queue."""
+    topic, queue_id = queue
+    if options.topic_pattern:
+        is_meant = re.fullmatch(options.topic_pattern, topic) and not SYSTEM_TOPIC.fullmatch(topic)
+        return bool(is_meant) and (not options.queue_ids or queue_id in options.queue_ids)
+    if options.assigned:
+        return queue_id in options.assigned.get(topic, ())
+    return topic in options.topics and (not options.queue_ids or queue_id in options.queue_ids)
+
+
+def starts(options: ReadOptions, kept: Bounds) -> Positions:
+    """Where a stream begins in each queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
+    return {queue: start(options, queue, kept[queue]) for queue in kept}
+
+
+def start(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
+    """Where reading begins in a queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
+    topic, queue_id = queue
+    time_ms = options.starting_times_ms.get(topic, {}).get(queue_id)
+    if time_ms is not None:
+        found = at_time(options, queue, time_ms)
+        if found == kept[1] and options.fails_without_time:
+            raise NoMessageAtTime(topic, queue_id, time_ms)
+        return found
+    named = options.starting_offsets.get(topic, {}).get(queue_id)
+    if named is not None:
+        return resolved(options, "startingOffsets", queue, named, kept)
+    if options.starts_latest and options.start_time_ms is not None:
+        return at_time(options, queue, options.start_time_ms)
+    return kept[1] if options.starts_latest else kept[0]
+
+
+def resolved(options: ReadOptions, option: str, queue: Queue, value: int, kept: tuple[int, int]) -> int:
+    """An offset of an option as one that the queue has. Raises DataLoss for one that it does not, if that matters."""
+    if value in (EARLIEST, LATEST):
+        return kept[0] if value == EARLIEST else kept[1]
+    if not kept[0] <= value <= kept[1] and options.fail_on_data_loss:
+        raise DataLoss(topic=queue[0], queue_id=queue[1], option=option, value=value, kept=kept)
+    return min(max(value, kept[0]), kept[1])
+
+
+def at_time(options: ReadOptions, queue: Queue, time_ms: int) -> int:
+    """The first entry at or after a store time; the end if there is none. Raises CallFailed."""
+    request = queue_service_pb2.GetOffsetByTimeRequest(topic=queue[0], queue_id=queue[1])
+    request.time.FromMilliseconds(time_ms)
+    response = calls.unary(
+        options, calls.QUEUE_SERVICE + "GetOffsetByTime", request, queue_service_pb2.GetOffsetByTimeResponse
+    )
+    return response.queue_offset
+
+
+def limited(begin: Positions, ends: Positions, row_count_max: int) -> Positions:
+    """Ends that take at most so many entries, each queue its share of what waits, but at least one."""
+    waiting = {queue: end - begin[queue] for queue, end in ends.items()}
+    total = sum(waiting.values())
+    if total <= row_count_max:
+        return ends
+    return {
+        queue: begin[queue] + min(count, max(1, row_count_max * count // total)) if count else begin[queue]
+        for queue, count in waiting.items()
+    }
+
+
+def to_json(positions: Mapping[Queue, int]) -> dict[str, Any]:
+    """Positions as offset JSON."""
+    found: dict[str, Any] = {}
+    for topic, queue_id in sorted(positions):
+        found.setdefault(topic, {})[str(queue_id)] = positions[topic, queue_id]
+    return found
+
+
+def from_json(offset: Mapping[str, Any]) -> Positions:
+    """The positions of offset JSON, without our own names."""
+    return {
+        (topic, int(queue_id)): value
+        for topic, queues in offset.items()
+        if not topic.startswith("$")
+        for queue_id, value in queues.items()
+    }
+
+
+def _listed(options: ReadOptions, topic: str) -> Bounds:
+    found: Bounds = {}
+    request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
+    while True:
+        page = calls.unary(options, calls.QUEUE_SERVICE + "ListQueues", request, queue_service_pb2.ListQueuesResponse)
+        found.update(_bounds_of(page.queues))
+        if not page.next_page_token:
+            return found
+        request.page_token = page.next_page_token
+
+
+def _bounds_of(queues: Iterable[queue_service_pb2.Queue]) -> Bounds:
+    return {(one.topic, one.queue_id): (one.min_queue_offset, one.max_queue_offset) for one in queues}

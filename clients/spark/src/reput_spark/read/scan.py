@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading one partition: Arrow frames of the Indexer as record batches of exactly the planned columns.
+
+Invariant: each row of the partition is yielded once, also over broken streams: ranges resume at the last entry that was
+done; a partition of keys, which has no position, is read again, and the rows that were yielded already are dropped.
+Runs on executors. Not handled: a task that fails as a whole; Spark runs it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from reput.indexer.v1 import scan_service_pb2
+
+from reput_spark import calls
+from reput_spark.errors import BadAnswer
+from reput_spark.read import answers
+from reput_spark.read.plan import scan_filter
+from reput_spark.read.schema import HEADERS, LOG_APPEND_TIME, PROPERTIES, arrow_schema, headers_of, sent_columns
+
+if TYPE_CHECKING:
+    from google.rpc.error_details_pb2 import ErrorInfo
+
+    from reput_spark.read.options import ReadOptions
+
+ROW_IDENTITY = ("partition", "offset")
+"""What tells two rows of one topic apart."""
+
+ADDED = ("topic", "partition", "timestampType")
+"""Columns that are the same for all rows of a frame of a range, and are not sent."""
+
+
+def read(
+    options: ReadOptions, columns: tuple[str, ...], partition: scan_service_pb2.ScanPartition
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a partition. Raises CallFailed and BadAnswer."""
+    reader: Progress = KeyProgress(partition, columns) if partition.keys else RangeProgress(partition, columns)
+    attempts = calls.Attempts(options, calls.SCAN_SERVICE + "Scan")
+    while not reader.is_done():
+        request = scan_service_pb2.ScanRequest(
+            partition=reader.remaining(),
+            filter=scan_filter(options),
+            columns=reader.sent_columns,
+            frame_size_bytes=options.frame_size_bytes,
+            compression=options.compression,
+        )
+        try:
+            for answer in calls.stream(options, attempts.endpoint, attempts.method, request, answers.parse):
+                attempts.progressed()
+                yield from reader.take(answer)
+        except attempts.errors as error:
+            if options.fail_on_data_loss or not reader.skip_lost(calls.error_info(error)):
+                attempts.failed(error)
+        else:
+            return
+
+
+class Progress:
+    """What of a partition has been read, and how its frames become rows."""
+
+    sent_columns: list[str]
+    """Columns to ask for."""
+
+    def is_done(self) -> bool:
+        """True if nothing is left to ask for."""
+        raise NotImplementedError
+
+    def remaining(self) -> scan_service_pb2.ScanPartition:
+        """What is left of the partition."""
+        raise NotImplementedError
+
+    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of an answer, and counts them as read once they were yielded. Raises BadAnswer."""
+        raise NotImplementedError
+
+    def skip_lost(self, info: ErrorInfo) -> bool:
+        """Steps over what expired since the plan, if that is what a failure says; whether it did."""
+        del info
+        return False
+
+
+class RangeProgress(Progress):
+    """Progress in ranges: the ranges that are left, the first of them cut at what was done."""
+
+    def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
+        self.ranges = list(partition.ranges)
+        self.schema = arrow_schema(columns)
+        # An empty list would mean the default columns: a projection of nothing but constants still has rows to count.
+        self.sent_columns = [name for name in sent_columns(columns) if name not in ADDED] or ["offset"]
+
+    def is_done(self) -> bool:
+        """True if no range is left."""
+        return not self.ranges
+
+    def remaining(self) -> scan_service_pb2.ScanPartition:
+        """The ranges that are left."""
+        return scan_service_pb2.ScanPartition(ranges=self.ranges)
+
+    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of an answer and cuts the ranges that are left."""
+        done = answer.range
+        constants = {"topic": done.topic, "partition": done.queue_id, "timestampType": LOG_APPEND_TIME}
+        for batch in frames(answer.arrow_ipc):
+            yield conform(batch, self.schema, constants)
+        self.advance(done)
+
+    def skip_lost(self, info: ErrorInfo) -> bool:
+        """The first range that is left begins at the oldest entry that is kept, or is dropped."""
+        first = self.ranges[0]
+        kept_from = int(info.metadata["min"]) if info.reason == "OFFSET_TRIMMED" else 0
+        if kept_from <= first.start_queue_offset:
+            return False
+        self.ranges.pop(0)
+        if kept_from < first.end_queue_offset:
+            self.ranges.insert(0, _tail(first, kept_from))
+        return True
+
+    def advance(self, done: scan_service_pb2.ScanRange) -> None:
+        """Drops what is done: ranges before it had nothing that passes the filter."""
+        while self.ranges:
+            first = self.ranges[0]
+            is_inside = (
+                (first.topic, first.queue_id) == (done.topic, done.queue_id)
+                and first.start_queue_offset <= done.start_queue_offset
+                and done.end_queue_offset <= first.end_queue_offset
+            )
+            if not is_inside:
+                self.ranges.pop(0)
+                continue
+            if done.end_queue_offset == first.end_queue_offset:
+                self.ranges.pop(0)
+            else:
+                self.ranges[0] = _tail(first, done.end_queue_offset)
+            return
+        raise BadAnswer(
+            f"an answer for {done.topic} queue {done.queue_id} "
+            f"[{done.start_queue_offset}, {done.end_queue_offset}) is outside of what was asked for"
+        )
+
+
+def _tail(one: scan_service_pb2.ScanRange, start_queue_offset: int) -> scan_service_pb2.ScanRange:
+    """What of a range is left from an entry on."""
+    return scan_service_pb2.ScanRange(
+        topic=one.topic,
+        queue_id=one.queue_id,
+        start_queue_offset=start_queue_offset,
+        end_queue_offset=one.end_queue_offset,
+    )
+
+
+class KeyProgress(Progress):
+    """Progress in keys: the rows that were yielded, by queue."""
+
+    def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
+        self.partition = partition
+        self.schema = arrow_schema(columns)
+        self.sent_columns = [name for name in sent_columns((*columns, *ROW_IDENTITY)) if name != "timestampType"]
+        self.yielded: list[pa.Table] = []
+        self.seen: pa.Table | None = None
+
+    def is_done(self) -> bool:
+        """Only the end of the stream tells."""
+        return False
+
+    def remaining(self) -> scan_service_pb2.ScanPartition:
+        """All keys, from the start; `take` drops what was yielded before."""
+        self.seen = pa.concat_tables(self.yielded) if self.yielded else None
+        return self.partition
+
+    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of an answer that were not yielded before the stream broke."""
+        constants = {"topic": self.partition.key_topic, "timestampType": LOG_APPEND_TIME}
+        for batch in frames(answer.arrow_ipc):
+            fresh = self.unseen(batch)
+            if fresh.num_rows:
+                yield conform(fresh, self.schema, constants)
+                self.yielded.append(pa.Table.from_batches([fresh]).select(list(ROW_IDENTITY)))
+
+    def unseen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a frame that were not yielded before the stream broke."""
+        if self.seen is None:
+            return batch
+        is_seen = pa.repeat(False, batch.num_rows)
+        for queue_id in pc.unique(batch["partition"]):
+            in_queue = pc.equal(self.seen["partition"], queue_id)
+            known = self.seen.filter(in_queue)["offset"].combine_chunks()
+            here = pc.and_(pc.equal(batch["partition"], queue_id), pc.is_in(batch["offset"], value_set=known))
+            is_seen = pc.or_(is_seen, here)
+        return batch.filter(pc.invert(is_seen))
+
+
+def frames(arrow_ipc: memoryview) -> Iterator[pa.RecordBatch]:
+    """The record batches of one answer, without copying. Raises BadAnswer."""
+    if not arrow_ipc:
+        return
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(arrow_ipc)) as stream:
+            yield from stream
+    except pa.ArrowInvalid as error:
+        raise BadAnswer(f"a frame is not Arrow IPC: {error}") from error
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, object]) -> pa.RecordBatch:
+    """The batch with exactly the columns of `schema`; those that were not sent are constants. Raises BadAnswer."""
+    columns: list[pa.Array[Any]] = []
+    for field in schema:
+        position = batch.schema.get_field_index(field.name)
+        if position >= 0:
+            column = batch.column(position)
+        elif field.name == HEADERS and batch.schema.get_field_index(PROPERTIES) >= 0:
+            column = headers_of(batch[PROPERTIES])
+        elif field.name in constants:
+            column = pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
+        else:
+            raise BadAnswer(f"column {field.name!r} is missing in a frame")
+        if not column.type.equals(field.type):
+            raise BadAnswer(f"column {field.name!r} came as {column.type}, not {field.type}")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

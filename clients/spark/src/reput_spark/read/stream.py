@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The streaming source: micro-batches that end where the queues ended when Spark asked.
+
+Spark checkpoints the ends of micro-batches and nothing else. Where a stream that starts at the ends of its queues began
+is not among them, and Spark asks for it more than once, in more than one process; so the first end carries the start
+along, as `$start`, and whoever plans the first micro-batch takes it from there. Otherwise a query that is killed in its
+first micro-batch would lose what came between the two times that it asked.
+Spark pickles a reader to Python workers, so it holds plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from reput_spark.errors import BadOption, DataLoss
+from reput_spark.read.reader import read_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from reput_spark.read.options import ReadOptions
+    from reput_spark.read.positions import Positions
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+    HAS_ADMISSION_CONTROL = True
+except ImportError:  # before 4.2
+    HAS_ADMISSION_CONTROL = False
+
+Offset = dict[str, Any]
+PYTHON_STREAM = "PythonMicroBatchStream"
+"""What the descriptions of Python sources in a query's progress have in common."""
+INITIAL, START = "$initial", "$start"
+"""Names in offset JSON: where a stream begins, as it says first; and the same inside of the first end."""
+
+
+class Follower(DataSourceStreamReader):
+    """What all versions of Spark share."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        if options.trigger_row_count_max is not None and not HAS_ADMISSION_CONTROL:
+            raise BadOption("maxOffsetsPerTrigger", "needs Spark 4.2 or newer")
+        self.options, self.columns = options, columns
+        self.initial: Offset | None = None
+        self.target: Positions | None = None
+        """Ends that a run of all that is available now goes up to."""
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where the stream begins; the same for as long as this process lives. Raises DataLoss, CallFailed."""
+        from reput_spark.read import positions
+
+        if self.initial is None:
+            begin = positions.starts(self.options, positions.bounds(self.options))
+            self.initial = {INITIAL: True, **positions.to_json(begin)}
+        return self.initial
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Cuts a micro-batch. Raises DataLoss, CallFailed."""
+        from reput_spark.read import positions
+        from reput_spark.read.plan import plan_ranges
+
+        begin = positions.from_json(end[START] if start.get(INITIAL) and START in end else start)
+        kept = positions.bounds(self.options)
+        cut = {}
+        for queue, stop in positions.from_json(end).items():
+            first = kept.get(queue, (0, 0))[0]
+            at = begin.get(queue, first)
+            if at < first and self.options.fail_on_data_loss and at < stop:
+                raise DataLoss(
+                    topic=queue[0], queue_id=queue[1], option="the stream's position", value=at, kept=kept[queue]
+                )
+            cut[queue] = (max(at, first), stop)
+        return [InputPartition(one.SerializeToString()) for one in plan_ranges(self.options, cut)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one partition. Spark makes up a partition without a value when there are none."""
+        return read_partition(self.options, self.columns, partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing to do: positions are in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """Nothing to do: channels belong to the process."""
+
+    def following(self, start: Offset | None, row_count_max: int | None) -> Offset:
+        """The end of the next micro-batch; `start` itself if there is nothing new. Raises DataLoss, CallFailed."""
+        from reput_spark.read import positions
+
+        begin = positions.from_json(start or {})
+        kept = positions.bounds(self.options)
+        ends = {
+            queue: min(end, self.target.get(queue, 0)) if self.target is not None else end
+            for queue, (_, end) in kept.items()
+        }
+        for queue, at in begin.items():
+            if ends.get(queue, 0) < at:
+                self._check_lost(queue, at, kept.get(queue, (0, 0)))
+                ends[queue] = at
+        if row_count_max is not None:
+            firsts = {queue: begin.get(queue, kept[queue][0]) for queue in ends}
+            ends = positions.limited(firsts, ends, row_count_max)
+        if start is not None and ends == begin:
+            return start
+        return positions.to_json(ends)
+
+    def _check_lost(self, queue: tuple[str, int], at: int, kept: tuple[int, int]) -> None:
+        is_target = self.target is not None and kept[1] >= at
+        if self.options.fail_on_data_loss and not is_target:
+            raise DataLoss(topic=queue[0], queue_id=queue[1], option="the stream's position", value=at, kept=kept)
+
+
+if HAS_ADMISSION_CONTROL:
+
+    class ReputStreamReader(Follower, SupportsTriggerAvailableNow):
+        """For Spark 4.2 and newer: a rate limit, runs of all that is available now, and what is left to read."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+            """At most so many entries, if the options say so."""
+            most = self.options.trigger_row_count_max
+            return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+        def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+            """See Follower.following."""
+            end = self.following(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+            return {START: _without_marks(start), **end} if start.get(INITIAL) and end is not start else end
+
+        def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+            """The ends of all queues, for the progress of the query."""
+            return self.following(None, None)
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            """This run ends where the queues end now."""
+            from reput_spark.read import positions
+
+            self.target = {queue: end for queue, (_, end) in positions.bounds(self.options).items()}
+
+else:
+
+    class ReputStreamReader(Follower):  # type: ignore[no-redef]
+        """For Spark 4.1, which asks for ends without telling the start and takes everything at once."""
+
+        def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802
+            """The ends of all queues, with the start of a stream that began in this process."""
+            end = self.following(None, None)
+            return end if self.initial is None else {START: _without_marks(self.initial), **end}
+
+
+def _without_marks(offset: Offset) -> Offset:
+    return {name: queues for name, queues in offset.items() if not name.startswith("$")}
+
+
+def lag(progress: Any) -> int:
+    """Entries that a query has not read yet, by its `lastProgress`: those of its sources in Python.
+
+    Spark does not tell which format they have, so a query must have no other one in Python beside this. Takes a
+    StreamingQueryProgress or its dictionary. With a tag, entries that do not pass count too.
+    """
+    import json
+
+    from reput_spark.read.positions import from_json
+
+    document = progress if isinstance(progress, dict) else json.loads(progress.json)
+    behind = 0
+    for source in document["sources"]:
+        if PYTHON_STREAM not in source["description"]:
+            continue
+        end, latest = (from_json(_offset(source[name])) for name in ("endOffset", "latestOffset"))
+        behind += sum(max(0, value - end.get(queue, 0)) for queue, value in latest.items())
+    return behind
+
+
+def _offset(found: Any) -> Offset:
+    import json
+
+    parsed: Offset = json.loads(found) if isinstance(found, str) else found or {}
+    return parsed

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink: what Spark calls to write, in batches and in streams.
+
+A task's batches name their writer: the query, the micro-batch and the partition in a stream, the job and the partition
+in a batch write. The attempt is no part of it, so a task that runs again, and a micro-batch that a restarted query
+writes again, find their rows in the log, as far as they are the same rows in the same order.
+Spark pickles these objects to Python workers, so they hold plain values.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from reput_spark.errors import BadOption
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from reput_spark.write.options import WriteOptions
+
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Local properties of the tasks of a streaming query."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task wrote."""
+
+    row_count: int
+    size_bytes: int
+    repeated_row_count: int
+
+
+class ReputBatchSink(DataSourceArrowWriter):
+    """`df.write.format("reput")`. Each save is a job of its own: saving a DataFrame twice stores it twice."""
+
+    def __init__(self, options: WriteOptions, *, overwrite: bool) -> None:
+        if overwrite:
+            raise BadOption("mode", "a log can't be overwritten; use mode('append')")
+        self.options = options
+        self.job_id = options.writer_id or f"spark-{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
+        """Writes one partition. Runs in a task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        return write(self.options, f"{self.job_id}/{partition}", iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All partitions are stored."""
+        tell(messages, self.job_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A partition failed for good: what others have stored stays."""
+        tell(messages, f"{self.job_id}, which failed")
+
+
+class ReputStreamSink(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("reput")`."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
+        self.run_id = f"spark-{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
+        """Writes one partition of a micro-batch. Runs in a task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "Spark runs this in a task"
+        query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        # Without them a restarted query counts as another one, and what it writes again is stored again.
+        name = f"spark-{query_id}/{batch_id}" if query_id and batch_id else self.run_id
+        return write(self.options, f"{name}/{context.partitionId()}", iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All partitions of a micro-batch are stored."""
+        tell(messages, f"micro-batch {batchId}")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A partition failed for good: Spark writes the micro-batch again when the query is started again."""
+        tell(messages, f"micro-batch {batchId}, which failed")
+
+
+def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Appends the rows of one partition. Raises BadRow, CallFailed, ReplayChanged."""
+    from reput_spark.write.appending import Appender
+    from reput_spark.write.rows import Encoder
+
+    encoder = Encoder(options)
+    with Appender(options, writer_id if options.is_idempotent else "") as appender:
+        for batch in batches:
+            for chunk in encoder.chunks(batch):
+                appender.put(chunk)
+        totals = appender.finish()
+    return Written(totals.row_count, totals.size_bytes, totals.repeated_row_count)
+
+
+def tell(messages: Sequence[WriterCommitMessage | None], name: str) -> None:
+    """Logs what was written."""
+    written = [message for message in messages if isinstance(message, Written)]
+    _log.info(
+        "%s: %d rows in %d bytes, of which %d rows were there already",
+        name,
+        sum(one.row_count for one in written),
+        sum(one.size_bytes for one in written),
+        sum(one.repeated_row_count for one in written),
+    )

@@ -54,12 +54,13 @@ harm: $(READY) ## harm every file of a store in every way, running, killed and s
 	@$(VENV)/python -m tests.harm $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') \
 		$(if $(JOBS),--jobs $(JOBS)) $(if $(JSON),--json $(JSON))
 
-lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs and generated docs up to date
+lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs, synchronous client and generated docs up to date
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports --no-cache
 	@$(VENV)/python -m tools.gen_stubs --check
+	@$(VENV)/python -m tools.gen_sync_client --check
 	@$(VENV)/python -m tools.lint_protos
 	@$(VENV)/python -m tools.gen_config_docs --check
 	@$(VENV)/codespell
@@ -68,8 +69,9 @@ format: $(READY) ## let ruff put the code into shape
 	@$(VENV)/ruff check --fix --quiet .
 	@$(VENV)/ruff format --quiet .
 
-gen: $(READY) ## generate stubs and docs from their sources
+gen: $(READY) ## generate stubs, the synchronous client and docs from their sources
 	@$(VENV)/python -m tools.gen_stubs
+	@$(VENV)/python -m tools.gen_sync_client
 	@$(VENV)/python -m tools.gen_config_docs
 
 bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minutes; ONLY=append-1KiB PEER=kafka narrow it

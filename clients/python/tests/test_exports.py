@@ -41,8 +41,8 @@ def test_twins(sync_class: type, async_class: type) -> None:
     def shape(kind: type) -> dict[str, list[tuple[str, object]]]:
         return {
             name: [(parameter.name, parameter.default) for parameter in inspect.signature(method).parameters.values()]
-            for name, method in vars(kind).items()
-            if inspect.isfunction(method) and not name.startswith("_")
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
         }
 
     left, right = shape(sync_class), shape(async_class)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python client of Reput: Producer, Consumer and Query.
 
-`connect()` makes a synchronous client; `reput_client.aio.connect()` its asyncio twin with the same methods.
+`connect()` makes a synchronous client, which is thread-safe; `reput_client.aio.connect()` its asyncio twin with the
+same methods. The synchronous door is generated from the asyncio one, but for what threads do otherwise than tasks.
 """
 
 from reput_client.core.errors import (

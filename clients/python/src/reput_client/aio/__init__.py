@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asyncio client of Reput: `connect()` and the twins of what `reput_client` has; values and errors are shared."""
+"""The asyncio client of Reput: `connect()` and the twins of what `reput_client` has; values and errors are shared.
+
+What was made on an event loop is used on that one.
+"""
 
 from reput_client.aio.client import (
     AsyncAdmin,

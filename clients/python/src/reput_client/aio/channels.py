@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncChannels: the asyncio twin of Channels."""
+"""AsyncChannels: connections to the services, and how a call runs over them with retries."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
+from reput_client.aio.streams import next_in_time
 from reput_client.core.calls.call import Call, Pages, Service
 from reput_client.core.errors import from_rpc_error
 from reput_client.core.options import Options
@@ -20,30 +23,17 @@ class AsyncChannels:
     """The connections to the services, made when they are first used, and what every call shares."""
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
-        self.options, self._retry = options, retry
-        self.metadata = options.metadata()
+        self.options, self.retry = options, retry
+        self._metadata = options.metadata()
         self._credentials = options.credentials()
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._methods: dict[str, Any] = {}
-
-    def channel(self, service: Service) -> grpc.aio.Channel:
-        """The channel to a service."""
-        channel = self._channels.get(service)
-        if channel is None:
-            target = self.options.target(service)
-            options = self.options.channel_options(target)
-            if self._credentials is None:
-                channel = grpc.aio.insecure_channel(target, options=options)
-            else:
-                channel = grpc.aio.secure_channel(target, self._credentials, options=options)
-            channel = self._channels.setdefault(service, channel)
-        return channel
 
     async def run(self, call: Call[T]) -> T:
         """Run a call, with retries until the time-out. Raises ReputError."""
         method = self._methods.get(call.path)
         if method is None:
-            method = self._methods[call.path] = self.channel(call.service).unary_unary(
+            method = self._methods[call.path] = self._channel(call.service).unary_unary(
                 f"/{call.path}",
                 request_serializer=type(call.request).SerializeToString,
                 response_deserializer=call.response_type.FromString,
@@ -53,11 +43,11 @@ class AsyncChannels:
         while True:
             try:
                 timeout_s = end_s - time.monotonic()
-                return call.convert(await method(call.request, timeout=timeout_s, metadata=self.metadata))
+                return call.convert(await method(call.request, timeout=timeout_s, metadata=self._metadata))
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure, call.service, self.options.target(call.service))
             left_s = end_s - time.monotonic()
-            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
             if delay_s is None:
                 raise error
             await asyncio.sleep(delay_s)
@@ -69,23 +59,18 @@ class AsyncChannels:
             for item in pages.take(await self.run(pages.call)):
                 yield item
 
-    async def stream(self, call: Call[T]) -> AsyncIterator[T]:
-        """All answers of a call that streams them. Raises ReputError.
+    async def stream(self, call: Call[T], answer_timeout_s: float | None = None) -> AsyncIterator[T]:
+        """All answers of a call that streams them. Raises ReputError, also for one that takes `answer_timeout_s`.
 
-        Until the first one is there the call is tried again as in `run`; behind it there is no time-out.
+        Until the first one is there the call is tried again as in `run`; the whole has no time-out.
         """
-        method = self.channel(call.service).unary_stream(
-            f"/{call.path}",
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.response_type.FromString,
-        )
         end_s = time.monotonic() + self.options.timeout_s
         attempt = 0
         while True:
-            answers = method(call.request, metadata=self.metadata)
+            answers = self.open(call)
             has_begun = False
             try:
-                async for answer in answers:
+                while (answer := await next_in_time(answers, answer_timeout_s)) is not None:
                     has_begun = True
                     yield call.convert(answer)
             except grpc.RpcError as failure:
@@ -95,13 +80,41 @@ class AsyncChannels:
             finally:
                 answers.cancel()
             left_s = 0.0 if has_begun else end_s - time.monotonic()
-            delay_s = self._retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+            delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
             if delay_s is None:
                 raise error
             await asyncio.sleep(delay_s)
             attempt += 1
 
+    def open(self, call: Call[Any]) -> Any:
+        """Begin a call that streams its answers; gRPC's own call, without retries and time-outs."""
+        method: Any = self._channel(call.service).unary_stream(
+            f"/{call.path}",
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.response_type.FromString,
+        )
+        return method(call.request, metadata=self._metadata)
+
+    def append_stream(self) -> Callable[..., Any]:
+        """What opens an AppendStream, given its requests as bytes."""
+        path = "/reput.commitlog.v1.AppendService/AppendStream"
+        open_stream: Any = self._channel("commitlog").stream_stream(path, None, AppendStreamResponse.FromString)
+        return partial(open_stream, metadata=self._metadata)
+
     async def close(self) -> None:
         """End all connections."""
         for channel in self._channels.values():
             await channel.close()
+
+    def _channel(self, service: Service) -> grpc.aio.Channel:
+        """The channel to a service."""
+        channel = self._channels.get(service)
+        if channel is None:
+            target = self.options.target(service)
+            options = self.options.channel_options(target)
+            if self._credentials is None:
+                channel = grpc.aio.insecure_channel(target, options=options)
+            else:
+                channel = grpc.aio.secure_channel(target, self._credentials, options=options)
+            channel = self._channels.setdefault(service, channel)
+        return channel

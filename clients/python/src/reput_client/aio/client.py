@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncClient: the asyncio door to a store, method for method the twin of Client; see there for the promises."""
+"""AsyncClient: the door to a store: topics, queries, queues, groups, producer and consumer."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Literal, Self
 
@@ -29,11 +30,15 @@ from reput_client.core.types import (
 )
 
 
-class AsyncTopics:
-    """Topics of the CommitLog."""
+class _AsyncPart:
+    """A part of the client: calls over its channels."""
 
     def __init__(self, channels: AsyncChannels) -> None:
         self._channels = channels
+
+
+class AsyncTopics(_AsyncPart):
+    """Topics of the CommitLog."""
 
     async def create(
         self,
@@ -88,11 +93,8 @@ class AsyncTopics:
         await self._channels.run(topics.delete(name))
 
 
-class AsyncQueries:
+class AsyncQueries(_AsyncPart):
     """Finds messages by key, time or id."""
-
-    def __init__(self, channels: AsyncChannels) -> None:
-        self._channels = channels
 
     def by_key(
         self,
@@ -123,11 +125,8 @@ class AsyncQueries:
         return await self._channels.run(reads.by_id(message_id, topic))
 
 
-class AsyncQueues:
+class AsyncQueues(_AsyncPart):
     """Queues of the Indexer."""
-
-    def __init__(self, channels: AsyncChannels) -> None:
-        self._channels = channels
 
     def list(self, topic: str = "") -> AsyncIterator[Queue]:
         """All queues, or those of one topic, by topic and queue id."""
@@ -163,11 +162,8 @@ class AsyncQueues:
         return await self._channels.run(call)
 
 
-class AsyncGroups:
+class AsyncGroups(_AsyncPart):
     """Offsets of consumer groups."""
-
-    def __init__(self, channels: AsyncChannels) -> None:
-        self._channels = channels
 
     def list(self) -> AsyncIterator[ConsumerGroup]:
         """All groups by name, with their offsets and lag."""
@@ -186,15 +182,15 @@ class AsyncGroups:
         return await self._channels.run(groups.reset(group, topic, to))
 
     async def delete(self, group: str, *, topic: str = "") -> int:
-        """See Groups.delete."""
+        """Forget a group's offsets, all or those of one topic; how many it had. Durable when it returns.
+
+        A consumer of the group that commits makes it anew.
+        """
         return await self._channels.run(groups.delete(group, topic))
 
 
-class AsyncAdmin:
+class AsyncAdmin(_AsyncPart):
     """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""
-
-    def __init__(self, channels: AsyncChannels) -> None:
-        self._channels = channels
 
     async def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
         """The state of the log."""
@@ -254,15 +250,15 @@ class AsyncAdmin:
 
 
 class AsyncClient:
-    """A connection to a store, for one event loop. Made by `connect`; close it, or use it in an `async with` block.
+    """A connection to a store. Made by `connect`; close it, or let `async with` do that.
 
     Calls that failed for a passing reason are repeated within the time-out. All methods raise ReputError.
     """
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
         self._channels = AsyncChannels(options, retry)
-        self._retry = retry
-        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._closers = AsyncExitStack()
+        self._closers.push_async_callback(self._channels.close)
         self.topics = AsyncTopics(self._channels)
         self.query = AsyncQueries(self._channels)
         self.queues = AsyncQueues(self._channels)
@@ -271,13 +267,8 @@ class AsyncClient:
 
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
         """A new producer; the client closes it if you do not."""
-        producer = AsyncProducer(
-            self._channels.channel("commitlog"),
-            self._channels.metadata,
-            options or ProducerOptions(),
-            close_timeout_s=self._channels.options.timeout_s,
-        )
-        self._closers.append(producer.close)
+        producer = AsyncProducer(self._channels, options or ProducerOptions())
+        self._closers.push_async_callback(producer.close)
         return producer
 
     def consumer(
@@ -293,25 +284,13 @@ class AsyncClient:
 
         It begins where the group has committed, and at `start` in queues where it has not, or without a group.
         """
-        consumer = AsyncConsumer(
-            channel=self._channels.channel("indexer"),
-            metadata=self._channels.metadata,
-            retry=self._retry,
-            calls=self._channels,
-            topic=topic,
-            group=group,
-            queue_ids=queue_ids,
-            start=start,
-            tags=tags,
-        )
-        self._closers.append(consumer.close)
+        consumer = AsyncConsumer(self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags)
+        self._closers.push_async_callback(consumer.close)
         return consumer
 
     async def close(self) -> None:
         """Close producers (which waits for their messages), consumers and connections. May be repeated."""
-        while self._closers:
-            await self._closers.pop()()
-        await self._channels.close()
+        await self._closers.aclose()
 
     async def __aenter__(self) -> Self:
         return self

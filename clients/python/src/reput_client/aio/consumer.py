@@ -2,36 +2,19 @@
 """AsyncConsumer: the asyncio twin of Consumer: one Subscribe stream and one task per queue."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Self
 
 import grpc
-from reput.indexer.v1 import queue_service_pb2
 
-from reput_client.core.calls import groups
-from reput_client.core.calls.call import Call, Pages
+from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.start import find_start
+from reput_client.core.calls import groups, reads
 from reput_client.core.calls.groups import Place
-from reput_client.core.calls.reads import SUBSCRIBE_PATH, subscribe_request
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, find_start
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
-from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Message
-
-T = TypeVar("T")
-
-
-class AsyncRunner(Protocol):
-    """Runs unary calls; AsyncChannels does."""
-
-    async def run(self, call: Call[T]) -> T:
-        """Run a call."""
-        ...
-
-    def pages(self, pages: Pages[T]) -> AsyncIterator[T]:
-        """All items of a list."""
-        ...
 
 
 class AsyncConsumer:
@@ -42,11 +25,8 @@ class AsyncConsumer:
 
     def __init__(
         self,
+        channels: AsyncChannels,
         *,
-        channel: grpc.aio.Channel,
-        metadata: Sequence[tuple[str, str]],
-        retry: RetryPolicy,
-        calls: AsyncRunner,
         topic: str,
         group: str | None,
         queue_ids: Iterable[int] | None,
@@ -54,15 +34,9 @@ class AsyncConsumer:
         tags: str,
     ) -> None:
         self.topic, self.group = topic, group
-        self._subscribe: Any = channel.unary_stream(
-            SUBSCRIBE_PATH,
-            request_serializer=queue_service_pb2.SubscribeRequest.SerializeToString,
-            response_deserializer=queue_service_pb2.SubscribeResponse.FromString,
-        )
-        self._metadata, self._retry, self._calls, self._tags = metadata, retry, calls, tags
+        self._channels, self._tags = channels, tags
         self._queue_ids, self._start = queue_ids, start
         self._deliveries: asyncio.Queue[tuple[asyncio.Semaphore, Delivery | ReputError] | None] = asyncio.Queue()
-        self._current: deque[tuple[Message, int]] = deque()
         self._positions = Positions(topic)
         self._readers: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
         self._is_begun = self._is_closed = False
@@ -75,14 +49,12 @@ class AsyncConsumer:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._begin()
-                while not self._current:
+                while (message := self._positions.pop()) is None:
                     if self._is_closed:
                         return None
                     self._take(await self._deliveries.get())
         except TimeoutError:
             return None
-        message, next_queue_offset = self._current.popleft()
-        self._positions.move(message.queue_id, next_queue_offset)
         return message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -92,7 +64,7 @@ class AsyncConsumer:
     async def positions(self) -> dict[int, int]:
         """The next queue offset of each queue: behind the last message that was handed out."""
         await self._begin()
-        return {queue_id: self._positions.of(queue_id) for queue_id in self._positions.queue_ids()}
+        return self._positions.all()
 
     async def commit(self) -> None:
         """Store the group's offsets: all messages handed out so far are done. Raises ValueError without a group."""
@@ -100,7 +72,7 @@ class AsyncConsumer:
             raise ValueError("a consumer without a group has nothing to commit to")
         offsets = self._positions.uncommitted()
         if offsets:
-            await self._calls.run(groups.commit(self.group, offsets))
+            await self._channels.run(groups.commit(self.group, offsets))
             self._positions.committed(offsets)
 
     async def seek(self, queue_id: int, queue_offset: int) -> None:
@@ -108,9 +80,8 @@ class AsyncConsumer:
         await self._begin()
         task, _ = self._readers[queue_id]
         task.cancel()
-        self._current = deque(pair for pair in self._current if pair[0].queue_id != queue_id)
         self._positions.move(queue_id, queue_offset)
-        self._read(queue_id)
+        self._read(queue_id, queue_offset)
 
     async def close(self) -> None:
         """End all streams. Commits nothing. May be repeated."""
@@ -134,56 +105,34 @@ class AsyncConsumer:
         """Find where to begin, and begin; only the first call does anything."""
         if self._is_begun:
             return
-        steps = find_start(self.topic, self.group, self._queue_ids, self._start)
-        answer: Any = None
-        error: ReputError | None = None
-        while True:
-            try:
-                step = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration as end:
-                self._positions.begin(end.value)
-                break
-            answer = error = None
-            try:
-                if isinstance(step, Pages):
-                    answer = [item async for item in self._calls.pages(step)]
-                else:
-                    answer = await self._calls.run(step)
-            except ReputError as failure:
-                error = failure
+        self._positions.begin(await find_start(self._channels, self.topic, self.group, self._queue_ids, self._start))
         self._is_begun = True
-        for queue_id in self._positions.queue_ids():
-            self._read(queue_id)
+        for queue_id, queue_offset in self._positions.all().items():
+            self._read(queue_id, queue_offset)
 
-    def _read(self, queue_id: int) -> None:
-        """Begin to follow a queue at its position."""
+    def _read(self, queue_id: int, queue_offset: int) -> None:
+        """Begin to follow a queue."""
         room = asyncio.Semaphore(SUBSCRIBE_RESPONSE_COUNT_MAX)
-        task = asyncio.create_task(self._follow(queue_id, self._positions.of(queue_id), room))
+        task = asyncio.create_task(self._follow(queue_id, queue_offset, room))
         self._readers[queue_id] = task, room
 
     def _take(self, item: tuple[asyncio.Semaphore, Delivery | ReputError] | None) -> None:
-        """Make a delivery the current one, unless its reader was replaced. Raises its error."""
+        """Take note of a delivery, unless its reader was replaced. Raises its error."""
         if item is None:
             return
         room, content = item
         if isinstance(content, ReputError):
             raise content
         room.release()
-        if self._readers[content.queue_id][1] is not room:
-            return
-        if not content.messages:
-            self._positions.move(content.queue_id, content.next_queue_offset)
-            return
-        self._current.extend((message, message.queue_offset + 1) for message in content.messages[:-1])
-        self._current.append((content.messages[-1], content.next_queue_offset))
+        if self._readers[content.queue_id][1] is room:
+            self._positions.add(content)
 
     async def _follow(self, queue_id: int, queue_offset: int, room: asyncio.Semaphore) -> None:
         """The task that follows one queue."""
         attempt = 0
         while True:
             error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
-            request = subscribe_request(self.topic, queue_id, queue_offset, self._tags)
-            call = self._subscribe(request, metadata=self._metadata)
+            call = self._channels.open(reads.subscribe(self.topic, queue_id, queue_offset, self._tags))
             try:
                 async for response in call:
                     attempt = 0
@@ -194,7 +143,7 @@ class AsyncConsumer:
                 error = from_rpc_error(failure, "indexer")
             finally:
                 call.cancel()
-            delay_s = self._retry.delay_s(attempt, error)
+            delay_s = self._channels.retry.delay_s(attempt, error)
             if delay_s is None:
                 self._deliveries.put_nowait((room, error))
                 return

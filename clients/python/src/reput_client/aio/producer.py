@@ -5,20 +5,20 @@ One task keeps the stream: it writes batches, and a second one reads outcomes wh
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
+from reput_client.aio.channels import AsyncChannels
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
 from reput_client.core.producing import (
-    APPEND_STREAM_PATH,
     ManySink,
     OneSink,
     ProducerOptions,
+    Sender,
     encode_all,
     nonsense,
     settle_all,
@@ -27,66 +27,21 @@ from reput_client.core.sending import Entry, Outcome
 from reput_client.core.types import NewMessage, SendResult
 
 
-class AsyncProducer:
+class AsyncProducer(Sender[Coroutine[Any, Any, asyncio.Future[SendResult]]]):
     """Sends messages. Made by `AsyncClient.producer`; close it, or use it in an `async with` block.
 
     The promises are those of Producer. Use it on the event loop where it was made.
     """
 
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        metadata: Sequence[tuple[str, str]],
-        options: ProducerOptions,
-        *,
-        close_timeout_s: float,
-    ) -> None:
-        self._open_stream: Any = channel.stream_stream(
-            APPEND_STREAM_PATH, request_serializer=None, response_deserializer=AppendStreamResponse.FromString
-        )
-        self._metadata, self._options, self._close_timeout_s = metadata, options, close_timeout_s
+    def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
+        self._open_stream = channels.append_stream()
+        self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = options.send_queue()
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
         self._is_closing = False
         self._task = self._loop.create_task(self._run(), name="reput-producer")
-
-    async def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        unique_id: str | None = None,
-        flag: int = 0,
-        born_time_ms: int | None = None,
-        delay_level: int = 0,
-    ) -> "asyncio.Future[SendResult]":
-        """Send one message; the fields are those of NewMessage. Waits only while the window is full.
-
-        Await the future for the result; it fails with a ReputError. Raises ValueError or TypeError for a message that
-        can't be encoded, and ReputError after `close`.
-        """
-        return await self.send_message(
-            NewMessage(
-                topic,
-                body,
-                tag,
-                keys,
-                properties or {},
-                queue_id,
-                sharding_key,
-                unique_id,
-                flag,
-                born_time_ms,
-                delay_level=delay_level,
-            )
-        )
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
         """As `send`, for a message that is made already."""
@@ -170,7 +125,7 @@ class AsyncProducer:
         while True:
             while (wait_s := self._queue.wait_s(self._loop.time())) != 0.0:
                 await self._wait_change(wait_s)
-            call = self._open_stream(metadata=self._metadata)
+            call = self._open_stream()
             writer = self._loop.create_task(self._write(call))
             try:
                 error = await self._read(call)

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the synchronous and the asyncio consumer share: positions in queues, and how to find where to begin. No I/O."""
+"""What both consumers share: deliveries, and positions in queues. No I/O."""
 
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from reput.indexer.v1 import queue_service_pb2
 
-from reput_client.core.calls import groups, reads, topics
-from reput_client.core.calls.call import Call, Pages
-from reput_client.core.calls.groups import Place
-from reput_client.core.errors import NotFoundError
 from reput_client.core.types import ConsumerOffset, Message
 
 SUBSCRIBE_RESPONSE_COUNT_MAX = 4
@@ -32,10 +28,15 @@ def delivery(queue_id: int, response: queue_service_pb2.SubscribeResponse) -> De
 
 
 class Positions:
-    """The next queue offset of each queue, as seen by the caller: behind the last message that it was given."""
+    """What was delivered and not yet handed out, and the next queue offset of each queue as the caller sees it.
+
+    That is behind the last message that it was given.
+    """
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
+        self._waiting: deque[tuple[Message, int]] = deque()
+        """Each message with the position behind it."""
         self._next: dict[int, int] = {}
         self._committed: dict[int, int] = {}
 
@@ -43,17 +44,30 @@ class Positions:
         """Set where to begin."""
         self._next.update(positions)
 
+    def add(self, delivery: Delivery) -> None:
+        """Take note of a delivery, once nothing waits any more."""
+        assert not self._waiting
+        if not delivery.messages:
+            self._next[delivery.queue_id] = delivery.next_queue_offset
+            return
+        self._waiting.extend((message, message.queue_offset + 1) for message in delivery.messages[:-1])
+        self._waiting.append((delivery.messages[-1], delivery.next_queue_offset))
+
+    def pop(self) -> Message | None:
+        """The next message to hand out; None if none waits."""
+        if not self._waiting:
+            return None
+        message, self._next[message.queue_id] = self._waiting.popleft()
+        return message
+
     def move(self, queue_id: int, queue_offset: int) -> None:
-        """Go to a position."""
+        """Go to a position of a queue, of which nothing waits then."""
+        self._waiting = deque(pair for pair in self._waiting if pair[0].queue_id != queue_id)
         self._next[queue_id] = queue_offset
 
-    def of(self, queue_id: int) -> int:
-        """The next queue offset. Raises KeyError for a queue that is not consumed."""
-        return self._next[queue_id]
-
-    def queue_ids(self) -> list[int]:
-        """The queues that are consumed."""
-        return sorted(self._next)
+    def all(self) -> dict[int, int]:
+        """The next queue offset of each queue that is consumed."""
+        return dict(sorted(self._next.items()))
 
     def uncommitted(self) -> list[ConsumerOffset]:
         """Positions that changed since they were last committed."""
@@ -66,37 +80,3 @@ class Positions:
     def committed(self, offsets: Iterable[ConsumerOffset]) -> None:
         """Take note of a commit."""
         self._committed.update({offset.queue_id: offset.queue_offset for offset in offsets})
-
-
-def find_start(
-    topic: str, group: str | None, queue_ids: Iterable[int] | None, start: Place
-) -> Generator[Call[Any] | Pages[Any], Any, dict[int, int]]:
-    """Where to begin in each queue: the group's offset, else `start`.
-
-    A generator of calls that is sent their answers, or has their ReputError thrown in; its value is the positions.
-    A topic that nobody has made has no queues to consume: NotFoundError.
-    """
-    known = {queue.queue_id: queue for queue in (yield reads.queues(topic))}
-    if queue_ids is None:
-        read_queue_count = (yield topics.get(topic)).read_queue_count
-        queue_ids = sorted({*range(read_queue_count), *known})
-    positions: dict[int, int] = {}
-    for queue_id in queue_ids:
-        queue = known.get(queue_id)
-        if group is not None:
-            try:
-                positions[queue_id] = (yield groups.get(group, topic, queue_id)).queue_offset
-                continue
-            except NotFoundError:
-                pass
-        if queue is None:
-            positions[queue_id] = 0
-        elif start == "earliest":
-            positions[queue_id] = queue.min_queue_offset
-        elif start == "latest":
-            positions[queue_id] = queue.max_queue_offset
-        elif isinstance(start, str):
-            raise ValueError(f"{start!r} is not a place: use 'earliest', 'latest' or a time")
-        else:
-            positions[queue_id] = yield reads.offset_by_time(topic, queue_id, start, is_upper=False)
-    return positions

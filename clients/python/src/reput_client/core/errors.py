@@ -172,3 +172,8 @@ def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this addre
 def was_never_sent(error: ReputError) -> bool:
     """True if the call failed because there was no connection, so that the server can't have seen it."""
     return isinstance(error, UnavailableError) and error.text.startswith(_NO_CONNECTION)
+
+
+def no_answer(timeout_s: float | None) -> DeadlineExceededError:
+    """The error for a stream whose next answer does not come in time."""
+    return DeadlineExceededError(f"no answer within {timeout_s} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the synchronous and the asyncio producer share: options, sinks, and the set-up of the send queue."""
+"""What both producers share: options, sinks, `send`, and the set-up of the send queue."""
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 
@@ -13,7 +14,7 @@ from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import Entry, Outcome, SendQueue, Settlement, Sink
 from reput_client.core.types import Durability, NewMessage, SendResult
 
-APPEND_STREAM_PATH = "/reput.commitlog.v1.AppendService/AppendStream"
+Sent = TypeVar("Sent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,50 @@ class ProducerOptions:
             window_bytes=self.window_bytes,
             linger_s=self.linger_ms / 1000,
             retry=self.retry,
+        )
+
+
+class Sender(ABC, Generic[Sent]):
+    """What sends one message, whole or by its fields; `Sent` is what comes of it."""
+
+    @abstractmethod
+    def send_message(self, message: NewMessage) -> Sent:
+        """As `send`, for a message that is made already."""
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        unique_id: str | None = None,
+        flag: int = 0,
+        born_time_ms: int | None = None,
+        delay_level: int = 0,
+    ) -> Sent:
+        """Send one message; the fields are those of NewMessage. Waits only while the window is full.
+
+        The future fails with a ReputError. Raises ValueError or TypeError for a message that can't be encoded, and
+        ReputError after `close`.
+        """
+        return self.send_message(
+            NewMessage(
+                topic,
+                body,
+                tag,
+                keys,
+                properties or {},
+                queue_id,
+                sharding_key,
+                unique_id,
+                flag,
+                born_time_ms,
+                delay_level=delay_level,
+            )
         )
 
 

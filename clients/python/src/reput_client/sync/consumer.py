@@ -8,35 +8,20 @@ delivers afterwards is dropped.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import grpc
-from reput.indexer.v1 import queue_service_pb2
 
-from reput_client.core.calls import groups
-from reput_client.core.calls.call import Call, Pages
+from reput_client.core.calls import groups, reads
 from reput_client.core.calls.groups import Place
-from reput_client.core.calls.reads import SUBSCRIBE_PATH, subscribe_request
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, find_start
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Message
-
-T = TypeVar("T")
-
-
-class Runner(Protocol):
-    """Runs unary calls; Channels does."""
-
-    def run(self, call: Call[T]) -> T:
-        """Run a call."""
-        ...
-
-    def pages(self, pages: Pages[T]) -> Iterator[T]:
-        """All items of a list."""
-        ...
+from reput_client.sync.channels import Channels
+from reput_client.sync.start import find_start
 
 
 class Consumer:
@@ -48,11 +33,8 @@ class Consumer:
 
     def __init__(
         self,
+        channels: Channels,
         *,
-        channel: grpc.Channel,
-        metadata: Sequence[tuple[str, str]],
-        retry: RetryPolicy,
-        calls: Runner,
         topic: str,
         group: str | None,
         queue_ids: Iterable[int] | None,
@@ -60,20 +42,12 @@ class Consumer:
         tags: str,
     ) -> None:
         self.topic, self.group = topic, group
-        self._subscribe: Any = channel.unary_stream(
-            SUBSCRIBE_PATH,
-            request_serializer=queue_service_pb2.SubscribeRequest.SerializeToString,
-            response_deserializer=queue_service_pb2.SubscribeResponse.FromString,
-        )
-        self._metadata, self._retry, self._calls, self._tags = metadata, retry, calls, tags
+        self._channels, self._tags = channels, tags
         self._inbox = _Inbox()
-        self._current: deque[tuple[Message, int]] = deque()
         self._is_closed = False
         self._positions = Positions(topic)
-        self._positions.begin(self._find_start(queue_ids, start))
-        self._readers = {
-            queue_id: self._read(queue_id, self._positions.of(queue_id)) for queue_id in self._positions.queue_ids()
-        }
+        self._positions.begin(find_start(channels, topic, group, queue_ids, start))
+        self._readers = {queue_id: self._read(queue_id, at) for queue_id, at in self._positions.all().items()}
 
     def poll(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None after `timeout_s` without one, or when the consumer is closed.
@@ -82,7 +56,7 @@ class Consumer:
         """
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._inbox.changed:
-            while not self._current:
+            while (message := self._positions.pop()) is None:
                 # What arrives may be without messages, and does not make the wait any longer.
                 left_s = None if end_s is None else end_s - time.monotonic()
                 if not self._inbox.changed.wait_for(lambda: bool(self._inbox.deliveries) or self._is_closed, left_s):
@@ -90,8 +64,6 @@ class Consumer:
                 if self._is_closed:
                     return None
                 self._take()
-            message, next_queue_offset = self._current.popleft()
-            self._positions.move(message.queue_id, next_queue_offset)
             return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -101,7 +73,7 @@ class Consumer:
     def positions(self) -> dict[int, int]:
         """The next queue offset of each queue: behind the last message that was handed out."""
         with self._inbox.changed:
-            return {queue_id: self._positions.of(queue_id) for queue_id in self._positions.queue_ids()}
+            return self._positions.all()
 
     def commit(self) -> None:
         """Store the group's offsets: all messages handed out so far are done. Raises ValueError without a group."""
@@ -110,7 +82,7 @@ class Consumer:
         with self._inbox.changed:
             offsets = self._positions.uncommitted()
         if offsets:
-            self._calls.run(groups.commit(self.group, offsets))
+            self._channels.run(groups.commit(self.group, offsets))
             self._positions.committed(offsets)
 
     def seek(self, queue_id: int, queue_offset: int) -> None:
@@ -118,7 +90,6 @@ class Consumer:
         with self._inbox.changed:
             old = self._readers[queue_id]
             old.stop()
-            self._current = deque(pair for pair in self._current if pair[0].queue_id != queue_id)
             self._inbox.deliveries = deque(pair for pair in self._inbox.deliveries if pair[0] is not old)
             self._positions.move(queue_id, queue_offset)
             self._readers[queue_id] = self._read(queue_id, queue_offset)
@@ -144,39 +115,18 @@ class Consumer:
         """Begin to follow a queue."""
 
         def open_stream(queue_offset: int) -> Any:
-            request = subscribe_request(self.topic, queue_id, queue_offset, self._tags)
-            return self._subscribe(request, metadata=self._metadata)
+            return self._channels.open(reads.subscribe(self.topic, queue_id, queue_offset, self._tags))
 
-        return _Reader(self._inbox, open_stream, self._retry, queue_id, queue_offset)
-
-    def _find_start(self, queue_ids: Iterable[int] | None, start: Place) -> dict[int, int]:
-        steps = find_start(self.topic, self.group, queue_ids, start)
-        answer: Any = None
-        error: ReputError | None = None
-        while True:
-            try:
-                step = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration as end:
-                positions: dict[int, int] = end.value
-                return positions
-            answer = error = None
-            try:
-                answer = list(self._calls.pages(step)) if isinstance(step, Pages) else self._calls.run(step)
-            except ReputError as failure:
-                error = failure
+        return _Reader(self._inbox, open_stream, self._channels.retry, queue_id, queue_offset)
 
     def _take(self) -> None:
-        """Make the oldest delivery the current one. Raises its error."""
+        """Take note of the oldest delivery. Raises its error."""
         reader, item = self._inbox.deliveries.popleft()
         if isinstance(item, ReputError):
             raise item
         reader.waiting_count -= 1
         self._inbox.changed.notify_all()
-        if not item.messages:
-            self._positions.move(item.queue_id, item.next_queue_offset)
-            return
-        self._current.extend((message, message.queue_offset + 1) for message in item.messages[:-1])
-        self._current.append((item.messages[-1], item.next_queue_offset))
+        self._positions.add(item)
 
 
 class _Inbox:

@@ -8,30 +8,30 @@ stream again when it breaks. One condition guards the send queue; futures are se
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
 from reput_client.core.producing import (
-    APPEND_STREAM_PATH,
     ManySink,
     OneSink,
     ProducerOptions,
+    Sender,
     encode_all,
     nonsense,
     settle_all,
 )
 from reput_client.core.sending import Entry, Outcome
 from reput_client.core.types import NewMessage, SendResult
+from reput_client.sync.channels import Channels
 
 
-class Producer:
+class Producer(Sender[Future[SendResult]]):
     """Sends messages. Made by `Client.producer`; close it, or use it in a `with` block.
 
     At least once: when the connection breaks, batches without an outcome are sent again and may then be stored twice;
@@ -39,18 +39,9 @@ class Producer:
     order of the calls, except for what had to be sent again. One refused message does not fail its neighbours.
     """
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        metadata: Sequence[tuple[str, str]],
-        options: ProducerOptions,
-        *,
-        close_timeout_s: float,
-    ) -> None:
-        self._open_stream: Any = channel.stream_stream(
-            APPEND_STREAM_PATH, request_serializer=None, response_deserializer=AppendStreamResponse.FromString
-        )
-        self._metadata, self._options, self._close_timeout_s = metadata, options, close_timeout_s
+    def __init__(self, channels: Channels, options: ProducerOptions) -> None:
+        self._open_stream = channels.append_stream()
+        self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = options.send_queue()
         self._changed = threading.Condition()
@@ -59,42 +50,6 @@ class Producer:
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
         self._thread.start()
-
-    def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        unique_id: str | None = None,
-        flag: int = 0,
-        born_time_ms: int | None = None,
-        delay_level: int = 0,
-    ) -> "Future[SendResult]":
-        """Send one message; the fields are those of NewMessage. Waits only while the window is full.
-
-        The future fails with a ReputError. Raises ValueError or TypeError for a message that can't be encoded, and
-        ReputError after `close`.
-        """
-        return self.send_message(
-            NewMessage(
-                topic,
-                body,
-                tag,
-                keys,
-                properties or {},
-                queue_id,
-                sharding_key,
-                unique_id,
-                flag,
-                born_time_ms,
-                delay_level=delay_level,
-            )
-        )
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
         """As `send`, for a message that is made already."""
@@ -186,7 +141,7 @@ class Producer:
     def _run_stream(self) -> None:
         """One stream from its opening to its end."""
         is_over = threading.Event()
-        call = self._call = self._open_stream(self._requests(is_over), metadata=self._metadata)
+        call = self._call = self._open_stream(self._requests(is_over))
         error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
         try:
             for response in call:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call and Pages: a unary call as a value: what to send, where, and how to read the answer. No I/O.
+"""Call and Pages: a call as a value: what to send, where, and how to read the answer. No I/O.
 
-The synchronous and the asyncio client run the same calls; neither knows a request or a response type.
+Both doors run the same calls; neither knows a request or a response type.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,13 @@ Service: TypeAlias = Literal["commitlog", "indexer", "janitor"]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One unary call. `path` is package.Service/Method; `extra_timeout_s` is for calls that wait by design."""
+    """A call with one request. `path` is package.Service/Method; `extra_timeout_s` is for calls that wait by design."""
 
     service: Service
     path: str
     request: Message
-    response_type: type[Message]
+    response_type: type[Any]
+    """Its FromString parses an answer."""
     convert: Callable[[Any], T]
     is_repeatable: bool = True
     """False: an answer that got lost does not allow another attempt."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the Indexer's QueueService and QueryService, and the request of its Subscribe stream."""
+"""Calls of the Indexer's QueueService and QueryService."""
 
 from google.protobuf.duration_pb2 import Duration
 from reput.indexer.v1 import query_service_pb2 as query
@@ -8,7 +8,6 @@ from reput.indexer.v1 import queue_service_pb2 as queue
 from reput_client.core.calls.call import Call, Pages, same
 from reput_client.core.types import Message, PullResult, PullStatus, Queue, TimeLike, from_ms, to_timestamp
 
-SUBSCRIBE_PATH = "/reput.indexer.v1.QueueService/Subscribe"
 _QUEUES = "reput.indexer.v1.QueueService"
 _QUERIES = "reput.indexer.v1.QueryService"
 
@@ -29,9 +28,10 @@ def pull(
     return Call("indexer", f"{_QUEUES}/Pull", request, queue.PullResponse, _pull_result, extra_timeout_s=wait_s)
 
 
-def subscribe_request(topic: str, queue_id: int, queue_offset: int, tags: str) -> queue.SubscribeRequest:
-    """The request that follows a queue from a queue offset on."""
-    return queue.SubscribeRequest(topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=tags)
+def subscribe(topic: str, queue_id: int, queue_offset: int, tags: str) -> Call[queue.SubscribeResponse]:
+    """Follow a queue from a queue offset on; streams answers."""
+    request = queue.SubscribeRequest(topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=tags)
+    return Call("indexer", f"{_QUEUES}/Subscribe", request, queue.SubscribeResponse, same)
 
 
 def offset_by_time(topic: str, queue_id: int, time: TimeLike, *, is_upper: bool) -> Call[int]:

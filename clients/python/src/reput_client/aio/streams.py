@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gRPC's streams do differently for event loops and for threads: requests in a queue, and answers in time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from reput_client.core.errors import no_answer
+
+
+class AsyncRequests(asyncio.Queue[bytes | None]):
+    """The requests of a stream, for gRPC to fetch; None ends them."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (request := await self.get()) is not None:
+            yield request
+
+
+async def next_in_time(call: Any, timeout_s: float | None) -> Any:
+    """The next answer of a stream, None at its end. Raises grpc.RpcError, and DeadlineExceededError behind `timeout_s`.
+
+    The call is cancelled then.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await call.read()
+    except TimeoutError:
+        call.cancel()
+        raise no_answer(timeout_s) from None
+    return None if answer is grpc.aio.EOF else answer

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gRPC's streams do differently for event loops and for threads: requests in a queue, and answers in time."""
+
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from reput_client.core.errors import no_answer
+
+
+class Requests(SimpleQueue[bytes | None]):
+    """The requests of a stream, for gRPC's thread to fetch; None ends them."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (request := self.get()) is not None:
+            yield request
+
+
+def next_in_time(call: Any, timeout_s: float | None) -> Any:
+    """The next answer of a stream, None at its end. Raises grpc.RpcError, and DeadlineExceededError behind `timeout_s`.
+
+    The call is cancelled then.
+    """
+    if timeout_s is None:
+        return next(call, None)
+    is_late = threading.Event()
+
+    def give_up() -> None:
+        is_late.set()
+        call.cancel()
+
+    timer = threading.Timer(timeout_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        return next(call, None)
+    except grpc.RpcError:
+        if is_late.is_set():
+            raise no_answer(timeout_s) from None
+        raise
+    finally:
+        timer.cancel()

@@ -23,6 +23,19 @@ import msgspec
 import numpy as np
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.log.agreement import (
+    Adopt,
+    AskAgain,
+    Change,
+    Continue,
+    DropAll,
+    Mine,
+    Refuse,
+    SkipTo,
+    TakeBack,
+    Theirs,
+    agree,
+)
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
@@ -344,52 +357,70 @@ class ReputLoop:
             raise Inapplicable(f"the records up to {end} do not follow each other", physical_offset=start)
 
     async def _shake(self, handshake: Handshake) -> bool:
-        """Agree on where the histories part; False if the stream must be asked for again from another offset."""
-        if not await self._know(handshake.history_id):
-            return False
-        if self._misplaced is not None:
-            raise Inapplicable("the log has none where the indexes end", physical_offset=self._misplaced.value)
-        if self._stream_start < self.entered_physical_offset and handshake.epoch != self.epoch:
-            return False  # the log has changed since the histories were compared
-        common_end = min(self._stream_start, handshake.common_end_physical_offset)
-        is_truncated = common_end < self._stream_start
-        if is_truncated and any(end > common_end for end in self._queues.begins.values()):
-            _log.error("the log lost the begin of a queue whose older units are gone: building all indexes again")
-            await self._lose_all(common_end)
-            return False
-        if is_truncated:
-            _log.warning("the log lost its tail: dropping what was indexed from %d on", common_end)
-            await uninterrupted(self._take_back(common_end))
-        if handshake.epoch != self.epoch:
-            self.history_change_count += 1
-        if is_truncated or handshake.epoch != self.epoch:
-            self.on_history_change(is_truncated)
-        self.epoch = handshake.epoch
-        holds_nothing = self.entered_physical_offset <= handshake.min_physical_offset
-        if self.indexed_physical_offset < handshake.min_physical_offset:
-            await uninterrupted(self._history.skip(self.indexed_physical_offset, handshake.min_physical_offset))
-            self._skip_to(handshake.min_physical_offset)
-        if holds_nothing:  # all that the log has will be entered; other ends past its first byte are of a lost tail
-            await uninterrupted(self._history.truncate(handshake.min_physical_offset, has_queue=_any))
-        self._is_agreed = self.indexed_physical_offset < max(common_end, handshake.min_physical_offset)
-        return not self._is_agreed
+        """Agree with the log on what the indexes hold; False if the stream must be asked for again."""
+        theirs = Theirs(
+            handshake.history_id,
+            handshake.epoch,
+            handshake.common_end_physical_offset,
+            handshake.min_physical_offset,
+        )
+        while isinstance(verdict := agree(self._mine(), theirs), Change):
+            await uninterrupted(self._execute(verdict, theirs))
+        if isinstance(verdict, Refuse):
+            raise Inapplicable(verdict.why, physical_offset=self.entered_physical_offset)
+        if isinstance(verdict, DropAll):
+            await uninterrupted(self._change_log(theirs.history_id))
+        elif self.entered_physical_offset <= theirs.min_physical_offset:
+            # all that the log has will be entered; other ends past its first byte are of a lost tail
+            await uninterrupted(self._history.truncate(theirs.min_physical_offset, has_queue=_any))
+        self._is_agreed = verdict == AskAgain(self.indexed_physical_offset)
+        return isinstance(verdict, Continue)
 
-    async def _know(self, history_id: str) -> bool:
-        """Take over the name of the log's history; False if it is another one than that of the indexes, which go."""
-        known = self.history_id
-        is_other = known != "" and history_id not in ("", known)
-        if is_other:
-            _log.error("this is another log than the one that was indexed: dropping all indexes, to build those of it")
-            await self._lose_all(0)
-        if history_id:
-            await uninterrupted(self._history.adopt(history_id))
-        return not is_other
+    def _mine(self) -> Mine:
+        return Mine(
+            self.history_id,
+            self.epoch,
+            self.indexed_physical_offset,
+            self.entered_physical_offset,
+            asked_physical_offset=self._stream_start,
+            is_misplaced=self._misplaced is not None,
+        )
+
+    async def _execute(self, verdict: Change, theirs: Theirs) -> None:
+        match verdict:
+            case TakeBack(end):
+                self._stream_start = end
+                if any(begin > end for begin in self._queues.begins.values()):
+                    _log.error("the log lost the begin of a queue whose older units are gone: building all again")
+                    await self._lose_all(end)
+                else:
+                    _log.warning("the log lost its tail: dropping what was indexed from %d on", end)
+                    await self._take_back(end)
+                    self.on_history_change(True)
+            case Adopt():
+                await self._adopt(theirs)
+            case SkipTo(begin):
+                await self._history.skip(self.indexed_physical_offset, begin)
+                self._skip_to(begin)
+
+    async def _change_log(self, history_id: str) -> None:
+        _log.error("this is another log than the one that was indexed: dropping all indexes, to build its own")
+        await self._lose_all(0)
+        await self._history.adopt(history_id)
+
+    async def _adopt(self, theirs: Theirs) -> None:
+        if theirs.history_id:
+            await self._history.adopt(theirs.history_id)
+        if theirs.epoch != self.epoch:
+            self.history_change_count += 1
+            self.on_history_change(False)
+        self.epoch = theirs.epoch
 
     async def _lose_all(self, end_physical_offset: int) -> None:
         """Drop all indexes, because the log is another one from this offset on."""
         self.completeness.lose()
-        await uninterrupted(self._drop_all())
-        await uninterrupted(self._history.truncate(end_physical_offset, has_queue=_any))
+        await self._drop_all()
+        await self._history.truncate(end_physical_offset, has_queue=_any)
         self.on_history_change(True)
 
     async def _take_back(self, end_physical_offset: int) -> None:

@@ -272,7 +272,7 @@ async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> 
         expected = ReputState.LIVE if history_id == "second" else ReputState.STOPPED
         await eventually(lambda: indexer.reput.state is expected)
         assert indexer.queues.topics() == (["X"] if history_id == "second" else ["A"])
-        assert ("none where the indexes end" in indexer.reput.last_error) is (history_id != "second")
+        assert ("the log has none there" in indexer.reput.last_error) is (history_id != "second")
 
 
 def test_a_damaged_file_knows_nothing() -> None:

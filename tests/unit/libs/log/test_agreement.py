@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""agree: what a follower does next, case by case; and that doing it always ends in agreement."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from libs.log.agreement import (
+    Adopt,
+    AskAgain,
+    Change,
+    Continue,
+    DropAll,
+    Mine,
+    Refuse,
+    SkipTo,
+    TakeBack,
+    Theirs,
+    agree,
+)
+
+HELD = Mine("first", 3, 700, 700, asked_physical_offset=700)
+AGAIN = HELD._replace(next_physical_offset=400)
+"""Holds something up to 700, and enters all from 400 on once more."""
+SAME = Theirs("first", 3, 700, 0)
+
+CASES = {
+    "the same": (HELD, SAME, Continue()),
+    "the same, without names": (HELD._replace(history_id=""), SAME._replace(history_id=""), Continue()),
+    "a log that is older than names": (HELD, SAME._replace(history_id=""), Continue()),
+    "the log has forgotten its begin": (HELD, SAME._replace(min_physical_offset=700), Continue()),
+    "another log": (HELD, SAME._replace(history_id="second"), DropAll()),
+    "another log, and no record there": (HELD._replace(is_misplaced=True), Theirs("second", 1, 0, 0), DropAll()),
+    "no record where mine end": (
+        HELD._replace(is_misplaced=True),
+        SAME,
+        Refuse("the log has none there"),
+    ),
+    "a new epoch, nothing lost": (HELD, SAME._replace(epoch=4), Adopt()),
+    "a name for the first time": (HELD._replace(history_id=""), SAME, Adopt()),
+    "a new epoch, and the tail is gone": (HELD, Theirs("first", 4, 650, 0), TakeBack(650)),
+    "the tail is gone, below the log's begin": (HELD, Theirs("first", 4, 500, 600), TakeBack(500)),
+    "a new epoch, and the tail was taken back": (Mine("first", 3, 650, 650, 650), Theirs("first", 4, 650, 0), Adopt()),
+    "the records between are gone": (HELD, SAME._replace(min_physical_offset=900), SkipTo(900)),
+    "agreed, and some come again": (AGAIN, SAME, AskAgain(400)),
+    "some come again, as far as they are there": (AGAIN, SAME._replace(min_physical_offset=500), SkipTo(500)),
+    "they come": (AGAIN._replace(asked_physical_offset=400), SAME._replace(common_end_physical_offset=400), Continue()),
+    "the log changed meanwhile": (AGAIN._replace(asked_physical_offset=400), Theirs("first", 4, 400, 0), AskAgain(700)),
+    "nothing is held, at an old log": (Mine("", 0, 0, 0, 0), Theirs("first", 3, 0, 800), Adopt()),
+    "nothing is held, and it comes": (Mine("first", 3, 800, 800, 0), Theirs("first", 3, 0, 800), Continue()),
+}
+
+
+@pytest.mark.parametrize(("mine", "theirs", "verdict"), CASES.values(), ids=CASES.keys())
+def test_each_row(mine: Mine, theirs: Theirs, verdict: object) -> None:
+    """One handshake, one thing to do."""
+    assert agree(mine, theirs) == verdict
+
+
+def done(change: Change, mine: Mine, theirs: Theirs) -> Mine:
+    """What a follower holds after it."""
+    match change:
+        case TakeBack(end):
+            following = min(end, mine.next_physical_offset)
+            return mine._replace(next_physical_offset=following, end_physical_offset=end, asked_physical_offset=end)
+        case Adopt():
+            return mine._replace(history_id=theirs.history_id or mine.history_id, epoch=theirs.epoch)
+        case SkipTo(begin):
+            return mine._replace(next_physical_offset=begin, end_physical_offset=max(begin, mine.end_physical_offset))
+
+
+def test_it_always_ends() -> None:
+    """Whatever both hold: no change is made twice, and what the stream brings continues what is held."""
+    at = (0, 4, 7)
+    for held, other, is_misplaced in itertools.product(at, at, (False, True)):
+        following, end = sorted((held, other))
+        for asked in (0,) if is_misplaced else {following, end}:
+            mine = Mine("", 0, following, end, asked, is_misplaced)
+            for name, epoch, theirs in itertools.product(("", "a"), (1, 2), _theirs(asked)):
+                check(mine._replace(history_id=name, epoch=epoch), theirs)
+
+
+def _theirs(asked: int) -> Iterator[Theirs]:
+    for name, common, begin in itertools.product(("", "a", "b"), (0, 3, 4, 7), (0, 5, 9)):
+        if common <= asked:
+            yield Theirs(name, 2, common, begin)
+
+
+def check(mine: Mine, theirs: Theirs) -> None:
+    asked, changes = mine.asked_physical_offset, list[type]()
+    while isinstance(verdict := agree(mine, theirs), Change):
+        assert type(verdict) not in changes, (mine, theirs, changes)
+        changes.append(type(verdict))
+        mine = done(verdict, mine, theirs)
+    if isinstance(verdict, Continue):
+        assert (mine.history_id, mine.epoch) == (theirs.history_id or mine.history_id, theirs.epoch)
+        assert mine.next_physical_offset == max(theirs.common_end_physical_offset, theirs.min_physical_offset)
+    elif isinstance(verdict, AskAgain):
+        assert verdict.physical_offset != asked
+        assert verdict.physical_offset in (mine.next_physical_offset, mine.end_physical_offset)
+    elif isinstance(verdict, Refuse):
+        assert mine.is_misplaced
+    else:
+        assert {"a", "b"} == {mine.history_id, theirs.history_id}

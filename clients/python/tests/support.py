@@ -49,7 +49,7 @@ def fail(context: grpc.ServicerContext, error: status_pb2.Status) -> None:
 
 
 class Log:
-    """An AppendService that stores what it gets and does what `plan` says.
+    """An AppendService that stores what it gets, each number of a writer once, and does what `plan` says.
 
     `plan(batch_number, messages)` returns None to store the batch, a Status to refuse it, or an exception: the stream
     breaks, before (ConnectionError) or after (ConnectionResetError) the batch was stored.
@@ -58,6 +58,8 @@ class Log:
     def __init__(self, plan: Callable[[int, list[Any]], Any] = lambda _number, _messages: None) -> None:
         self.plan = plan
         self.stored: list[append.AppendMessage] = []
+        self.by_writer: dict[tuple[str, int], bytes] = {}
+        self._lock = threading.Lock()
         self.batch_sizes: list[int] = []
         self.stream_count = 0
         self.metadata: list[tuple[str, str]] = []
@@ -70,19 +72,39 @@ class Log:
         self.metadata = [(key, value) for key, value in context.invocation_metadata()]
         for data in requests:
             self.gate.wait()
-            messages = list(append.AppendStreamRequest.FromString(data).messages)
+            request = append.AppendStreamRequest.FromString(data)
+            messages = list(request.messages)
             self.batch_sizes.append(len(messages))
             answer = self.plan(len(self.batch_sizes) - 1, messages)
             if isinstance(answer, ConnectionResetError):
-                self._store(messages)
+                self._settle(request)
             if isinstance(answer, Exception):
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the line was cut")
             response = append.AppendStreamResponse()
             if answer is None:
-                response.outcomes.add().result.CopyFrom(self._store(messages))
+                response.outcomes.append(self._settle(request))
             else:
                 response.outcomes.add().error.CopyFrom(answer)
             yield response.SerializeToString()
+
+    def _settle(self, request: append.AppendStreamRequest) -> append.AppendOutcome:
+        with self._lock:
+            return self._outcome(request)
+
+    def _outcome(self, request: append.AppendStreamRequest) -> append.AppendOutcome:
+        """Store a batch, unless its writer's number says otherwise."""
+        writer, failed = request.writer, grpc.StatusCode.FAILED_PRECONDITION
+        key, raw = (writer.id, writer.sequence), request.SerializeToString()
+        if not writer.id:
+            return append.AppendOutcome(result=self._store(list(request.messages)))
+        if key in self.by_writer:
+            if self.by_writer[key] != raw:
+                return append.AppendOutcome(error=status(grpc.StatusCode.ALREADY_EXISTS, "WRITER_CONTENT_DIFFERS"))
+            return append.AppendOutcome(result=append.AppendResult(durability=1, is_repeated=True))
+        if writer.sequence > 0 and (writer.id, writer.sequence - 1) not in self.by_writer:
+            return append.AppendOutcome(error=status(failed, "WRITER_SEQUENCE_GAP"))
+        self.by_writer[key] = raw
+        return append.AppendOutcome(result=self._store(list(request.messages)))
 
     def _store(self, messages: list[append.AppendMessage]) -> append.AppendResult:
         first = len(self.stored)

@@ -7,7 +7,7 @@ import time
 import pytest
 from reput.commitlog.v1.append_service_pb2 import AppendRequest
 from reput_client import NewMessage
-from reput_client.core.encode import Encoder, UniqueIds, durability_field
+from reput_client.core.encode import Encoder, UniqueIds, request_end
 
 
 @pytest.mark.parametrize("body_size", [0, 1, 20, 127, 128, 16_000, 20_000, 3_000_000])
@@ -15,7 +15,7 @@ def test_chunks_are_a_request(body_size: int) -> None:
     """Chunks of any size, one behind the other with the durability, are what protobuf would have written."""
     encoder = Encoder(makes_unique_ids=False)
     messages = [NewMessage("topic", bytes(body_size), queue_id=number, born_time_ms=5, flag=-7) for number in range(3)]
-    data = b"".join(encoder.encode(message)[0] for message in messages) + durability_field(2)
+    data = b"".join(encoder.encode(message)[0] for message in messages) + request_end(2)
     request = AppendRequest.FromString(data)
     assert [len(message.body) for message in request.messages] == [body_size] * 3
     assert [message.queue_id for message in request.messages] == [0, 1, 2]

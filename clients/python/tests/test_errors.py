@@ -9,6 +9,7 @@ import reput_client
 from google.rpc import error_details_pb2, status_pb2
 from reput_client import RetryPolicy
 from reput_client.core.errors import from_rpc_error, from_status
+from reput_client.core.retry import is_passing
 
 from clients.python.tests.support import status
 
@@ -64,6 +65,22 @@ def test_broken_details() -> None:
     assert str(from_rpc_error(Failed(), "indexer")) == "NOT_FOUND: gone"
 
 
+def test_a_reason_that_got_lost() -> None:
+    """What gRPC's asyncio side makes of a stream that broke while a request was written is no failure of the server."""
+
+    class Failed(grpc.RpcError):
+        def trailing_metadata(self):
+            return None
+
+        def code(self):
+            return grpc.StatusCode.INTERNAL
+
+        def details(self):
+            return "Internal error from Core"
+
+    assert type(from_rpc_error(Failed(), "commitlog")) is reput_client.UnavailableError
+
+
 RETRIES = [
     (grpc.StatusCode.UNAVAILABLE, "", True, True),
     (grpc.StatusCode.UNAVAILABLE, "", False, False),
@@ -84,6 +101,22 @@ def test_what_is_retried(code: grpc.StatusCode, reason: str, is_repeatable: bool
     """Passing reasons are retried; without one only calls that may be repeated, and bad arguments never."""
     delay_s = RetryPolicy().delay_s(0, from_status(status(code, reason)), is_repeatable=is_repeatable)
     assert (delay_s is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "", True),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "", True),
+        (grpc.StatusCode.CANCELLED, "", True),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", True),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "", False),
+        (grpc.StatusCode.ALREADY_EXISTS, "WRITER_CONTENT_DIFFERS", False),
+    ],
+)
+def test_what_may_be_tried_again_whatever_became_of_it(code: grpc.StatusCode, reason: str, expected: bool) -> None:
+    """Passing reasons, and codes after which nobody knows."""
+    assert is_passing(from_status(status(code, reason))) is expected
 
 
 def test_delays() -> None:

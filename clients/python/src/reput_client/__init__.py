@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python client of Reput: Producer, Consumer and Query.
+"""Python client of Reput: Producer, Writer, Consumer and Query.
 
 `connect()` makes a synchronous client, which is thread-safe; `reput_client.aio.connect()` its asyncio twin with the
 same methods. The synchronous door is generated from the asyncio one, but for what threads do otherwise than tasks.
@@ -36,9 +36,11 @@ from reput_client.core.types import (
     SendResult,
     Topic,
 )
+from reput_client.core.writing import Written
 from reput_client.sync.client import Admin, Client, Groups, Queries, Queues, Topics, connect
 from reput_client.sync.consumer import Consumer
 from reput_client.sync.producer import Producer
+from reput_client.sync.writer import Writer
 
 __all__ = [
     "AbortedError",
@@ -76,5 +78,7 @@ __all__ = [
     "Topic",
     "Topics",
     "UnavailableError",
+    "Writer",
+    "Written",
     "connect",
 ]

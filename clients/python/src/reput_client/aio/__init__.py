@@ -15,6 +15,7 @@ from reput_client.aio.client import (
 )
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.writer import AsyncWriter
 
 __all__ = [
     "AsyncAdmin",
@@ -25,5 +26,6 @@ __all__ = [
     "AsyncQueries",
     "AsyncQueues",
     "AsyncTopics",
+    "AsyncWriter",
     "connect",
 ]

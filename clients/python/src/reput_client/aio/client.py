@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncClient: the door to a store: topics, queries, queues, groups, producer and consumer."""
+"""AsyncClient: the door to a store: topics, queries, queues, groups, producer, writer and consumer."""
 
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -14,6 +14,7 @@ from reput.janitor.v1 import retention_service_pb2
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
 from reput_client.core.calls import admin, groups, reads, topics
 from reput_client.core.calls.groups import Place
 from reput_client.core.options import Options
@@ -22,12 +23,14 @@ from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import (
     ConsumerGroup,
     ConsumerOffset,
+    Durability,
     Message,
     PullResult,
     Queue,
     TimeLike,
     Topic,
 )
+from reput_client.core.writing import WriteQueue
 
 
 class _AsyncPart:
@@ -271,6 +274,24 @@ class AsyncClient:
         self._closers.push_async_callback(producer.close)
         return producer
 
+    def writer(
+        self,
+        writer_id: str,
+        *,
+        first_sequence: int = 0,
+        durability: Durability = Durability.DEFAULT,
+        window_bytes: int = 8 << 20,
+    ) -> AsyncWriter:
+        """A new writer, whose first batch has the number `first_sequence`; the client closes it if you do not.
+
+        One writer at a time uses an id: 1 to 200 printable ASCII characters without spaces. `append` waits while more
+        than `window_bytes` have no outcome.
+        """
+        batches = WriteQueue(writer_id, first_sequence=first_sequence, durability=durability, window_bytes=window_bytes)
+        writer = AsyncWriter(lambda: AsyncAppendStream(self._channels), batches, self._channels.retry)
+        self._closers.push_async_callback(writer.close)
+        return writer
+
     def consumer(
         self,
         topic: str,
@@ -289,7 +310,7 @@ class AsyncClient:
         return consumer
 
     async def close(self) -> None:
-        """Close producers (which waits for their messages), consumers and connections. May be repeated."""
+        """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         await self._closers.aclose()
 
     async def __aenter__(self) -> Self:

@@ -13,14 +13,13 @@ import grpc
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.core.encode import Encoder
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
 from reput_client.core.producing import (
     ManySink,
     OneSink,
     ProducerOptions,
     Sender,
     encode_all,
-    nonsense,
     settle_all,
 )
 from reput_client.core.sending import Entry, Outcome

@@ -10,51 +10,62 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Mapping
 from datetime import datetime
 
-from reput.commitlog.v1.append_service_pb2 import AppendMessage
+from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamRequest, Writer
+from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 
 from reput_client.core.types import NewMessage
 
 _MESSAGES_TAG = b"\x0a"
-_DURABILITY_TAG = b"\x10"
 
 
-def durability_field(durability: int) -> bytes:
-    """The end of a request: field 2, left out when it is 0."""
-    return _DURABILITY_TAG + bytes([durability]) if durability else b""
+def request_end(durability: int, writer: Writer | None = None) -> bytes:
+    """What stands in a request behind its messages."""
+    return AppendStreamRequest(durability=DurabilityLevel.ValueType(durability), writer=writer).SerializeToString()
+
+
+def chunk(message: AppendMessage) -> bytes:
+    """One `messages` entry of a request."""
+    payload = message.SerializeToString()
+    return _MESSAGES_TAG + _varint(len(payload)) + payload
 
 
 class Encoder:
     """Encodes messages. One per producer; safe to call from any thread.
 
-    `makes_unique_ids` gives every message without one a unique id.
+    `makes_unique_ids` gives every message without one a unique id, `makes_born_times` one without a born time the time
+    of now. With neither the same message gives the same bytes.
     """
 
-    def __init__(self, *, makes_unique_ids: bool) -> None:
+    def __init__(self, *, makes_unique_ids: bool, makes_born_times: bool = True) -> None:
         self._unique_ids = UniqueIds() if makes_unique_ids else None
+        self._makes_born_times = makes_born_times
 
     def encode(self, message: NewMessage) -> tuple[bytes, str]:
         """The chunk and the unique id ("" without one). Raises ValueError or TypeError for what can't be encoded."""
         unique_id, now_ns = message.unique_id or "", time.time_ns()
-        if (property_string := message.property_string) is None:
+        if (encoded_properties := message.property_string) is None:
             if not unique_id and self._unique_ids is not None:
                 unique_id = self._unique_ids.next(now_ns)
-            property_string = _property_string(message, unique_id)
+            encoded_properties = property_string(_properties(message, unique_id))
         born_time_ms = message.born_time_ms
-        payload = AppendMessage(
+        if born_time_ms is None:
+            born_time_ms = now_ns // 1_000_000 if self._makes_born_times else 0
+        encoded = AppendMessage(
             topic=message.topic,
             queue_id=message.queue_id,
             body=message.body,
-            property_string=property_string,
+            property_string=encoded_properties,
             flag=message.flag,
-            born_time_ms=now_ns // 1_000_000 if born_time_ms is None else born_time_ms,
-        ).SerializeToString()
-        return _MESSAGES_TAG + _varint(len(payload)) + payload, unique_id
+            born_time_ms=born_time_ms,
+        )
+        return chunk(encoded), unique_id
 
 
-def _property_string(message: NewMessage, unique_id: str) -> bytes:
-    """RocketMQ's property string. Raises ValueError for what would change the meaning of another property."""
+def _properties(message: NewMessage, unique_id: str) -> dict[str, str]:
+    """All properties of a message. Raises ValueError for keys or a delay that can't be meant."""
     properties = dict(message.properties)
     if unique_id:
         properties["UNIQ_KEY"] = unique_id
@@ -71,6 +82,11 @@ def _property_string(message: NewMessage, unique_id: str) -> bytes:
         raise ValueError(f"delay_level is {message.delay_level}, but levels begin at 1, and 0 is no delay")
     if message.delay_level:
         properties["DELAY"] = str(message.delay_level)
+    return properties
+
+
+def property_string(properties: Mapping[str, str]) -> bytes:
+    """RocketMQ's property string. Raises ValueError for what would change the meaning of another property."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     has_odd_name = "" in properties or (text.count("\x01") > len(properties) and "\x01" in "".join(properties))
     if has_odd_name or text.count("\x02") != len(properties):

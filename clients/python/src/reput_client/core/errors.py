@@ -123,6 +123,8 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 
 _KINDS = {"commitlog": "a CommitLog", "indexer": "an Indexer", "janitor": "a Janitor"}
+_LOST_STATUS = "Internal error from Core"
+"""gRPC's text for a stream that ended while a request was written: its asyncio side forgets why (grpc issue 36066)."""
 _NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed")
 """How gRPC's texts begin for a call that found no connection; its codes do not tell."""
 
@@ -164,6 +166,8 @@ def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this addre
                 break
     code = call.code()
     text = call.details() or "no text"
+    if code is grpc.StatusCode.INTERNAL and text == _LOST_STATUS:
+        return UnavailableError("the stream ended for a reason that got lost", code=grpc.StatusCode.UNAVAILABLE)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         text += f"; the server at {target} is not {_KINDS[service]}, or one of another version"
     return _CLASSES.get(code, ServerError)(text, code=code)
@@ -177,3 +181,8 @@ def was_never_sent(error: ReputError) -> bool:
 def no_answer(timeout_s: float | None) -> DeadlineExceededError:
     """The error for a stream whose next answer does not come in time."""
     return DeadlineExceededError(f"no answer within {timeout_s} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def nonsense(failure: Exception) -> ServerError:
+    """The error for an answer that can't be right."""
+    return ServerError(f"the server's answer makes no sense: {failure}", code=grpc.StatusCode.INTERNAL)

@@ -6,10 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-import grpc
-
 from reput_client.core.encode import Encoder
-from reput_client.core.errors import ReputError, ServerError
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sending import Entry, Outcome, SendQueue, Settlement, Sink
 from reput_client.core.types import Durability, NewMessage, SendResult
@@ -162,8 +159,3 @@ def settle_all(settlements: Sequence[Settlement]) -> None:
     for entries, outcomes in settlements:
         for entry, outcome in zip(entries, outcomes, strict=True):
             entry.sink.settle(entry.sink_index, outcome)
-
-
-def nonsense(failure: Exception) -> ReputError:
-    """The error for messages whose answer can't be right: the stream is given up, they are not sent again."""
-    return ServerError(f"the server's answer makes no sense: {failure}", code=grpc.StatusCode.INTERNAL)

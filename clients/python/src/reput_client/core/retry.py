@@ -4,12 +4,22 @@
 import random
 from dataclasses import dataclass, field
 
+import grpc
+
 from reput_client.core.errors import DeadlineExceededError, ReputError, UnavailableError
 
 RETRYABLE_REASONS = frozenset(
     {"STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE"}
 )
 """Reasons with which the server says: nothing was done, and later it may work. docs/errors.md."""
+
+LOST_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+"""Codes after which nobody knows whether something was done."""
+
+
+def is_passing(error: ReputError) -> bool:
+    """True if another attempt may work, at something that may be repeated whether or not it was done."""
+    return error.reason in RETRYABLE_REASONS or error.code in LOST_CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,13 @@ class RetryPolicy:
         `is_repeatable` False allows only retries of calls that the server itself says it did not do.
         """
         is_refused = error.reason in RETRYABLE_REASONS
-        if attempt >= self.retries or not (is_refused or (is_repeatable and isinstance(error, UnavailableError))):
+        if not (is_refused or (is_repeatable and isinstance(error, UnavailableError))):
+            return None
+        return self.backoff_s(attempt, error)
+
+    def backoff_s(self, attempt: int, error: ReputError) -> float | None:
+        """As `delay_s`, for an error of whatever kind."""
+        if attempt >= self.retries:
             return None
         ceiling = min(self.delay_max_s, self.delay_min_s * 2.0 ** min(attempt, 30))
         return max(ceiling * (1 - self.chance.random() / 2), error.retry_after or 0.0)

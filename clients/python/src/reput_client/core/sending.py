@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult
 
-from reput_client.core.encode import durability_field
+from reput_client.core.encode import request_end
 from reput_client.core.errors import (
     InvalidArgumentError,
     OutcomeUnknownError,
@@ -85,7 +85,7 @@ class Batch:
 
     def to_request(self, durability: int) -> bytes:
         """The serialized request."""
-        return b"".join([entry.chunk for entry in self.entries]) + durability_field(durability)
+        return b"".join([entry.chunk for entry in self.entries]) + request_end(durability)
 
 
 class SendQueue:

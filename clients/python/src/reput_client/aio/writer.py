@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AsyncWriter: appends numbered batches over one AppendStream, each stored once however often it had to be sent."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import grpc
+from reput.commitlog.v1.append_service_pb2 import AppendOutcome
+
+from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.streams import AsyncRequests, next_in_time
+from reput_client.core.encode import Encoder
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
+from reput_client.core.retry import RetryPolicy, is_passing
+from reput_client.core.types import NewMessage
+from reput_client.core.writing import Batch, WriteQueue, Written
+
+
+class AsyncWriter:
+    """Appends batches, each stored once. Made by `AsyncClient.writer`; close it, or let `async with` do that.
+
+    A batch without an outcome, because the connection broke or no answer came, is sent again, and the log knows it by
+    the writer's id and the batch's number. A program that starts again may append the same batches with the same
+    numbers: those that are stored stay as they are. Batches are stored in the order of the calls, each as a whole.
+    Used by one caller at a time. What has no outcome stays when a method raises ReputError, and `flush` tries it again;
+    a block of `async with` that ends with an exception gives it up.
+    """
+
+    def __init__(self, open_stream: "Callable[[], AsyncAppendStream]", batches: WriteQueue, retry: RetryPolicy) -> None:
+        self._open_stream, self._batches, self._retry = open_stream, batches, retry
+        self._encoder = Encoder(makes_unique_ids=False, makes_born_times=False)
+        self._stream: AsyncAppendStream | None = None
+        self._failure_count = 0
+
+    @property
+    def next_sequence(self) -> int:
+        """Number of the first batch that is not known to be stored: there another writer of this id goes on."""
+        return self._batches.first_sequence
+
+    async def append(self, messages: Sequence[NewMessage]) -> None:
+        """Send a batch, the next in number. Waits only while more than the window has no outcome.
+
+        A batch has 1 to 32,768 messages and at most 16 MiB. The same messages are the same batch: no unique id is made,
+        and a message without a born time gets its store time. Raises ValueError or TypeError for messages that can't be
+        encoded, and then nothing was sent; raises as `flush` otherwise.
+        """
+        if not messages:
+            raise ValueError("a batch has at least one message")
+        chunks = [self._encoder.encode(message)[0] for message in messages]
+        await self.append_encoded(Batch(b"".join(chunks), len(chunks)))
+
+    async def append_encoded(self, batch: Batch) -> None:
+        """As `append`, for messages that are encoded already."""
+        self._batches.add(batch)
+        if self._stream is not None:
+            self._stream.send(self._batches.requests(-1))
+        else:
+            self._open()
+        while self._batches.is_over_window:
+            await self._settle()
+
+    async def flush(self) -> Written:
+        """Wait until everything is stored; tells how much this writer has stored by now.
+
+        Raises ReputError for a batch that is refused, also for other content under its number, and when retries are
+        used up.
+        """
+        while not self._batches.is_idle:
+            await self._settle()
+        return self._batches.written
+
+    async def close(self) -> None:
+        """Flush, then end the stream. May be repeated."""
+        try:
+            await self.flush()
+        finally:
+            self._drop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._batches.clear()
+        await self.close()
+
+    def _open(self) -> "AsyncAppendStream":
+        """A new stream, with everything that is kept."""
+        self._stream = self._open_stream()
+        self._stream.send(self._batches.requests())
+        return self._stream
+
+    def _drop(self) -> None:
+        """Give the stream up."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    async def _settle(self) -> None:
+        """Take the next outcomes; after a failure wait for the next attempt. Raises the error if there is none."""
+        try:
+            for outcome in await (self._stream or self._open()).outcomes():
+                self._batches.on_outcome(outcome)
+                self._failure_count = 0
+        except (ReputError, ValueError) as failure:
+            error = failure if isinstance(failure, ReputError) else nonsense(failure)
+        else:
+            return
+        self._drop()  # what is under way behind a batch that was refused is refused as well
+        delay_s = self._retry.backoff_s(self._failure_count, error) if is_passing(error) else None
+        if delay_s is None:
+            self._failure_count = 0
+            raise error
+        self._failure_count += 1
+        await asyncio.sleep(delay_s)
+
+
+class AsyncAppendStream:
+    """One AppendStream. What gRPC has not fetched yet waits here."""
+
+    def __init__(self, channels: AsyncChannels) -> None:
+        self._timeout_s = channels.options.timeout_s
+        self._requests = AsyncRequests()
+        self._call = channels.append_stream()(aiter(self._requests))
+
+    def send(self, requests: list[bytes]) -> None:
+        """Send serialized requests, soon."""
+        for request in requests:
+            self._requests.put_nowait(request)
+
+    async def outcomes(self) -> list[AppendOutcome]:
+        """The next outcomes, in the order of the requests. Raises ReputError."""
+        try:
+            response = await next_in_time(self._call, self._timeout_s)
+        except grpc.RpcError as failure:
+            raise from_rpc_error(failure, "commitlog") from None
+        if response is None:
+            raise UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+        return list(response.outcomes)
+
+    def close(self) -> None:
+        """Give up whatever has no outcome."""
+        self._requests.put_nowait(None)
+        self._call.cancel()

@@ -31,6 +31,7 @@ from rich.table import Table
 
 from bench import batches
 from bench.load import streams
+from libs.formats import store_layout
 from libs.log import checkpoint_file
 from libs.machine.posix_fs import PosixFs
 
@@ -146,7 +147,7 @@ def measure(directory: Path, size_bytes: int, progress: Progress) -> Measured:
             empty_ms = found.start_to_serving_ms
             fill(found.target, size_bytes, progress)
             kill_under_load(found)
-        checkpoint = checkpoint_file.load(PosixFs(), data_dir / checkpoint_file.FILE_NAME)
+        checkpoint = checkpoint_file.load(PosixFs(), data_dir / store_layout.CHECKPOINT)
         with running(data_dir) as found:
             status = status_of(found.target)
             assert status is not None

@@ -4,10 +4,13 @@
 import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
+
+from libs.formats import store_layout
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE_ROOTS = ("libs", "services", "cli", "clients", "tools", "demo", "bench", "tests")
@@ -71,6 +74,32 @@ def test_time_and_disk_arrive_as_arguments(path: Path) -> None:
         and relative(path) != BANNED_CALLS[ast.unparse(node.func)][0]
     ]
     assert not found, found
+
+
+def test_a_file_of_the_store_has_its_name_from_store_layout() -> None:
+    """A name that is said twice can differ; one that is a word besides counts where a path is made of it."""
+    values = [value for key, value in vars(store_layout).items() if key.isupper() and isinstance(value, str)]
+    names = {name for value in values for name in (value, PurePath(value).name)}
+    telling = {name for name in names if not name.replace("_", "a").isalpha() or not name.islower()}
+    found = []
+    for path in set(python_files("libs", "services", "cli")) - {Path(store_layout.__file__)}:
+        tree = ast.parse(path.read_text())
+        parts = set(parts_of_paths(tree))
+        found += [
+            f"{relative(path)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and node.value in (names if node in parts else telling)
+        ]
+    assert not found, found
+
+
+def parts_of_paths(tree: ast.AST) -> Iterator[ast.expr]:
+    """What a file makes paths of."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            yield node.right
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {"Path", "with_name"}:
+            yield from node.args
 
 
 @pytest.mark.parametrize("path", python_files("tests", "clients/python/tests", "clients/spark/tests"), ids=relative)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cli.exit_codes import CommandFailed, ExitCode
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.limits import SEGMENT_SIZE_BYTES
 from libs.log import directories as log_directories
@@ -55,7 +56,7 @@ def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int,
 
     with _explained(data_dir), contextlib.ExitStack() as locks:
         segment_size_bytes = _segment_size_bytes(fs, data_dir)
-        locks.callback(fs.lock(data_dir / "lock").release)
+        locks.callback(fs.lock(data_dir / store_layout.LOCK).release)
         report = asyncio.run(
             rebuild(
                 fs,

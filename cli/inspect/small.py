@@ -20,9 +20,8 @@ from libs.formats.state import (
     store_checkpoint,
     topics_json,
 )
-from services.commitlog.engine.start.store_files import OWED
+from libs.formats.store_layout import LOCK_CONTENT, OWED
 
-LOCK_CONTENT = b"lock"
 _TIME_MS_MAX = 4_102_444_800_000
 """1 January 2100: a later time in a checkpoint is damage."""
 

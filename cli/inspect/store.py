@@ -11,40 +11,50 @@ stop it first for a verdict.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cli.inspect.foreign import inspect_batch_queue, inspect_extension
 from cli.inspect.index import guess_slot_count, inspect_index_file
 from cli.inspect.inspection import Data, Inspection, Progress, Steps, UnknownKind, Window
 from cli.inspect.queue import inspect_consume_queue
 from cli.inspect.segment import inspect_segment
-from cli.inspect.small import LOCK_CONTENT, SMALL_KINDS, inspect_small
-from libs.formats import offsets
-from libs.formats.errors import FormatError
+from cli.inspect.small import SMALL_KINDS, inspect_small
+from libs.formats import store_layout
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.records import record
 from libs.formats.state import checksummed, store_checkpoint
 
 KINDS = ("segment", "consume_queue", "index_file", "batch_queue", "queue_extension", *SMALL_KINDS)
-_FOREIGN = {"batchconsumequeue": "batch_queue", "compactionCq": "batch_queue", "consumequeue_ext": "queue_extension"}
-"""Directories of RocketMQ's, and the kind of their files."""
-_UNREAD = ("compactionLog", "timerlog")
-"""Such whose files nobody reads here, although some look like ours."""
-_KIND_OF_NAME = {
-    "checkpoint": "checkpoint",
-    "epochFileCheckpoint": "epoch_file",
-    "topics.json": "topics",
-    "consumerOffset.json": "consumer_offsets",
-    "delayOffset.json": "delay_offsets",
-    "retention_history.jsonl": "retention_history",
-    "ballast": "ballast",
-    "index_ballast": "ballast",
-    "lock": "lock",
-    "indexer.lock": "lock",
-    "abort": "abort",
+
+
+def _last(path: str) -> str:
+    return PurePath(path).name
+
+
+_FOREIGN = {
+    store_layout.BATCH_QUEUES: "batch_queue",
+    _last(store_layout.COMPACTED_QUEUES): "batch_queue",
+    store_layout.QUEUE_EXTENSIONS: "queue_extension",
 }
+"""Directories of RocketMQ's, and the kind of their files."""
+_UNREAD = (_last(store_layout.COMPACTED_LOG), store_layout.TIMER_LOG)
+"""Such whose files nobody reads here, although some look like ours."""
+_KIND_OF_PATH = {
+    store_layout.CHECKPOINT: "checkpoint",
+    store_layout.EPOCHS: "epoch_file",
+    store_layout.TOPICS: "topics",
+    store_layout.CONSUMER_OFFSETS: "consumer_offsets",
+    store_layout.DELAY_OFFSETS: "delay_offsets",
+    store_layout.RETENTION_HISTORY: "retention_history",
+    store_layout.BALLAST: "ballast",
+    store_layout.INDEX_BALLAST: "ballast",
+    store_layout.LOCK: "lock",
+    store_layout.INDEXER_LOCK: "lock",
+    store_layout.ABORT: "abort",
+}
+_KIND_OF_NAME = {_last(path): kind for path, kind in _KIND_OF_PATH.items()}
 
 
 def inspect_file(
@@ -73,7 +83,7 @@ def inspect_file(
                 case "segment":
                     yield from inspect_segment(data, _base(path), window, inspection.summary, progress)
                 case "consume_queue":
-                    topic = path.absolute().parent.parent.name if "consumequeue" in path.absolute().parts else None
+                    topic = path.absolute().parent.parent.name if store_layout.QUEUES in path.absolute().parts else None
                     yield from inspect_consume_queue(data, _base(path), topic, window, inspection.summary, progress)
                 case "index_file":
                     slot_count = int(slots) if slots else None
@@ -91,22 +101,22 @@ def inspect_file(
 
 def detect_kind(path: Path) -> str:
     """The kind of a store file by its name, its directories, and at last its content; raises UnknownKind."""
-    if (kind := _KIND_OF_NAME.get(path.name.removesuffix(".bak"))) is not None:
+    if (kind := _KIND_OF_NAME.get(path.name.removesuffix(store_layout.BACKUP_SUFFIX))) is not None:
         return kind
     folders = path.absolute().parts[:-1]
-    if _is_name(offsets.parse_file_name, path.name):
-        if folders[-1] == "commitlog":
+    if store_layout.is_file_name(path.name):
+        if folders[-1] == store_layout.COMMIT_LOG:
             return "segment"
-        if "consumequeue" in folders:
+        if store_layout.QUEUES in folders:
             return "consume_queue"
         for folder, kind in _FOREIGN.items():
             if folder in folders:
                 return kind
         if unread := [folder for folder in _UNREAD if folder in folders]:
             raise UnknownKind(f"{path}: what lies in {unread[0]} is RocketMQ's alone")
-    if folders[-1] == "index" and _is_name(index_file.parse_file_name, path.name):
+    if folders[-1] == store_layout.INDEX and store_layout.is_index_file_name(path.name):
         return "index_file"
-    if folders[-1] == "cut" and _is_name(offsets.parse_file_name, path.name.partition("-")[0]):
+    if folders[-1] == _last(store_layout.CUT) and store_layout.cut_offset(path.name) is not None:
         return "cut"
     with _mapped(path) as data:
         kind = _kind_of_content(data)
@@ -124,7 +134,7 @@ def _kind_of_content(data: Data) -> str | None:
         return "segment"
     if head.lstrip().startswith(b"{"):
         return _kind_of_json(data[:4096])
-    if head.startswith(LOCK_CONTENT) and len(data) == len(LOCK_CONTENT):
+    if head.startswith(store_layout.LOCK_CONTENT) and len(data) == len(store_layout.LOCK_CONTENT):
         return "lock"
     if len(data) == store_checkpoint.FILE_SIZE_BYTES:
         return "checkpoint"
@@ -144,19 +154,8 @@ def _kind_of_json(text: bytes) -> str | None:
     return None
 
 
-def _is_name(parse: Callable[[str], int], name: str) -> bool:
-    try:
-        parse(name)
-    except FormatError:
-        return False
-    return True
-
-
 def _base(path: Path) -> int | None:
-    try:
-        return offsets.parse_file_name(path.name)
-    except FormatError:
-        return None
+    return store_layout.parse_file_name(path.name) if store_layout.is_file_name(path.name) else None
 
 
 @contextmanager

@@ -12,22 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cli.verify.findings import Report
-from cli.verify.index.check import INDEX_DIRECTORY
 from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
 from cli.verify.queues.check import QueueState
-from cli.verify.state import (
-    CHECKPOINT_FILE,
-    CONSUMER_OFFSETS_FILE,
-    DELAY_OFFSETS_FILE,
-    EPOCH_FILE,
-    PROGRESS_FILE,
-    TOPICS_FILE,
-    StoreState,
-)
+from cli.verify.state import StoreState
+from libs.formats import store_layout
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.store_checkpoint import OWN_FIELDS_AT
-from services.commitlog.engine.keep.queue_snapshot import SNAPSHOT_FILE
 
 States = Mapping[tuple[str, int], QueueState]
 
@@ -48,7 +39,7 @@ def check_snapshot_counters(state: StoreState, facts: LogFacts, states: States, 
         counted = known.get((topic.encode().decode("latin-1"), queue_id), 0)
         if counted not in (0, queue.next):  # 0: the log has dropped it with the queue of a deleted topic
             message = f"{topic} queue {queue_id} goes on at {counted}, but after the log's records {queue.next} follows"
-            report.add("SNAPSHOT_COUNTER", str(SNAPSHOT_FILE), message)
+            report.add("SNAPSHOT_COUNTER", store_layout.QUEUE_SNAPSHOT, message)
 
 
 def check_small_files(
@@ -73,7 +64,7 @@ def _check_topics(state: StoreState, states: States, report: Report) -> None:
             message = (
                 f"there are queues or records of {topic[:80]!r}, which is not among the topics; it was deleted or lost"
             )
-            report.add("TOPIC_UNKNOWN", str(TOPICS_FILE), message)
+            report.add("TOPIC_UNKNOWN", store_layout.TOPICS, message)
 
 
 def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report: Report) -> None:
@@ -83,10 +74,10 @@ def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report
         for queue_id, queue_offset in queues.items():
             if (outside := _outside(state, states, topic, queue_id, queue_offset)) is not None:
                 message = f"group {group} is {outside}"
-                report.add("CONSUMER_OFFSET_OUTSIDE", str(CONSUMER_OFFSETS_FILE), message)
+                report.add("CONSUMER_OFFSET_OUTSIDE", store_layout.CONSUMER_OFFSETS, message)
     for level, queue_offset in (state.delay_offsets.offsets if state.delay_offsets else {}).items():
         if (outside := _outside(state, states, SCHEDULE_TOPIC, level - 1, queue_offset)) is not None:
-            report.add("DELAY_OFFSET_OUTSIDE", str(DELAY_OFFSETS_FILE), f"delay level {level} is {outside}")
+            report.add("DELAY_OFFSET_OUTSIDE", store_layout.DELAY_OFFSETS, f"delay level {level} is {outside}")
 
 
 def _outside(state: StoreState, states: States, topic: str, queue_id: int, queue_offset: int) -> str | None:
@@ -102,10 +93,10 @@ def _outside(state: StoreState, states: States, topic: str, queue_id: int, queue
 
 def _check_finished_file(data_dir: Path, state: StoreState, report: Report) -> None:
     name = state.progress.index_finished_file if state.progress is not None else ""
-    directory = data_dir / INDEX_DIRECTORY
+    directory = data_dir / store_layout.INDEX
     if name and directory.is_dir() and not (directory / name).exists():
         message = f"the finished index file {name} is gone; all index files will be built again"
-        report.add("PROGRESS_FILE_GONE", str(PROGRESS_FILE), message)
+        report.add("PROGRESS_FILE_GONE", store_layout.INDEX_PROGRESS, message)
 
 
 def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
@@ -115,7 +106,7 @@ def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: R
     end = facts.end_physical_offset
     if snapshot.end_physical_offset > end:
         message = f"the log ended at {snapshot.end_physical_offset} once, now it ends at {end}: records are lost"
-        report.add("SNAPSHOT_BEYOND_LOG", str(SNAPSHOT_FILE), message, physical_offset=end)
+        report.add("SNAPSHOT_BEYOND_LOG", store_layout.QUEUE_SNAPSHOT, message, physical_offset=end)
         return
     for times in snapshot.segment_times:
         base = times.base_physical_offset
@@ -129,7 +120,7 @@ def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: R
             message = (
                 f"segment {base} has store times {known[0]} to {known[1]} there, {actual[0]} to {actual[1]} in fact"
             )
-            report.add("SNAPSHOT_TIMES", str(SNAPSHOT_FILE), message, physical_offset=base)
+            report.add("SNAPSHOT_TIMES", store_layout.QUEUE_SNAPSHOT, message, physical_offset=base)
 
 
 def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
@@ -138,7 +129,9 @@ def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report:
         return
     if missing_bytes := checkpoint.missing_before(log.min_physical_offset):
         message = f"the log began at {checkpoint.start_physical_offset}: {missing_bytes} bytes before its first segment"
-        report.add("LOG_START_MISSING", str(CHECKPOINT_FILE), message, physical_offset=checkpoint.start_physical_offset)
+        report.add(
+            "LOG_START_MISSING", store_layout.CHECKPOINT, message, physical_offset=checkpoint.start_physical_offset
+        )
     is_end_known = not facts.is_damaged(facts.end_physical_offset - 1)
     times = {
         "log": checkpoint.commit_log_time_ms,
@@ -148,7 +141,7 @@ def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report:
     for index, (name, time_ms) in enumerate(times.items()):
         if time_ms < 0 or (facts.record_count and is_end_known and time_ms > facts.last_store_time_ms):
             message = f"the {name} time is {time_ms}, but the log's last record is of {facts.last_store_time_ms}"
-            report.add("CHECKPOINT_AHEAD", str(CHECKPOINT_FILE), message, position=8 * index)
+            report.add("CHECKPOINT_AHEAD", store_layout.CHECKPOINT, message, position=8 * index)
     offsets = {
         24: ("flushed", checkpoint.master_flushed_physical_offset),
         32: ("confirmed", checkpoint.confirmed_physical_offset),
@@ -157,7 +150,7 @@ def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report:
     for position, (name, physical_offset) in offsets.items():
         if physical_offset < -1 or physical_offset > facts.end_physical_offset:
             message = f"the {name} physical offset is {physical_offset}, the log ends at {facts.end_physical_offset}"
-            report.add("CHECKPOINT_AHEAD", str(CHECKPOINT_FILE), message, position=position)
+            report.add("CHECKPOINT_AHEAD", store_layout.CHECKPOINT, message, position=position)
 
 
 def _check_epochs(facts: LogFacts, state: StoreState, report: Report) -> None:
@@ -165,7 +158,7 @@ def _check_epochs(facts: LogFacts, state: StoreState, report: Report) -> None:
         if epoch.start_physical_offset > facts.end_physical_offset:
             message = f"epoch {epoch.number} begins at {epoch.start_physical_offset}, behind the end of the log"
             offset = epoch.start_physical_offset
-            report.add("EPOCH_BEYOND_LOG", str(EPOCH_FILE), message, physical_offset=offset)
+            report.add("EPOCH_BEYOND_LOG", store_layout.EPOCHS, message, physical_offset=offset)
 
 
 def _check_progress(facts: LogFacts, state: StoreState, report: Report) -> None:
@@ -176,8 +169,8 @@ def _check_progress(facts: LogFacts, state: StoreState, report: Report) -> None:
         physical_offset = getattr(progress, name)
         if not 0 <= physical_offset <= facts.end_physical_offset:
             message = f"{name} is {physical_offset}, the log ends at {facts.end_physical_offset}"
-            report.add("PROGRESS_BEYOND_LOG", str(PROGRESS_FILE), message, physical_offset=physical_offset)
+            report.add("PROGRESS_BEYOND_LOG", store_layout.INDEX_PROGRESS, message, physical_offset=physical_offset)
     newest = state.epochs[-1].number if state.epochs else None
     if newest is not None and progress.epoch > newest:
         message = f"the Indexer has followed epoch {progress.epoch}, the log's newest is {newest}"
-        report.add("PROGRESS_EPOCH", str(PROGRESS_FILE), message)
+        report.add("PROGRESS_EPOCH", store_layout.INDEX_PROGRESS, message)

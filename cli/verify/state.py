@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from cli.verify.findings import Report
-from libs.formats import limits, offsets
+from libs.formats import limits, store_layout
 from libs.formats.errors import BadField, FormatError
 from libs.formats.state import (
     checksummed,
@@ -38,22 +38,12 @@ from libs.log import history_file
 from libs.log.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
-from services.commitlog.engine.keep.queue_snapshot import SNAPSHOT_FILE, SNAPSHOT_KIND, QueueSnapshot
-from services.commitlog.engine.start.recovery import CUT_DIRECTORY
-from services.commitlog.engine.start.store_files import OWED
+from services.commitlog.engine.keep.queue_snapshot import SNAPSHOT_KIND, QueueSnapshot
 from services.indexer.engine.follow import history as log_history
 from services.indexer.engine.tables.progress import KIND as PROGRESS_KIND
 from services.indexer.engine.tables.progress import IndexProgress
 
-CHECKPOINT_FILE = Path("checkpoint")
-EPOCH_FILE = Path("epochFileCheckpoint")
-TOPICS_FILE = Path("config") / "topics.json"
-CONSUMER_OFFSETS_FILE = Path("config") / "consumerOffset.json"
-DELAY_OFFSETS_FILE = Path("config") / "delayOffset.json"
-PROGRESS_FILE = Path("reput") / "index_progress"
-ABORT_FILE = Path("abort")
-LOCK_FILES = (Path("lock"), Path("reput") / "indexer.lock")
-LOCK_CONTENT = b"lock"
+LOCK_FILES = (store_layout.LOCK, store_layout.INDEXER_LOCK)
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits: type, whence, start, length, process
 _T = TypeVar("_T")
@@ -125,27 +115,32 @@ class StoreState:
 
 def users_of(data_dir: Path) -> list[str]:
     """Lock files that a process holds: its CommitLog's or RocketMQ broker's, its Indexer's. Takes no lock."""
-    return [str(name) for name in LOCK_FILES if (data_dir / name).is_file() and _is_locked(data_dir / name)]
+    return [name for name in LOCK_FILES if (data_dir / name).is_file() and _is_locked(data_dir / name)]
 
 
 def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
-    _load(log_dir, history_file.PATH, "HISTORY_DAMAGED", _history, report)
-    topics = _load(log_dir, TOPICS_FILE, "TOPICS_DAMAGED", _text(topics_json.loads), report)
+    _load(log_dir, store_layout.HISTORY, "HISTORY_DAMAGED", _history, report)
+    topics = _load(log_dir, store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads), report)
     return StoreState(
         is_log_clean=_check_abort(log_dir, report),
-        checkpoint=_load(log_dir, CHECKPOINT_FILE, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
-        epochs=_load(log_dir, EPOCH_FILE, "EPOCHS_DAMAGED", epoch_file.decode, report),
-        snapshot=_load(log_dir, SNAPSHOT_FILE, "SNAPSHOT_DAMAGED", _snapshot, report),
-        progress=_load(index_dir, PROGRESS_FILE, "PROGRESS_DAMAGED", _progress, report),
+        checkpoint=_load(log_dir, store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
+        epochs=_load(log_dir, store_layout.EPOCHS, "EPOCHS_DAMAGED", epoch_file.decode, report),
+        snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", _snapshot, report),
+        progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", _progress, report),
         topics=topics,
         consumer_offsets=_load(
-            index_dir, CONSUMER_OFFSETS_FILE, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads), report
+            index_dir,
+            store_layout.CONSUMER_OFFSETS,
+            "CONSUMER_OFFSETS_DAMAGED",
+            _text(consumer_offsets_json.loads),
+            report,
         ),
         delay_offsets=_load(
-            index_dir, DELAY_OFFSETS_FILE, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
+            index_dir, store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
         ),
-        dropped_ends=_load(index_dir, log_history.PATH, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report) or {},
+        dropped_ends=_load(index_dir, store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report)
+        or {},
         set_apart=_set_apart(log_dir, index_dir, topics),
     )
 
@@ -161,31 +156,33 @@ def check_left_files(data_dir: Path, report: Report) -> None:
     """Lock files of another content, copies of cut tails, files that were never finished."""
     for name in LOCK_FILES:
         content = _read(data_dir, name, report) if (data_dir / name).exists() else None
-        if content not in (None, b"", LOCK_CONTENT):
-            report.add("LOCK_CONTENT", str(name), f"it begins with {content[:16]!r}, not {LOCK_CONTENT!r}", position=0)
-    if (data_dir / CUT_DIRECTORY).is_dir():
-        for path in sorted((data_dir / CUT_DIRECTORY).iterdir()):
-            physical_offset = _cut_offset(path.name)
+        if content not in (None, b"", store_layout.LOCK_CONTENT):
+            report.add(
+                "LOCK_CONTENT", name, f"it begins with {content[:16]!r}, not {store_layout.LOCK_CONTENT!r}", position=0
+            )
+    if (data_dir / store_layout.CUT).is_dir():
+        for path in sorted((data_dir / store_layout.CUT).iterdir()):
+            physical_offset = store_layout.cut_offset(path.name)
             where = "" if physical_offset is None else f" from physical offset {physical_offset} on"
             message = f"recovery cut off {path.stat().st_size} bytes of the log{where} and kept this copy of them"
             report.add("CUT_COPY", str(path.relative_to(data_dir)), message, physical_offset=physical_offset)
-    for folder in ("", "config", "reput", "commitlog", "index"):
+    for folder in ("", store_layout.CONFIG, store_layout.REPUT, store_layout.COMMIT_LOG, store_layout.INDEX):
         for path in sorted((data_dir / folder).glob(f"*{TEMPORARY_SUFFIX}")):
             report.add("TEMPORARY_FILE", str(path.relative_to(data_dir)), "a file that was never finished")
 
 
 def _check_abort(data_dir: Path, report: Report) -> bool:
     """Whether there is no `abort`; its content must be a process id or nothing."""
-    if not (data_dir / ABORT_FILE).exists():
+    if not (data_dir / store_layout.ABORT).exists():
         return True
-    content = _read(data_dir, ABORT_FILE, report) or b""
-    if content == OWED:
+    content = _read(data_dir, store_layout.ABORT, report) or b""
+    if content == store_layout.OWED:
         return True
     message = "the store was not stopped in order; what the next start puts right by itself is a note here"
-    report.add("STORE_NOT_CLEAN", str(ABORT_FILE), message)
-    content = content.removesuffix(OWED).strip()
+    report.add("STORE_NOT_CLEAN", store_layout.ABORT, message)
+    content = content.removesuffix(store_layout.OWED).strip()
     if content and not (content.isdigit() and len(content) < 20):
-        report.add("ABORT_CONTENT", str(ABORT_FILE), f"{content[:16]!r} is no process id", position=0)
+        report.add("ABORT_CONTENT", store_layout.ABORT, f"{content[:16]!r} is no process id", position=0)
     return False
 
 
@@ -193,7 +190,7 @@ def _history(data: bytes) -> bytes:
     return bytes(checksummed.unwrap(history_file.KIND, data))
 
 
-def _load(data_dir: Path, name: Path, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:
+def _load(data_dir: Path, name: str, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:
     """Read one file; None if there is none or it can't be believed, which is a finding."""
     content = _read(data_dir, name, report) if (data_dir / name).exists() else None
     if content is None:
@@ -201,21 +198,21 @@ def _load(data_dir: Path, name: Path, code: str, decode: Callable[[bytes], _T], 
     try:
         return decode(content)
     except FormatError as error:
-        report.add(code, str(name), f"{error.field or 'content'}: {error.reason}", position=error.position)
+        report.add(code, name, f"{error.field or 'content'}: {error.reason}", position=error.position)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        report.add(code, str(name), f"content: {error}")
+        report.add(code, name, f"content: {error}")
     return None
 
 
-def _read(data_dir: Path, name: Path, report: Report) -> bytes | None:
+def _read(data_dir: Path, name: str, report: Report) -> bytes | None:
     path = data_dir / name
     try:
         if path.stat().st_size > limits.CONFIG_FILE_SIZE_BYTES_MAX:
-            report.add("FILE_UNREADABLE", str(name), f"{path.stat().st_size} bytes are too many for this file")
+            report.add("FILE_UNREADABLE", name, f"{path.stat().st_size} bytes are too many for this file")
             return None
         return path.read_bytes()
     except OSError as error:
-        report.add("FILE_UNREADABLE", str(name), error.strerror or str(error))
+        report.add("FILE_UNREADABLE", name, error.strerror or str(error))
         return None
 
 
@@ -227,7 +224,7 @@ def _checkpoint(report: Report) -> Callable[[bytes], StoreCheckpoint]:
             raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
         if (position := store_checkpoint.stray_position(data)) is not None:
             message = "a byte that belongs to no value is not zero"
-            report.add("CHECKPOINT_DAMAGED", str(CHECKPOINT_FILE), message, position=position)
+            report.add("CHECKPOINT_DAMAGED", store_layout.CHECKPOINT, message, position=position)
         return checkpoint
 
     return decode
@@ -243,13 +240,6 @@ def _progress(data: bytes) -> IndexProgress:
 
 def _text(loads: Callable[[str], _T]) -> Callable[[bytes], _T]:
     return lambda data: loads(data.decode())
-
-
-def _cut_offset(name: str) -> int | None:
-    try:
-        return offsets.parse_file_name(name.partition("-")[0])
-    except FormatError:
-        return None
 
 
 def _is_locked(path: Path) -> bool:

@@ -14,17 +14,19 @@ from pathlib import Path
 from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Report
-from cli.verify.index.check import INDEX_DIRECTORY, IndexCheck
+from cli.verify.index.check import IndexCheck
 from cli.verify.log.check import LogBatch, LogCheck
-from cli.verify.log.files import LOG_DIRECTORY, LogFiles
+from cli.verify.log.files import LogFiles
 from cli.verify.queues.check import QueueCheck
-from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles, list_queues
+from cli.verify.queues.files import QueueFiles, list_queues
 from cli.verify.small_files import check_small_files, check_snapshot_counters
 from cli.verify.state import StoreState, check_left_files, load_state
+from libs.formats import store_layout
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
-from libs.log import directories as log_directories
 
-FOREIGN_DIRECTORIES = ("consumequeue_ext", "batchconsumequeue", "timerlog", "compaction")
+FOREIGN_DIRECTORIES = (
+    *(store_layout.QUEUE_EXTENSIONS, store_layout.BATCH_QUEUES, store_layout.TIMER_LOG, store_layout.COMPACTION),
+)
 """What RocketMQ keeps there is only named."""
 
 
@@ -44,8 +46,8 @@ class Summary:
 
 def is_store(directory: Path) -> bool:
     """Whether a directory holds a log, queues or index files."""
-    names = (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY)
-    return any((directory / name).is_dir() for name in names) or (directory / log_directories.PATH).exists()
+    names = (store_layout.COMMIT_LOG, store_layout.QUEUES, store_layout.INDEX)
+    return any((directory / name).is_dir() for name in names) or (directory / store_layout.LOG_DIRECTORIES).exists()
 
 
 def verify_store(
@@ -101,7 +103,7 @@ class _Run:
         self._size_bytes = log.size_bytes + sum(queue.size_bytes for queue in (queues or {}).values())
         self._size_bytes += self._index.size_bytes if self._index is not None else 0
         if not log.segments:
-            report.add("NO_LOG", LOG_DIRECTORY, "there is no log; queues and index are checked by themselves")
+            report.add("NO_LOG", store_layout.COMMIT_LOG, "there is no log; queues and index are checked by themselves")
 
     def run(self) -> Summary:
         """Walk the log, then look at what the walk did not ask for."""
@@ -144,16 +146,16 @@ class _Run:
     def _list_queues(self, files: Files) -> dict[tuple[str, int], QueueFiles] | None:
         if Area.QUEUES not in self._report.areas:
             return None
-        if not (self._index_dir / QUEUE_DIRECTORY).is_dir():
-            self._report.add("NO_QUEUES", QUEUE_DIRECTORY, "there are no queues")
+        if not (self._index_dir / store_layout.QUEUES).is_dir():
+            self._report.add("NO_QUEUES", store_layout.QUEUES, "there are no queues")
             return None
         return list_queues(files, self._index_dir, self._state.set_apart, self._report)
 
     def _open_index(self, files: Files, slot_count: int | None) -> IndexCheck | None:
         if Area.INDEX not in self._report.areas:
             return None
-        if not (self._index_dir / INDEX_DIRECTORY).is_dir():
-            self._report.add("NO_INDEX", INDEX_DIRECTORY, "there is no index")
+        if not (self._index_dir / store_layout.INDEX).is_dir():
+            self._report.add("NO_INDEX", store_layout.INDEX, "there is no index")
             return None
         facts = self._walk.facts
         return IndexCheck(files, self._index_dir, self._log, facts, self._state, self._report, slot_count=slot_count)

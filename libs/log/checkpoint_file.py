@@ -12,8 +12,6 @@ from libs.formats.state.store_checkpoint import StoreCheckpoint, decode, encode
 from libs.machine.fs import Fs
 from libs.segments.errors import CheckpointDamaged
 
-FILE_NAME = "checkpoint"
-
 
 def load(fs: Fs, path: Path) -> StoreCheckpoint:
     """Read the checkpoint; a missing file reads as zeros: nothing is known. Raises CheckpointDamaged."""

@@ -12,20 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.machine.fs import Fs
 from libs.segments.errors import ConfigFileDamaged
 
 T = TypeVar("T")
 
-BACKUP_SUFFIX = ".bak"
-
 _log = logging.getLogger(__name__)
 
 
 def backup_of(path: Path) -> Path:
     """Where the copy is."""
-    return path.with_name(path.name + BACKUP_SUFFIX)
+    return path.with_name(path.name + store_layout.BACKUP_SUFFIX)
 
 
 def save(fs: Fs, path: Path, data: bytes) -> None:

@@ -13,16 +13,14 @@ from pathlib import Path
 
 import msgspec
 
+from libs.formats import store_layout
 from libs.formats.errors import BadField
-from libs.formats.offsets import is_file_name
 from libs.formats.state import checksummed
+from libs.formats.store_layout import is_file_name
 from libs.machine.fs import Fs
 from libs.segments.errors import SegmentTwice
 
 KIND = "log-directories"
-PATH = Path("reput") / "log_directories"
-DEFAULT_DIRECTORY = "commitlog"
-"""Directory of the segments below the data directory, unless the settings name others."""
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,9 +32,9 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
 
     Raises FormatError for a damaged file, and OSError.
     """
-    path = data_dir / PATH
+    path = data_dir / store_layout.LOG_DIRECTORIES
     if not fs.exists(path):
-        return [data_dir / DEFAULT_DIRECTORY]
+        return [data_dir / store_layout.COMMIT_LOG]
     try:
         content = msgspec.json.decode(checksummed.unwrap(KIND, fs.read(path)), type=_Content)
     except msgspec.DecodeError as error:
@@ -47,8 +45,8 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
 def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
     """Replace the file, durably, if it says something else; one directory alone needs none. Raises OSError."""
     names = [str(_relative(directory, data_dir)) for directory in directories]
-    path = data_dir / PATH
-    if names == [DEFAULT_DIRECTORY] and not fs.exists(path):
+    path = data_dir / store_layout.LOG_DIRECTORIES
+    if names == [store_layout.COMMIT_LOG] and not fs.exists(path):
         return
     data = checksummed.wrap(KIND, msgspec.json.encode(_Content(names)))
     if not fs.exists(path) or fs.read(path) != data:

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from libs.formats.offsets import parse_file_name
+from libs.formats.store_layout import parse_file_name
 from libs.machine.fs import Fs, MappedFile
 
 

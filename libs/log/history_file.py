@@ -7,19 +7,19 @@ Layout: docs/formats/reput_files.md section 4. The CommitLog writes it; whoever 
 import logging
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import checksummed
 from libs.machine.fs import Fs
 
 KIND = "history"
-PATH = Path("reput") / KIND
 
 _log = logging.getLogger(__name__)
 
 
 def load(fs: Fs, data_dir: Path) -> str:
     """Return the name; empty if there is none, or none that can be believed, which is logged."""
-    path = data_dir / PATH
+    path = data_dir / store_layout.HISTORY
     if not fs.exists(path):
         return ""
     try:
@@ -31,6 +31,6 @@ def load(fs: Fs, data_dir: Path) -> str:
 
 def save(fs: Fs, data_dir: Path, history_id: str) -> None:
     """Replace the name, durably. Raises OSError."""
-    path = data_dir / PATH
+    path = data_dir / store_layout.HISTORY
     fs.make_directory(path.parent)
     fs.write_atomic(path, checksummed.wrap(KIND, history_id.encode()))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
+from libs.formats import store_layout
 from libs.formats.state import set_apart
 from libs.formats.state.topics_json import TopicConfig
 from libs.log import topics_file
@@ -32,7 +33,7 @@ class SetApart:
             topics = topics_file.load(fs, data_dir).topics.values()
         by_attributes = {topic.name: set_apart.why_by_attributes(topic.attributes) for topic in topics}
         found = {**_by_directories(fs, data_dir), **by_attributes}
-        queues = data_dir / "consumequeue"
+        queues = data_dir / store_layout.QUEUES
         names = fs.list(queues) if fs.is_directory(queues) else []
         return cls(
             {topic: reason for topic, reason in found.items() if reason},

@@ -7,19 +7,18 @@ Layout: docs/formats/config_files.md section 2.
 
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.state import topics_json
 from libs.formats.state.topics_json import TopicsFile
 from libs.log import config_file
 from libs.machine.fs import Fs
 
-PATH = Path("config") / "topics.json"
-
 
 def load(fs: Fs, data_dir: Path) -> TopicsFile:
     """Read the file or its copy; no topics without either. Raises ConfigFileDamaged. Blocks."""
-    return config_file.read(fs, data_dir / PATH, topics_json.loads) or TopicsFile()
+    return config_file.read(fs, data_dir / store_layout.TOPICS, topics_json.loads) or TopicsFile()
 
 
 def save(fs: Fs, data_dir: Path, file: TopicsFile) -> None:
     """Replace the file and its copy, durably. Blocks. Raises OSError."""
-    config_file.save(fs, data_dir / PATH, topics_json.dumps(file).encode())
+    config_file.save(fs, data_dir / store_layout.TOPICS, topics_json.dumps(file).encode())

@@ -16,13 +16,13 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from libs.formats.store_layout import LOCK_CONTENT
 from libs.machine import memory
 from libs.machine.btrfs import ensure_not_copy_on_write
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
 
-LOCK_CONTENT = b"lock"
 """What RocketMQ's store writes into its lock file (DefaultMessageStore.start)."""
 
 STAT_BLOCK_BYTES = 512

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from libs.formats.offsets import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
+from libs.formats.store_layout import FILE_NAME_DIGIT_COUNT, file_name, parse_file_name
 from libs.machine.errors import DiskFull
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs, MappedFile
 from libs.segments.allocator import SegmentAllocator

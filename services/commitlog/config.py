@@ -10,16 +10,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from libs.formats import limits
+from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.records.host import Host
-from libs.log.directories import DEFAULT_DIRECTORY, real
+from libs.log.directories import real
 from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
 from libs.segments.directories import SegmentDirectories
-
-BALLAST_FILE = Path("reput") / "ballast"
 
 PAGE_SIZE_BYTES = 4096
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -254,7 +252,10 @@ class CommitLogConfig:
         for index, path in enumerate(paths):
             if path in paths[:index]:
                 raise ValueError(f"log_dirs (empty: data_dir/commitlog) and log_dirs_read_only name {path} twice")
-            if any(other != path and other.is_relative_to(path) for other in (*paths, real(self.data_dir) / "config")):
+            if any(
+                other != path and other.is_relative_to(path)
+                for other in (*paths, real(self.data_dir) / store_layout.CONFIG)
+            ):
                 raise ValueError(
                     f"log_dirs and log_dirs_read_only name {path}, which has data_dir or another one in it"
                 )
@@ -265,13 +266,16 @@ class CommitLogConfig:
 
     def segment_directories(self) -> SegmentDirectories:
         """The directories of the segments."""
-        writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / DEFAULT_DIRECTORY]
+        writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / store_layout.COMMIT_LOG]
         return SegmentDirectories(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
 
     def ballast(self, fs: Fs) -> Ballast:
         """The file that gives way."""
         return Ballast(
-            fs, self.data_dir / BALLAST_FILE, size_bytes=self.disk_ballast_bytes, reserve_bytes=self.disk_reserve_bytes
+            fs,
+            self.data_dir / store_layout.BALLAST,
+            size_bytes=self.disk_ballast_bytes,
+            reserve_bytes=self.disk_reserve_bytes,
         )
 
 

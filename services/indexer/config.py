@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from libs.formats import limits
+from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.indexes import index_file
 from libs.formats.indexes.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
@@ -19,8 +19,6 @@ from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
 from libs.segments.segment import GROWTH_BYTES_MAX
-
-BALLAST_FILE = Path("reput") / "index_ballast"
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -137,7 +135,7 @@ class IndexerConfig:
         index_file_size_bytes = index_file.file_size_bytes(self.index_slot_count, self.index_entry_capacity)
         return Ballast(
             fs,
-            self.data_dir / BALLAST_FILE,
+            self.data_dir / store_layout.INDEX_BALLAST,
             size_bytes=self.disk_ballast_bytes,
             reserve_bytes=min(self.queue_file_size_bytes, GROWTH_BYTES_MAX) + index_file_size_bytes,
         )

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from reput.janitor.v1 import retention_service_pb2
 
+from libs.formats import store_layout
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
@@ -55,8 +56,8 @@ class Service:
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
         fs, clock = PosixFs(), SystemClock()
-        self._fs, self._directory = fs, config.data_dir / "reput"
-        self._history = RunHistory(fs, self._directory / "retention_history.jsonl")
+        self._fs, self._directory = fs, config.data_dir / store_layout.REPUT
+        self._history = RunHistory(fs, config.data_dir / store_layout.RETENTION_HISTORY)
         interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
         log_channel, log_metadata = Peer(
             name="commitlog",

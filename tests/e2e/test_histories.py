@@ -16,12 +16,10 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 
-from libs.log import history_file
+from libs.formats import store_layout
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.keep import queue_snapshot
-from services.commitlog.engine.keep.epochs import EPOCH_FILE_NAME
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.crash.sim.link import Link, Listener, Server
@@ -179,7 +177,7 @@ async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
     await machine.kill(log, nothing_survives)
     async with machine.running() as log:
         await write(log, 50, "later")
-    machine.fs.remove(DATA_DIR / EPOCH_FILE_NAME)
+    machine.fs.remove(DATA_DIR / store_layout.EPOCHS)
     async with machine.running() as log:
         assert log.epoch == 1
     await check(follower, machine)
@@ -192,7 +190,7 @@ async def test_a_lost_name_costs_no_index() -> None:
         await write(log, 9, "first")
         async with follower.following(machine, log):
             pass
-    machine.fs.remove(DATA_DIR / history_file.PATH)
+    machine.fs.remove(DATA_DIR / store_layout.HISTORY)
     async with machine.running() as log:
         await write(log, 2, "second")
         async with follower.following(machine, log) as indexer:
@@ -214,7 +212,7 @@ async def test_a_log_that_lost_its_count_asks_the_indexer(indexer_loses: str) ->
                 await follower.die()
     if indexer_loses == "progress":
         follower.fs.remove(Path("/data/reput/index_progress"))
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     async with machine.running() as log:
         assert log.gate.refusals() == ["QUEUE_OFFSETS_UNKNOWN"]
         async with follower.following(machine, log):
@@ -230,7 +228,7 @@ async def test_an_indexer_that_was_not_there_opens_nothing() -> None:
         await append(log, message(topic="spent"))
         await fill(log, 3)
         await log.segments.delete([0], allow_unindexed=True)
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     for follower in (Follower(), Follower()):
         async with machine.running() as log, follower.following(machine, log):
             assert not log.gate.is_open
@@ -250,7 +248,7 @@ async def test_appends_wait_for_a_real_indexer(tmp_path: Path) -> None:
             request = segment_pb.DeleteSegmentsRequest(base_physical_offsets=[0], allow_unindexed=True)
             answer = await client.segments.DeleteSegments(request)
             assert answer.outcomes[0].is_deleted
-    (log_dir / queue_snapshot.SNAPSHOT_FILE).unlink()
+    (log_dir / store_layout.QUEUE_SNAPSHOT).unlink()
     async with log_served.served(log_dir) as (service, client):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await client.append.Append(spent)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.formats import crc, java, offsets, protobuf_wire
+from libs.formats import crc, java, protobuf_wire, store_layout
 from libs.formats.errors import BadChecksum, FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.records import batch, message_id, properties, record, replication
@@ -312,7 +312,7 @@ def test_protobuf_fields_survive_the_round_trip(fields: list[tuple[int, int | by
 @given(offset)
 def test_file_names_survive_the_round_trip(base: int) -> None:
     """Names of any base."""
-    assert offsets.parse_file_name(offsets.file_name(base)) == base
+    assert store_layout.parse_file_name(store_layout.file_name(base)) == base
 
 
 @given(st.binary(max_size=40))

@@ -26,7 +26,7 @@ from cli.verify.index.file_check import IndexFileCheck
 from cli.verify.log.check import LogBatch, LogFacts
 from cli.verify.log.files import LogFiles
 from cli.verify.state import StoreState
-from libs.formats.errors import FormatError
+from libs.formats import store_layout
 from libs.formats.indexes import index_file
 from libs.formats.indexes.index_file import (
     ENTRY_PHYSICAL_OFFSET_AT,
@@ -38,7 +38,6 @@ from libs.formats.indexes.index_file import (
 )
 from libs.machine.fs import TEMPORARY_SUFFIX
 
-INDEX_DIRECTORY = "index"
 WRONG_COUNT_MAX = 10_000
 """A file with more wrong entries than this is not looked at any further."""
 _ENTRIES_PER_SLOT = 4
@@ -96,12 +95,12 @@ class IndexCheck:
         self._facts = facts
         self._store = store
         self._report = report
-        self._directory = data_dir / INDEX_DIRECTORY
+        self._directory = data_dir / store_layout.INDEX
         self._slot_count = slot_count or 0
         self._entry_capacity = 0
         self._names = self._list()
         self._has_files = bool(self._names)
-        self._first_name = f"{INDEX_DIRECTORY}/{self._names[-1]}" if self._names else ""
+        self._first_name = f"{store_layout.INDEX}/{self._names[-1]}" if self._names else ""
         self._is_complete = store.has_finished_files(self._names)
         self._forgotten_count = 0
         self._file: IndexFileCheck | None = None
@@ -133,17 +132,17 @@ class IndexCheck:
             is_off = self._store.progress is None and not self._has_files
             self._report.add(
                 "INDEX_RANGE_MISSING" if is_off else "INDEX_ENTRY_MISSING",
-                INDEX_DIRECTORY,
+                store_layout.INDEX,
                 f"{self._missing_count} keys of the end of the log have no entry",
                 physical_offset=self._first_missing,
                 count=self._missing_count,
             )
         message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
-        self._report.add("INDEX_BEHIND", INDEX_DIRECTORY, message, count=self._behind_count)
+        self._report.add("INDEX_BEHIND", store_layout.INDEX, message, count=self._behind_count)
         message = "keys have no entry any more: the Indexer has forgotten them, and the log was not deleted since"
-        self._report.add("INDEX_TRIMMED", INDEX_DIRECTORY, message, count=self._forgotten_count)
+        self._report.add("INDEX_TRIMMED", store_layout.INDEX, message, count=self._forgotten_count)
         message = "entries point into damaged parts of the log"
-        self._report.add("INDEX_ENTRY_UNCHECKED", INDEX_DIRECTORY, message, count=self._unchecked_count)
+        self._report.add("INDEX_ENTRY_UNCHECKED", store_layout.INDEX, message, count=self._unchecked_count)
 
     def _list(self) -> list[str]:
         """Names of the index files, the next one last; reports wrong names and sizes."""
@@ -154,7 +153,7 @@ class IndexCheck:
                 continue
             if not _is_index_name(path.name) or not path.is_file():
                 message = "it is no file whose name is a time of 17 digits"
-                self._report.add("INDEX_FILE_NAME", f"{INDEX_DIRECTORY}/{path.name}", message)
+                self._report.add("INDEX_FILE_NAME", f"{store_layout.INDEX}/{path.name}", message)
                 continue
             names.append(path.name)
             sizes[path.name] = path.stat().st_size
@@ -167,13 +166,13 @@ class IndexCheck:
         entries_bytes = common - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * self._slot_count
         if self._slot_count < 1 or entries_bytes < 2 * ENTRY_SIZE_BYTES or entries_bytes % ENTRY_SIZE_BYTES:
             message = f"{common} bytes do not tell how many slots a file has; give --index-slots"
-            self._report.add("INDEX_FILE_SIZE", f"{INDEX_DIRECTORY}/{names[0]}", message)
+            self._report.add("INDEX_FILE_SIZE", f"{store_layout.INDEX}/{names[0]}", message)
             return []
         self._entry_capacity = entries_bytes // ENTRY_SIZE_BYTES
         for name in names:
             if sizes[name] != common:
                 message = f"{sizes[name]} bytes, but index files of this store have {common}"
-                self._report.add("INDEX_FILE_SIZE", f"{INDEX_DIRECTORY}/{name}", message)
+                self._report.add("INDEX_FILE_SIZE", f"{store_layout.INDEX}/{name}", message)
         return [name for name in reversed(names) if sizes[name] == common]
 
     def _current(self) -> IndexFileCheck | None:
@@ -192,7 +191,7 @@ class IndexCheck:
                 self._file = IndexFileCheck(
                     self._files,
                     self._directory / name,
-                    f"{INDEX_DIRECTORY}/{name}",
+                    f"{store_layout.INDEX}/{name}",
                     self._report,
                     slot_count=self._slot_count,
                     entry_capacity=self._entry_capacity,
@@ -200,7 +199,7 @@ class IndexCheck:
                     previous_end_time_ms=self._previous_end_time_ms,
                 )
             except OSError as error:
-                self._report.add("FILE_UNREADABLE", f"{INDEX_DIRECTORY}/{name}", error.strerror or str(error))
+                self._report.add("FILE_UNREADABLE", f"{store_layout.INDEX}/{name}", error.strerror or str(error))
                 self._is_lost = True
 
     def _guarded(self, file: IndexFileCheck, act: Callable[[IndexFileCheck], _T]) -> _T | None:
@@ -377,8 +376,7 @@ def _guess_slot_count(size_bytes: int) -> int:
 def _is_index_name(name: str) -> bool:
     """Whether it is 17 digits that are a moment."""
     try:
-        index_file.parse_file_name(name)
         datetime.strptime(name[:14], "%Y%m%d%H%M%S")  # noqa: DTZ007 - whatever zone, it must be a date
-    except (FormatError, ValueError):
+    except ValueError:
         return False
-    return True
+    return store_layout.is_index_file_name(name)

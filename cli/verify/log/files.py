@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cli.verify.files import Files
 from cli.verify.findings import Report
-from libs.formats import limits, offsets
+from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records import record
 from libs.kernel.scan import scan_cy
@@ -26,7 +26,6 @@ from libs.log.files import MappedLogFile
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 
-LOG_DIRECTORY = log_directories.DEFAULT_DIRECTORY
 RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
 """No record is larger; a size above it is damage, so that memory is bounded."""
 
@@ -142,18 +141,18 @@ class LogFiles:
         try:
             directories = log_directories.load(PosixFs(), data_dir)
         except FormatError as error:
-            self._report.add("LOG_DIRECTORIES_DAMAGED", str(log_directories.PATH), f"content: {error.reason}")
-            return [data_dir / LOG_DIRECTORY]
+            self._report.add("LOG_DIRECTORIES_DAMAGED", store_layout.LOG_DIRECTORIES, f"content: {error.reason}")
+            return [data_dir / store_layout.COMMIT_LOG]
         for directory in directories:
-            if not directory.is_dir() and directories != [data_dir / LOG_DIRECTORY]:
-                self._report.add("LOG_DIRECTORY_MISSING", str(directory), f"`{log_directories.PATH}` names it")
+            if not directory.is_dir() and directories != [data_dir / store_layout.COMMIT_LOG]:
+                self._report.add("LOG_DIRECTORY_MISSING", str(directory), f"`{store_layout.LOG_DIRECTORIES}` names it")
         return directories
 
     def _add(self, path: Path, name: str) -> None:
         if path.name.endswith(TEMPORARY_SUFFIX):
             return
         try:
-            base = offsets.parse_file_name(path.name)
+            base = store_layout.parse_file_name(path.name)
         except FormatError as error:
             self._report.add("LOG_FILE_NAME", name, error.reason)
             return
@@ -187,7 +186,7 @@ class LogFiles:
 
     def _check_gap(self, expected: int, base: int, size: int) -> None:
         if base > expected:
-            name = offsets.file_name(expected)
+            name = store_layout.file_name(expected)
             count = -(-(base - expected) // size)
             message = f"the log has no bytes from physical offset {expected} to {base}"
             self._report.add("LOG_FILE_MISSING", name, message, physical_offset=expected, count=count)

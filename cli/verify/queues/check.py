@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from cli.verify.findings import Report
 from cli.verify.log.check import LogBatch, LogFacts
-from cli.verify.log.files import LOG_DIRECTORY, LogFiles, RecordHead
-from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles
+from cli.verify.log.files import LogFiles, RecordHead
+from cli.verify.queues.files import QueueFiles
 from cli.verify.queues.units import UnitCheck
 from cli.verify.state import StoreState
+from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES, has_place
 from libs.formats.records import record
 from libs.kernel.scan.index_cy import encode_queue_units
@@ -119,9 +120,9 @@ class QueueCheck:
     def finish(self) -> None:
         """Look at the units that no record of the log has demanded, and tell what is missing."""
         message = "queues begin again in the log; the records before that have no unit any more"
-        self._report.add("QUEUES_BEGUN_AGAIN", LOG_DIRECTORY, message, count=self._begin_count)
+        self._report.add("QUEUES_BEGUN_AGAIN", store_layout.COMMIT_LOG, message, count=self._begin_count)
         message = "records fit no queue and are stepped over; `reput status` names queues and places"
-        self._report.add("RECORDS_STEPPED_OVER", LOG_DIRECTORY, message, count=self._stepped_count)
+        self._report.add("RECORDS_STEPPED_OVER", store_layout.COMMIT_LOG, message, count=self._stepped_count)
         if not self._has_queues:
             return
         for state in self.states.values():
@@ -131,9 +132,9 @@ class QueueCheck:
             self._guarded(state, partial(self._check_ends, state))
         if self._behind_count:
             message = "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there"
-            self._report.add("QUEUES_BEHIND", QUEUE_DIRECTORY, message, count=self._behind_count)
+            self._report.add("QUEUES_BEHIND", store_layout.QUEUES, message, count=self._behind_count)
         message = "records are of queues that an operator had removed"
-        self._report.add("QUEUES_REMOVED", QUEUE_DIRECTORY, message, count=self._units.removed_count)
+        self._report.add("QUEUES_REMOVED", store_layout.QUEUES, message, count=self._units.removed_count)
         self._units.tell_unchecked()
 
     def _check_ends(self, state: QueueState, files: QueueFiles) -> None:
@@ -184,14 +185,14 @@ class QueueCheck:
         name = topic.decode("utf-8", "backslashreplace")
         state = self.states.get((name, queue_id))
         if state is None:
-            directory = Path(QUEUE_DIRECTORY) / name / str(queue_id)
+            directory = Path(store_layout.QUEUES) / name / str(queue_id)
             state = self.states[name, queue_id] = QueueState(name, queue_id, QueueFiles.empty(directory))
             if why := self._store.set_apart.why(name):
                 self._skip(state, f"set apart for RocketMQ: {why}")
             elif not is_topic(name) or queue_id < 0:
                 state.is_checked = False
                 message = f"records name topic {name[:80]!r} and queue {queue_id}, which can't be"
-                self._report.add("LOG_QUEUE_NAME", LOG_DIRECTORY, message)
+                self._report.add("LOG_QUEUE_NAME", store_layout.COMMIT_LOG, message)
         self._by_name[topic, queue_id] = state
         return state
 
@@ -255,7 +256,7 @@ class QueueCheck:
         name = f"{state.topic} queue {state.queue_id}"
         if not 0 <= run.queue_offset <= QUEUE_OFFSET_MAX:
             message = f"{name}: queue offset {run.queue_offset} can't be"
-            self._report.add("LOG_QUEUE_OFFSET", LOG_DIRECTORY, message, physical_offset=physical_offset)
+            self._report.add("LOG_QUEUE_OFFSET", store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
             return False
         expected = self._expected(run)
         is_excused = facts.has_damage_between(state.last_physical_offset, physical_offset)
@@ -264,10 +265,12 @@ class QueueCheck:
             expected = 0
         elif run.queue_offset > expected and not is_excused:
             message = f"{name}: queue offset {run.queue_offset} follows where {expected} should"
-            self._report.add("LOG_QUEUE_OFFSET_GAP", LOG_DIRECTORY, message, physical_offset=physical_offset)
+            self._report.add("LOG_QUEUE_OFFSET_GAP", store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
         elif run.queue_offset < expected:
             message = f"{name}: queue offset {run.queue_offset} comes again where {expected} should follow"
-            self._report.add("LOG_QUEUE_OFFSET_REPEAT", LOG_DIRECTORY, message, physical_offset=physical_offset)
+            self._report.add(
+                "LOG_QUEUE_OFFSET_REPEAT", store_layout.COMMIT_LOG, message, physical_offset=physical_offset
+            )
         elif run.queue_offset > expected and self._has_queues:
             self._guarded(state, lambda files: self._units.check_surplus(files, expected, run.queue_offset))
         if state.first is None:

@@ -15,15 +15,13 @@ from typing import Self
 from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.log.files import common_size
-from libs.formats import offsets
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import INT64_MAX
 from libs.log.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
 from services.indexer.engine.tables.names import is_topic, queue_id_of
-
-QUEUE_DIRECTORY = "consumequeue"
 
 
 class QueueFiles:
@@ -66,7 +64,7 @@ class QueueFiles:
             if path.name.endswith(TEMPORARY_SUFFIX):
                 continue
             try:
-                base = offsets.parse_file_name(path.name)
+                base = store_layout.parse_file_name(path.name)
             except FormatError as error:
                 report.add("QUEUE_FILE_NAME", f"{self.name}/{path.name}", error.reason)
                 continue
@@ -115,7 +113,7 @@ class QueueFiles:
 
     def file_at(self, base: int) -> str:
         """File of this name, as findings call it."""
-        return f"{self.name}/{offsets.file_name(base)}"
+        return f"{self.name}/{store_layout.file_name(base)}"
 
     def read(self, unit: int, count: int) -> bytes:
         """Bytes of these units, zeros where there are none. Raises OSError."""
@@ -137,12 +135,12 @@ class QueueFiles:
         return b"".join(parts)
 
     def _path(self, base: int) -> Path:
-        return self._directory / offsets.file_name(base)
+        return self._directory / store_layout.file_name(base)
 
 
 def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Report) -> dict[tuple[str, int], QueueFiles]:
     """All queues of a data directory that are Reput's, by topic and queue id, with their files settled."""
-    root = data_dir / QUEUE_DIRECTORY
+    root = data_dir / store_layout.QUEUES
     queues: dict[tuple[str, int], QueueFiles] = {}
     for topic in sorted(root.iterdir()) if root.is_dir() else []:
         name = str(topic.relative_to(data_dir))

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from cli.verify.findings import Report
 from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.queues.files import QUEUE_DIRECTORY, QueueFiles
+from cli.verify.queues.files import QueueFiles
 from cli.verify.state import StoreState
+from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 from libs.formats.limits import INT64_MAX
@@ -130,11 +131,11 @@ class UnitCheck:
     def tell_unchecked(self) -> None:
         """Report how many units could not be judged, or are gone before their records."""
         message = "records have no unit any more: the Indexer has forgotten them, and the log was not deleted since"
-        self._report.add("QUEUES_TRIMMED", QUEUE_DIRECTORY, message, count=self._forgotten_count)
+        self._report.add("QUEUES_TRIMMED", store_layout.QUEUES, message, count=self._forgotten_count)
         message = "units point into damaged parts of the log"
-        self._report.add("QUEUE_UNIT_UNCHECKED", QUEUE_DIRECTORY, message, count=self._unchecked_count)
+        self._report.add("QUEUE_UNIT_UNCHECKED", store_layout.QUEUES, message, count=self._unchecked_count)
         message = "units lead to extension files of RocketMQ instead of a tag; these are not looked at"
-        self._report.add("QUEUE_NOT_CHECKED", QUEUE_DIRECTORY, message, count=self._extension_count)
+        self._report.add("QUEUE_NOT_CHECKED", store_layout.QUEUES, message, count=self._extension_count)
 
     def _chunks(self, files: QueueFiles, start: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
         end = min(end, files.end_unit)

@@ -8,7 +8,6 @@ Knows bytes and arithmetic; putting and searching are libs.kernel.scan.index_cy.
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,8 +16,6 @@ from libs.formats.java import string_hash
 from libs.formats.limits import INDEX_ENTRY_CAPACITY, INDEX_SLOT_COUNT, INT32_MAX
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from libs.formats.buffers import ReadableBuffer
 
 HEADER = struct.Struct(">qqqqii")
@@ -34,8 +31,6 @@ KEY_HASH_AT, ENTRY_PHYSICAL_OFFSET_AT, TIME_DIFFERENCE_AT, PREVIOUS_ENTRY_AT = 0
 NO_ENTRY = 0
 FIRST_ENTRY = 1
 KEY_SEPARATOR = "#"
-
-_NAME = re.compile(r"[0-9]{17}", re.ASCII)
 
 
 class IndexHeader(NamedTuple):
@@ -133,18 +128,6 @@ def time_difference_s(store_time_ms: int, begin_time_ms: int) -> int:
     if begin_time_ms <= 0 or store_time_ms <= begin_time_ms:
         return 0
     return min((store_time_ms - begin_time_ms) // 1000, INT32_MAX)
-
-
-def file_name(created: datetime) -> str:
-    """17 digits, `yyyyMMddHHmmssSSS`, of the moment as the caller's zone shows it (RocketMQ: the local zone)."""
-    return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"
-
-
-def parse_file_name(name: str) -> int:
-    """The name as a number, by which files are ordered; raises BadField."""
-    if not _NAME.fullmatch(name):
-        raise BadField(position=0, reason=f"{name[:40]!r} is not a file name of 17 digits", field="file name")
-    return int(name)
 
 
 assert file_size_bytes() == 420_000_040

@@ -8,6 +8,7 @@ CleanupPolicyUtils and MixAll.isLmq.
 
 from collections.abc import Mapping
 
+from libs.formats import store_layout
 from libs.formats.state.system_topics import LIGHT_QUEUE_PREFIX
 
 QUEUE_TYPE, CLEANUP_POLICY = "queue.type", "cleanup.policy"
@@ -21,7 +22,7 @@ COMPACTED = f"{CLEANUP_POLICY}=COMPACTION"
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 """Property that names the light queues which have a message besides its own queue."""
 
-DIRECTORIES = {"batchconsumequeue": BATCH_QUEUE, "compaction/compactionLog": COMPACTED}
+DIRECTORIES = {store_layout.BATCH_QUEUES: BATCH_QUEUE, store_layout.COMPACTED_LOG: COMPACTED}
 """Where RocketMQ keeps what, as <directory>/<topic>/<queue id>."""
 
 

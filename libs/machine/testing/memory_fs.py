@@ -14,10 +14,10 @@ import errno
 import threading
 from pathlib import Path
 
+from libs.formats.store_layout import LOCK_CONTENT
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
-from libs.machine.posix_fs import LOCK_CONTENT
 from libs.machine.testing.memory_nodes import (
     Directory,
     File,

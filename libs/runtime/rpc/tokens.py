@@ -114,7 +114,7 @@ def local_token_path() -> Path:
         raise ConfigError(
             "this user has no home for a token: set service_token_file and operator_token_file, or XDG_STATE_HOME"
         ) from None
-    return home / "reput" / "token"
+    return home / "reput/token"
 
 
 def ensure_local_token() -> Path:

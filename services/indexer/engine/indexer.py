@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from libs.formats import store_layout
 from libs.log.set_apart import SetApart
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs, Lock
@@ -25,14 +26,12 @@ from services.indexer.engine.answer.pull import Puller
 from services.indexer.engine.answer.query import QueryEngine
 from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
-from services.indexer.engine.follow import history as log_history
 from services.indexer.engine.follow.deleted_topics import DeletedTopics
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.queue_end_check import QueueEndCheck
 from services.indexer.engine.follow.reput_loop import ReputLoop, ReputState
-from services.indexer.engine.groups import consumer_offsets
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.sink import LogSink
@@ -117,8 +116,8 @@ class Indexer:
         self.scanner = Scanner(self.queues, records, self.queries, count_max=config.scan_count_max)
         self.planner = ScanPlanner(self.queues, records, partition_key_count=config.scan_partition_key_count)
         self.records = records
-        self._progress = ProgressKeeper(ProgressFile(small_files, config.data_dir / "reput" / "index_progress"))
-        self._history = LogHistory(small_files, config.data_dir / log_history.PATH)
+        self._progress = ProgressKeeper(ProgressFile(small_files, config.data_dir / store_layout.INDEX_PROGRESS))
+        self._history = LogHistory(small_files, config.data_dir / store_layout.LOG_HISTORY)
         self.queues.before_removal = self._history.keep_all
         self.queues.spared = self._ballast.spared
         self.reput = ReputLoop(
@@ -158,9 +157,8 @@ class Indexer:
 
         With `anew` nothing on the disk is believed, so that all indexes are dropped; so it is when files are missing.
         """
-        directory = self._config.data_dir / "reput"
-        self._fs.make_directory(directory)
-        self._lock = self._fs.lock(directory / "indexer.lock")
+        self._fs.make_directory(self._config.data_dir / store_layout.REPUT)
+        self._lock = self._fs.lock(self._config.data_dir / store_layout.INDEXER_LOCK)
         self.queues.set_apart = SetApart.load(self._fs, self._config.data_dir)
         self.offsets.load()
         self._history.load()
@@ -335,13 +333,13 @@ class Indexer:
 def _tables(config: IndexerConfig, fs: Fs, clock: Clock) -> tuple[ConsumeQueueTable, IndexTable]:
     queues = ConsumeQueueTable(
         fs,
-        config.data_dir / "consumequeue",
+        config.data_dir / store_layout.QUEUES,
         file_size_bytes=config.queue_file_size_bytes,
         mapped_file_count_max=config.queue_mapped_file_count_max,
     )
     index = IndexTable(
         fs,
-        config.data_dir / "index",
+        config.data_dir / store_layout.INDEX,
         clock,
         slot_count=config.index_slot_count,
         entry_capacity=config.index_entry_capacity,
@@ -352,7 +350,7 @@ def _tables(config: IndexerConfig, fs: Fs, clock: Clock) -> tuple[ConsumeQueueTa
 def _offsets(config: IndexerConfig, fs: Fs, clock: Clock) -> ConsumerOffsets:
     return ConsumerOffsets(
         fs,
-        config.data_dir / consumer_offsets.PATH,
+        config.data_dir / store_layout.CONSUMER_OFFSETS,
         clock,
         count_max=config.consumer_offset_count_max,
         expire_s=config.consumer_offset_expire_hours * 3600,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.limits import MIB
 from libs.formats.records.dispatch_columns import Heartbeat
 from libs.formats.state import epoch_file
@@ -28,7 +29,6 @@ from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.files import LogFiles
 
-EPOCH_FILE_NAME = "epochFileCheckpoint"
 SYNC_BYTES = 256 * MIB
 """So much of the log is indexed between two syncs: memory stays bounded, and a later start goes on from there."""
 
@@ -78,7 +78,7 @@ async def rebuild(
     (the epoch file) and OSError.
     """
     started_s = clock.monotonic_s()
-    epoch = _epoch(fs, log_data_dir / EPOCH_FILE_NAME)
+    epoch = _epoch(fs, log_data_dir / store_layout.EPOCHS)
     log = LogFiles(
         fs,
         log_data_dir,
@@ -140,7 +140,7 @@ def _durable(fs: Fs, directory: Path, end_physical_offset: int | None, *, has_ep
     if end_physical_offset is not None:
         return KnownDurable(physical_offset=end_physical_offset)
     try:
-        checkpoint = checkpoint_file.load(fs, directory / checkpoint_file.FILE_NAME)
+        checkpoint = checkpoint_file.load(fs, directory / store_layout.CHECKPOINT)
     except CheckpointDamaged as error:
         _log.warning("%s: nothing is known of what was on disk", error)
         checkpoint = StoreCheckpoint()

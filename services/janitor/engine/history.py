@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from libs.formats import store_layout
 from libs.machine.fs import Fs
 from services.janitor.engine.facts import ConsumerBelow
 from services.janitor.engine.policy import Decision
@@ -48,7 +49,7 @@ class RunHistory:
 
     def __init__(self, fs: Fs, path: Path) -> None:
         self._fs, self._path = fs, path
-        self._backup_path = path.with_name(path.name + ".bak")
+        self._backup_path = path.with_name(path.name + store_layout.BACKUP_SUFFIX)
         self._runs: list[tuple[Run, bytes]] = []
 
     def load(self) -> None:

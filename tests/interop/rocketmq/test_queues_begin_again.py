@@ -12,8 +12,8 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 
 from cli.verify.codes import Area
 from cli.verify.findings import Finding, Report
-from cli.verify.state import PROGRESS_FILE
 from cli.verify.store import verify_store
+from libs.formats import store_layout
 from tests.interop.rocketmq.drafts import Drafts
 from tests.interop.rocketmq.history import History, Reader
 from tests.interop.rocketmq.reput_store import ReputStore
@@ -66,7 +66,7 @@ class _Store:
 
     def forget_indexes(self) -> None:
         """Have the next start of the Indexer build all from the log."""
-        (self._directory / PROGRESS_FILE).unlink(missing_ok=True)  # a kill may come before the first
+        (self._directory / store_layout.INDEX_PROGRESS).unlink(missing_ok=True)  # a kill may come before the first
 
     async def put(self, store: RocketMqStore | ReputStore, count: int, first: int) -> None:
         """Write messages to all queues of the topic in turn, which get numbers from `first` on, and some beside."""

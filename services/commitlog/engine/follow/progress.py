@@ -9,6 +9,7 @@ Layout: docs/formats/store_checkpoint.md.
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.limits import INT64_MAX
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
@@ -41,7 +42,7 @@ class Progress:
         self.reported_at_ms: int | None = None
         self.checkpoint = checkpoint
         self._fs = fs
-        self._path = data_dir / checkpoint_file.FILE_NAME
+        self._path = data_dir / store_layout.CHECKPOINT
         self._clock = clock
         self._saved = checkpoint
         self._queue_time_ms_max = checkpoint.consume_queue_time_ms if is_queue_time_kept else INT64_MAX

@@ -13,6 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Self
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
@@ -20,7 +21,6 @@ from libs.log import history_file
 from libs.machine.fs import Fs
 from services.commitlog.errors import EpochsDamaged
 
-EPOCH_FILE_NAME = "epochFileCheckpoint"
 HISTORY_ID_SIZE_BYTES = 16
 
 _log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class EpochHistory:
     @classmethod
     def open(cls, fs: Fs, data_dir: Path) -> Self:
         """Read the files; a store without an epoch file has no epoch yet. Raises EpochsDamaged."""
-        path = data_dir / EPOCH_FILE_NAME
+        path = data_dir / store_layout.EPOCHS
         if not fs.exists(path):
-            if fs.exists(data_dir / history_file.PATH):
+            if fs.exists(data_dir / store_layout.HISTORY):
                 _log.warning("%s is missing, so the log counts as another one: delayed messages come once more", path)
             return cls(fs, data_dir, [], "")
         try:
@@ -81,5 +81,5 @@ class EpochHistory:
         history_file.save(self._fs, self._data_dir, self.history_id)
 
     def _save(self, epochs: list[Epoch]) -> None:
-        self._fs.write_atomic(self._data_dir / EPOCH_FILE_NAME, epoch_file.encode(epochs))
+        self._fs.write_atomic(self._data_dir / store_layout.EPOCHS, epoch_file.encode(epochs))
         self._epochs = epochs

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import checksummed
 from libs.kernel.append.topic_table import Counter
@@ -22,7 +23,6 @@ from libs.machine.fs import Fs
 from services.commitlog.engine.write.writers import WriterBatch
 
 SNAPSHOT_KIND = "queue_offsets"
-SNAPSHOT_FILE = Path("reput") / SNAPSHOT_KIND
 
 PART_COUNT = 1_000
 """Counters that are encoded without a pause for other threads."""
@@ -57,7 +57,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True):
 
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
     """Read the snapshot. None if there is none; raises FormatError or msgspec.ValidationError for a damaged one."""
-    path = data_dir / SNAPSHOT_FILE
+    path = data_dir / store_layout.QUEUE_SNAPSHOT
     if not fs.exists(path):
         return None
     return msgspec.json.decode(checksummed.unwrap(SNAPSHOT_KIND, fs.read(path)), type=QueueSnapshot)
@@ -72,7 +72,9 @@ def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Cou
     while part := [QueueCounter(topic.decode("latin-1"), *rest) for topic, *rest in islice(counters, PART_COUNT)]:
         parts.append(msgspec.json.encode(part)[1:-1])
     encoded = {**msgspec.structs.asdict(snapshot), "counters": msgspec.Raw(b"[" + b",".join(parts) + b"]")}
-    fs.write_atomic(data_dir / SNAPSHOT_FILE, checksummed.wrap(SNAPSHOT_KIND, msgspec.json.encode(encoded)))
+    fs.write_atomic(
+        data_dir / store_layout.QUEUE_SNAPSHOT, checksummed.wrap(SNAPSHOT_KIND, msgspec.json.encode(encoded))
+    )
 
 
 DAMAGE_ERRORS = (FormatError, msgspec.DecodeError)

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
@@ -120,8 +121,8 @@ def _open_claimed(
             snapshot=_load_snapshot(fs, config),
             epochs=epochs.epochs,
         )
-        fs.make_directory(config.data_dir / "config")
-        fs.make_directory(config.data_dir / "reput")
+        fs.make_directory(config.data_dir / store_layout.CONFIG)
+        fs.make_directory(config.data_dir / store_layout.REPUT)
         topics.load()
         files.is_owed = files.is_owed and topics.set_apart.has_files
         log_directories.save(fs, config.data_dir, directories.used)
@@ -139,7 +140,7 @@ def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDire
     """Compare the settings with what is there, so that no disk's part is missed in silence; then lock them."""
     named = {log_directories.real(directory) for directory in directories.all}
     listed = _listed_directories(fs, config.data_dir, directories)
-    for directory in dict.fromkeys((config.data_dir / log_directories.DEFAULT_DIRECTORY, *listed)):
+    for directory in dict.fromkeys((config.data_dir / store_layout.COMMIT_LOG, *listed)):
         is_there = fs.exists(directory)
         if directory in listed and not is_there:
             raise LogDirectoryMissing(path=directory)
@@ -155,9 +156,11 @@ def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDire
 def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories) -> list[Path]:
     """Those that the log used when it last ran; none if it had the usual one alone."""
     try:
-        return log_directories.load(fs, data_dir) if fs.exists(data_dir / log_directories.PATH) else []
+        return log_directories.load(fs, data_dir) if fs.exists(data_dir / store_layout.LOG_DIRECTORIES) else []
     except FormatError as error:
-        _log.warning("%s can't be read (%s): written anew, if all directories are there", log_directories.PATH, error)
+        _log.warning(
+            "%s can't be read (%s): written anew, if all directories are there", store_layout.LOG_DIRECTORIES, error
+        )
         return list(directories.all)
 
 
@@ -183,7 +186,7 @@ def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:
 
 def _load_checkpoint(fs: Fs, config: CommitLogConfig) -> StoreCheckpoint:
     try:
-        return checkpoint_file.load(fs, config.data_dir / checkpoint_file.FILE_NAME)
+        return checkpoint_file.load(fs, config.data_dir / store_layout.CHECKPOINT)
     except CheckpointDamaged as error:
         _log.warning("%s: all of the log is scanned", error)
         return StoreCheckpoint()

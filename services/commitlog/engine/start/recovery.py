@@ -14,11 +14,11 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from libs.formats.offsets import file_name, segment_base
+from libs.formats import store_layout
 from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
+from libs.formats.store_layout import file_name, segment_base
 from libs.kernel.append.topic_table import TopicTable
 from libs.log import end as log_end
 from libs.log import tail_search
@@ -35,7 +35,6 @@ from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.write.writers import WriterTable
 from services.commitlog.errors import LogDamaged
 
-CUT_DIRECTORY = Path("reput") / "cut"
 CLEAN_SCAN_SEGMENT_COUNT = 3
 """Segments that a start after a clean stop looks at, as RocketMQ's recoverNormally does."""
 COPY_CHUNK_BYTES = 16 << 20
@@ -271,7 +270,7 @@ def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, e
     The names tell the epoch that begins with the cut: a start that died while it cut leaves less to copy for the next
     one, whose copy must not take the place of the first.
     """
-    directory = config.data_dir / CUT_DIRECTORY
+    directory = config.data_dir / store_layout.CUT
     fs.make_directory(directory)
     copied_bytes, first_path = 0, ""
     for segment in chain.segments:
@@ -281,7 +280,7 @@ def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, e
         content_end = tail_search.content_end(segment, start)
         if content_end == start:
             continue
-        path = directory / f"{file_name(segment.base_physical_offset + start)}-{epoch}"
+        path = directory / store_layout.cut_name(segment.base_physical_offset + start, epoch)
         if fs.exists(path):
             fs.remove(path)
         try:

@@ -14,8 +14,8 @@ import numpy as np
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import end_after, has_place
-from libs.formats.offsets import segment_base
 from libs.formats.records import writer_stamp
+from libs.formats.store_layout import segment_base
 from libs.kernel.append.topic_table import QUEUE_ID_MAX, TopicTable
 from libs.kernel.scan import scan_cy
 from libs.log.end import KnownDurable, ScanEnd, ScanEndKind

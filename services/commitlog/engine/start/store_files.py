@@ -12,15 +12,12 @@ import logging
 import os
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs, Lock
 
-ABORT_FILE_NAME = "abort"
-LOCK_FILE_NAME = "lock"
 OWN_END = b"\n"
 """Last byte of the `abort` file that Reput writes."""
-OWED = b"owed\n"
-"""What stands behind the process id where RocketMQ has yet to recover, and alone after a clean stop of ours."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ class StoreFiles:
     def __init__(self, fs: Fs, data_dir: Path) -> None:
         self._fs = fs
         self._data_dir = data_dir
-        self._abort = data_dir / ABORT_FILE_NAME
+        self._abort = data_dir / store_layout.ABORT
         self._lock: Lock | None = None
         self._directory_locks: list[Lock] = []
         self.is_of_rocketmq = False
@@ -42,13 +39,13 @@ class StoreFiles:
     def claim(self) -> bool:
         """Lock the directory, which is made when missing; whether the stop before was clean. Raises StoreLocked."""
         self._fs.make_directory(self._data_dir)
-        self._lock = self._fs.lock(self._data_dir / LOCK_FILE_NAME)
+        self._lock = self._fs.lock(self._data_dir / store_layout.LOCK)
         if not self._fs.exists(self._abort):
             return True
         content = self._fs.read(self._abort)
         self.is_of_rocketmq = not content.endswith(OWN_END)
-        self.is_owed = self.is_of_rocketmq or content.endswith(OWED)
-        return content == OWED
+        self.is_owed = self.is_of_rocketmq or content.endswith(store_layout.OWED)
+        return content == store_layout.OWED
 
     def claim_directory(self, directory: Path) -> None:
         """Lock a directory of the log elsewhere, which the data directory's lock does not cover. Raises StoreLocked."""
@@ -56,14 +53,16 @@ class StoreFiles:
 
     def mark_in_use(self) -> None:
         """From here on a stop is unclean, durably."""
-        self._fs.write_atomic(self._abort, b"%d" % os.getpid() + (b" " + OWED if self.is_owed else OWN_END))
+        self._fs.write_atomic(
+            self._abort, b"%d" % os.getpid() + (b" " + store_layout.OWED if self.is_owed else OWN_END)
+        )
 
     def mark_clean(self) -> None:
         """The store is complete on disk; call it last, durably."""
         failpoint("mark_clean.before_remove")
         if self.is_owed:
             _log.warning("`abort` stays, for RocketMQ to recover its own queues: start it with messageIndexSafe=true")
-            self._fs.write_atomic(self._abort, OWED)
+            self._fs.write_atomic(self._abort, store_layout.OWED)
             return
         self._fs.remove(self._abort)
         self._fs.sync_directory(self._data_dir)

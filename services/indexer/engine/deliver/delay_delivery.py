@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from libs.formats import store_layout
 from libs.formats.records.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
@@ -25,7 +26,6 @@ from services.indexer.engine.log.sink import LogSink
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
-OFFSETS_FILE = Path("config") / "delayOffset.json"
 LOOK_INTERVAL_MS = 1_000
 """The shortest delay is a second, so a level that is looked for so often is never late."""
 
@@ -63,7 +63,7 @@ class DelayDelivery:
         look_interval_ms: int = LOOK_INTERVAL_MS,
         delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
     ) -> None:
-        self.offsets = DelayOffsets(fs, data_dir / OFFSETS_FILE, clock)
+        self.offsets = DelayOffsets(fs, data_dir / store_layout.DELAY_OFFSETS, clock)
         self._queues = queues
         self._levels: dict[int, LevelDelivery] = {}
         self._make: Callable[[int], LevelDelivery] = lambda queue_id: LevelDelivery(

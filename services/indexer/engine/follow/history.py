@@ -23,7 +23,6 @@ from libs.machine.fs import Fs
 from services.indexer.engine.log.source import QueueEnd
 
 KIND = "log-history"
-PATH = Path("reput") / "log_history"
 
 _log = logging.getLogger(__name__)
 

@@ -34,8 +34,6 @@ from libs.machine.loop import in_steps
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.errors import WindowFull
 
-PATH = Path("config") / "consumerOffset.json"
-
 SHARD_COUNT = 1_024
 """Parts of the file that are made anew by themselves: of a million offsets each has a thousand."""
 

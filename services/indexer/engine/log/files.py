@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
 from libs.formats.limits import CLOCK_STEP_MS_MAX
-from libs.formats.offsets import file_name, segment_base
 from libs.formats.records import dispatch_columns
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.store_layout import file_name, segment_base
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import directories as log_directories

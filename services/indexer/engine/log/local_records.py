@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
-from libs.formats.offsets import parse_file_name
+from libs.formats.store_layout import parse_file_name
 from libs.kernel.scan import scan_cy
 from libs.log import directories as log_directories
 from libs.log import history_file

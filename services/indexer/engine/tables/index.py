@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.errors import FormatError
-from libs.formats.indexes.index_file import FIRST_ENTRY, IndexHeader, file_name, file_size_bytes, parse_file_name
+from libs.formats import store_layout
+from libs.formats.indexes.index_file import FIRST_ENTRY, IndexHeader, file_size_bytes
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.machine.clock import Clock
 from libs.machine.errors import DiskFull
@@ -101,7 +101,7 @@ class IndexTable:
         made again. Raises SegmentSizeWrong.
         """
         self._fs.make_directory(self.directory)
-        names = [name for name in self._fs.list(self.directory) if _is_index_name(name)]
+        names = [name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]
         finished = [name for name in names if name <= finished_file]
         if finished_file and (finished_file not in finished or len(finished) < finished_count):
             _log.error("%s: %d of %d finished index files are there", self.directory, len(finished), finished_count)
@@ -243,7 +243,7 @@ class IndexTable:
 
     def remove_files(self) -> None:
         """Remove all index files, newest first, durably. They must not be open. Blocks. May be repeated."""
-        for name in reversed([name for name in self._fs.list(self.directory) if _is_index_name(name)]):
+        for name in reversed([name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]):
             self._remove(name)
 
     def trim(self, min_physical_offset: int) -> int:
@@ -348,10 +348,10 @@ class IndexTable:
     def _next_name(self) -> str:
         """Local time, as RocketMQ names them, and always after the newest file: the clock may stand or go back."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
-        name = file_name(now)
+        name = store_layout.index_file_name(now)
         if name <= self._last_name:
             latest = datetime.strptime(self._last_name[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            name = file_name(latest + timedelta(milliseconds=int(self._last_name[14:]) + 1))
+            name = store_layout.index_file_name(latest + timedelta(milliseconds=int(self._last_name[14:]) + 1))
         self._last_name = name
         return name
 
@@ -366,10 +366,3 @@ class IndexTable:
         self._fs.remove(self.directory / name)
         self._fs.sync_directory(self.directory)
         failpoint("index_file.after_remove")
-
-
-def _is_index_name(name: str) -> bool:
-    try:
-        return parse_file_name(name) >= 0
-    except FormatError:
-        return False

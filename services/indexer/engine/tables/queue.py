@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
-from libs.formats.offsets import is_file_name, parse_file_name
+from libs.formats.store_layout import is_file_name, parse_file_name
 from libs.kernel.scan.index_cy import encode_queue_units
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.formats import crc, offsets, protobuf_wire
+from libs.formats import crc, protobuf_wire, store_layout
 from libs.formats.errors import BadField, FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.records import batch, message_id, properties, record, replication, writer_stamp
@@ -64,8 +64,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "consumer offsets": (_text(consumer_offsets_json.loads), golden("config_files/v1/consumerOffset.json")),
     "envelope": (checksummed.unwrap_any, golden("reput_files/v1/envelope.hex")),
     "protobuf": (lambda data: list(protobuf_wire.fields(data)), b"\x08\x96\x01\x12\x03abc\x1d\0\0\0\0\x21" + bytes(8)),
-    "file name": (_text(offsets.parse_file_name), b"00000000001073741824"),
-    "index file name": (_text(index_file.parse_file_name), b"20231114221320123"),
+    "file name": (_text(store_layout.parse_file_name), b"00000000001073741824"),
 }
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from libs.formats import crc, java, offsets, protobuf_wire
+from libs.formats import crc, java, protobuf_wire, store_layout
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.records import batch, delay_level, message_id, properties, replication, writer_stamp
@@ -45,11 +45,10 @@ REFUSED: list[tuple[str, Callable[[], object], type[FormatError]]] = [
     ("stamp with a space in its id", lambda: writer_stamp.decode(STAMP + b"a b"), BadField),
     ("stamp of no bytes", lambda: writer_stamp.decode(b"0" * 48 + b"id"), BadField),
     ("stamp past 2**63", lambda: writer_stamp.decode(b"f" + STAMP[1:] + b"id"), BadField),
-    ("file name too short", lambda: offsets.parse_file_name("0" * 19), BadField),
-    ("file name with sign", lambda: offsets.parse_file_name("-" + "0" * 19), BadField),
-    ("file name past 2**63", lambda: offsets.parse_file_name("9" * 20), BadField),
-    ("file name of other digits", lambda: offsets.parse_file_name("٠" * 20), BadField),
-    ("index file name", lambda: index_file.parse_file_name("2023111422132012x"), BadField),
+    ("file name too short", lambda: store_layout.parse_file_name("0" * 19), BadField),
+    ("file name with sign", lambda: store_layout.parse_file_name("-" + "0" * 19), BadField),
+    ("file name past 2**63", lambda: store_layout.parse_file_name("9" * 20), BadField),
+    ("file name of other digits", lambda: store_layout.parse_file_name("٠" * 20), BadField),
     ("host without port", lambda: Host.parse("1.2.3.4"), BadField),
     ("host with port past 65535", lambda: Host.parse("1.2.3.4:65536"), BadField),
     ("host with five parts", lambda: Host.parse("1.2.3.4.5:1"), BadField),
@@ -250,12 +249,15 @@ def test_extension_addresses_and_hashes_are_disjoint() -> None:
 
 def test_offsets_and_names() -> None:
     """Segments are named by the offset of their first byte, index files by the moment of their creation."""
-    assert offsets.segment_base(2**30 + 5, 2**30) == 2**30
-    assert offsets.file_name(2**30) == "00000000001073741824"
-    assert offsets.parse_file_name(offsets.file_name(2**63 - 1)) == 2**63 - 1
-    name = index_file.file_name(datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=UTC))
+    assert store_layout.segment_base(2**30 + 5, 2**30) == 2**30
+    assert store_layout.file_name(2**30) == "00000000001073741824"
+    assert store_layout.parse_file_name(store_layout.file_name(2**63 - 1)) == 2**63 - 1
+    name = store_layout.index_file_name(datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=UTC))
     assert name == "20231114221320123"
-    assert index_file.parse_file_name(name) == 20231114221320123
+    assert store_layout.is_index_file_name(name)
+    assert not store_layout.is_index_file_name("2023111422132012x")
+    assert store_layout.cut_offset(store_layout.cut_name(2**30, 7)) == 2**30
+    assert store_layout.cut_offset("7-7") is None
 
 
 def test_index_time_differences() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from libs.log import topics_file
@@ -57,7 +58,7 @@ def test_the_backup_stands_in() -> None:
     """A damaged list is read from its backup; without one nobody guesses."""
     fs = disk()
     topics_file.save(fs, DATA_DIR, TopicsFile({"batches": topic("batches", queue_type="BatchCQ")}))
-    fs.write_atomic(DATA_DIR / topics_file.PATH, b"{")
+    fs.write_atomic(DATA_DIR / store_layout.TOPICS, b"{")
     assert SetApart.load(fs, DATA_DIR).reasons == {"batches": BATCH_QUEUE}
     fs.write_atomic(DATA_DIR / "config" / "topics.json.bak", b"{")
     with pytest.raises(ConfigFileDamaged):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.offsets import file_name
+from libs.formats.store_layout import file_name
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import walk as log_walk

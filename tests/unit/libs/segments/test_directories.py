@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.log import directories as log_directories
 from libs.machine.errors import DiskFull
@@ -215,12 +216,12 @@ def test_the_file_of_the_directories() -> None:
     fs.make_directory(DATA_DIR)
     assert log_directories.load(fs, DATA_DIR) == [usual]
     log_directories.save(fs, DATA_DIR, [usual])
-    assert not fs.exists(DATA_DIR / log_directories.PATH)
+    assert not fs.exists(DATA_DIR / store_layout.LOG_DIRECTORIES)
     log_directories.save(fs, DATA_DIR, [usual, B])
     assert log_directories.load(fs, DATA_DIR) == [usual, B]
     moved = Path("/moved")
     fs.make_directory(moved / "reput")
-    fs.write_atomic(moved / log_directories.PATH, fs.read(DATA_DIR / log_directories.PATH))
+    fs.write_atomic(moved / store_layout.LOG_DIRECTORIES, fs.read(DATA_DIR / store_layout.LOG_DIRECTORIES))
     assert log_directories.load(fs, moved) == [moved / "commitlog", B]
     log_directories.save(fs, DATA_DIR, [usual])
     assert log_directories.load(fs, DATA_DIR) == [usual]
@@ -232,8 +233,8 @@ def test_a_damaged_file_of_the_directories(content: bytes) -> None:
     fs = MemoryFs()
     fs.make_directory(DATA_DIR / "reput")
     log_directories.save(fs, DATA_DIR, [A])
-    whole = fs.read(DATA_DIR / log_directories.PATH)
+    whole = fs.read(DATA_DIR / store_layout.LOG_DIRECTORIES)
     for data in (content, whole[:-1], whole[:-3] + b"x" + whole[-2:]):
-        fs.write_atomic(DATA_DIR / log_directories.PATH, data)
+        fs.write_atomic(DATA_DIR / store_layout.LOG_DIRECTORIES, data)
         with pytest.raises(FormatError):
             log_directories.load(fs, DATA_DIR)

@@ -5,16 +5,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from libs.formats import store_layout
 from libs.formats.state import delay_offsets_json
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from services.indexer.engine.deliver.delay_delivery import OFFSETS_FILE, DelayDelivery
+from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink
 from tests.unit.services.indexer.support import DATA_DIR, running
 
-PATH = DATA_DIR / OFFSETS_FILE
+PATH = DATA_DIR / store_layout.DELAY_OFFSETS
 
 
 class World:

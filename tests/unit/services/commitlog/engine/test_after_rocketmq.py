@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.progress import IndexerReport
-from services.commitlog.engine.start.store_files import ABORT_FILE_NAME, OWED
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, bodies, message
 
-CHECKPOINT = DATA_DIR / checkpoint_file.FILE_NAME
-ABORT = DATA_DIR / ABORT_FILE_NAME
+CHECKPOINT = DATA_DIR / store_layout.CHECKPOINT
+ABORT = DATA_DIR / store_layout.ABORT
 COUNT = 5
 
 
@@ -93,7 +93,7 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
         await append(log, message())
         report(log, time_ms=9)
         assert machine.fs.read(ABORT) == f"{os.getpid()} owed\n".encode()
-    assert machine.fs.read(ABORT) == OWED
+    assert machine.fs.read(ABORT) == store_layout.OWED
     assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
     log = await machine.start()
     assert log.recovery.was_clean_stop
@@ -102,7 +102,7 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
     log = await machine.start()
     assert not log.recovery.was_clean_stop
     await log.close()
-    assert machine.fs.read(ABORT) == OWED
+    assert machine.fs.read(ABORT) == store_layout.OWED
     assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
     machine.fs.remove(ABORT)  # RocketMQ has recovered and was stopped in order
     async with machine.running() as log:

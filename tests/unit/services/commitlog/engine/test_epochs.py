@@ -3,11 +3,11 @@
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
-from libs.log import history_file
 from libs.machine.testing.memory_fs import MemoryFs
-from services.commitlog.engine.keep.epochs import EPOCH_FILE_NAME, EpochHistory
+from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.errors import EpochsDamaged
 from tests.unit.services.commitlog.support import DATA_DIR
 
@@ -54,8 +54,8 @@ def test_trim_keeps_the_epoch_of_the_first_record(fs: MemoryFs) -> None:
 def test_a_damaged_file_is_not_taken_for_an_empty_one(fs: MemoryFs) -> None:
     """Beginning again at epoch 1 would let followers keep records that the log does not have."""
     data = epoch_file.encode([Epoch(1, 0), Epoch(2, 9)]).replace(b"2-9", b"2-8")
-    fs.write_atomic(DATA_DIR / EPOCH_FILE_NAME, data)
-    with pytest.raises(EpochsDamaged, match=f"{EPOCH_FILE_NAME}: .*CRC.* remove it") as caught:
+    fs.write_atomic(DATA_DIR / store_layout.EPOCHS, data)
+    with pytest.raises(EpochsDamaged, match=f"{store_layout.EPOCHS}: .*CRC.* remove it") as caught:
         EpochHistory.open(fs, DATA_DIR)
     assert "\n" not in str(caught.value)
 
@@ -69,7 +69,7 @@ def test_a_history_keeps_its_name(fs: MemoryFs) -> None:
     assert len(name) == 32
     history.begin(100)
     assert EpochHistory.open(fs, DATA_DIR).history_id == history.history_id == name
-    fs.remove(DATA_DIR / EPOCH_FILE_NAME)
+    fs.remove(DATA_DIR / store_layout.EPOCHS)
     anew = EpochHistory.open(fs, DATA_DIR)
     anew.begin(0)
     assert anew.history_id not in ("", name)
@@ -80,9 +80,9 @@ def test_a_history_whose_name_is_lost(fs: MemoryFs, loss: str) -> None:
     """The epochs count on; the name stays unknown, because another one would cost every Indexer its indexes."""
     EpochHistory.open(fs, DATA_DIR).begin(0)
     if loss == "missing":
-        fs.remove(DATA_DIR / history_file.PATH)
+        fs.remove(DATA_DIR / store_layout.HISTORY)
     else:
-        fs.write_atomic(DATA_DIR / history_file.PATH, b"?")
+        fs.write_atomic(DATA_DIR / store_layout.HISTORY, b"?")
     history = EpochHistory.open(fs, DATA_DIR)
     assert (history.number, history.history_id) == (1, "")
     history.begin(50)

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from libs.formats import store_layout
 from libs.machine.errors import DiskFull
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.segments.errors import StoreFull
-from services.commitlog.config import BALLAST_FILE
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.start import recovery
 from tests.unit.services.commitlog.support import (
@@ -55,10 +55,10 @@ async def test_a_store_that_was_killed_on_a_full_disk_starts_again() -> None:
         await append(log, message(b"more"), durability=LOCAL_DISK)
         fill_disk(machine)
         await machine.kill(log, nothing_survives)
-    assert machine.fs.size(DATA_DIR / BALLAST_FILE) > BALLAST_BYTES // 2
+    assert machine.fs.size(DATA_DIR / store_layout.BALLAST) > BALLAST_BYTES // 2
     machine.fs.capacity_bytes = PLENTY
     async with machine.running() as log:
-        assert machine.fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
+        assert machine.fs.size(DATA_DIR / store_layout.BALLAST) == BALLAST_BYTES
         assert len(bodies(log)) == 12
 
 
@@ -213,10 +213,10 @@ async def test_the_background_leaves_the_ballast_alone() -> None:
     log = await machine.start()
     await append(log, durability=LOCAL_DISK)
     fill_disk(machine)
-    ballast = machine.fs._file(DATA_DIR / BALLAST_FILE)
+    ballast = machine.fs._file(DATA_DIR / store_layout.BALLAST)
     with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):
         await log._save_snapshot()
-    assert machine.fs._file(DATA_DIR / BALLAST_FILE) is ballast
+    assert machine.fs._file(DATA_DIR / store_layout.BALLAST) is ballast
     assert len(ballast.data) == BALLAST_BYTES
     await log.close()
     assert not machine.exists("abort")
@@ -255,7 +255,7 @@ async def test_deletion_needs_no_space() -> None:
         assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE]
         assert log._snapshot_end == log.chain.max_physical_offset
         fill_disk(machine)
-        assert machine.fs.size(DATA_DIR / BALLAST_FILE) > BALLAST_BYTES // 2
+        assert machine.fs.size(DATA_DIR / store_layout.BALLAST) > BALLAST_BYTES // 2
         deletions = await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
         assert [deletion.freed_bytes for deletion in deletions] == [0, SEGMENT_SIZE]
         await append(log, message(bytes(60_000)))
@@ -281,11 +281,11 @@ async def test_the_guard_closes_the_gate_and_takes_the_ballast_back() -> None:
     fill_disk(machine)
     await log._disk.look()
     assert log.gate.refusals() == ["STORE_FULL"]
-    machine.fs.remove(DATA_DIR / BALLAST_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.BALLAST)
     await log._disk.look()
-    assert not machine.exists(str(BALLAST_FILE))
+    assert not machine.exists(store_layout.BALLAST)
     machine.fs.capacity_bytes = PLENTY
     await log._disk.look()
     assert log.gate.is_open
-    assert machine.fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
+    assert machine.fs.size(DATA_DIR / store_layout.BALLAST) == BALLAST_BYTES
     await log.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats import store_layout
 from libs.log import directories as log_directories
 from libs.machine.fs import DiskUsage
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
@@ -134,7 +135,7 @@ async def test_from_one_directory_to_several_and_back() -> None:
     usual = DATA_DIR / "commitlog"
     async with made.running() as log:
         await appended(log, 3)
-    assert not made.fs.exists(DATA_DIR / log_directories.PATH)
+    assert not made.fs.exists(DATA_DIR / store_layout.LOG_DIRECTORIES)
     made.fs.make_directory(A)
     made.fs.append(A / f"{9 * SEGMENT_SIZE:020d}", bytes(SEGMENT_SIZE))
     with pytest.raises(SegmentMissing):
@@ -174,7 +175,7 @@ async def test_a_damaged_list_of_directories() -> None:
     made, fs = machine()
     async with made.running() as log:
         await appended(log, 3)
-    fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
+    fs.write_atomic(DATA_DIR / store_layout.LOG_DIRECTORIES, b"?")
     async with made.running():
         assert log_directories.load(fs, DATA_DIR) == [A, B]
 
@@ -190,7 +191,7 @@ async def test_a_directory_that_is_away_and_not_named() -> None:
     fs.remove_directory(A)
     with pytest.raises(LogDirectoryMissing, match=str(A)):
         await made.start(log_dirs=str(B))
-    fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
+    fs.write_atomic(DATA_DIR / store_layout.LOG_DIRECTORIES, b"?")
     with pytest.raises(LogDirectoryMissing, match=str(A)):
         await made.start()
     fs.make_directory(A)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from libs.formats import store_layout
 from libs.log import checkpoint_file
 from services.commitlog.engine.follow.progress import IndexerReport
 from services.commitlog.errors import BadArgument, BeyondMaxOffset, CommitLogError, StaleEpoch
@@ -26,7 +27,7 @@ async def test_a_report_reaches_the_checkpoint() -> None:
         await append(log)
         log.report_progress(GOOD)
         assert log.progress.reported_at_ms == machine.clock.now_ms()
-    stored = checkpoint_file.load(machine.fs, DATA_DIR / checkpoint_file.FILE_NAME)
+    stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert (stored.consume_queue_time_ms, stored.index_time_ms) == (7, 5)
 
 
@@ -78,7 +79,7 @@ async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
     async with machine.running() as log:
         await append(log, durability=2)
         await log._save_checkpoint()
-        path = DATA_DIR / checkpoint_file.FILE_NAME
+        path = DATA_DIR / store_layout.CHECKPOINT
         machine.fs.remove(path)
         await log._save_checkpoint()
         assert not machine.fs.exists(path)

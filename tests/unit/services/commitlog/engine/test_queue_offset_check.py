@@ -3,9 +3,9 @@
 
 import pytest
 
+from libs.formats import store_layout
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
-from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.errors import BadArgument, QueueOffsetsUnknown, StaleEpoch
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, fill, message
 
@@ -20,9 +20,9 @@ async def expired(machine: Machine, *, loses: str = "snapshot") -> None:
         await fill(log, 3)
         await log.segments.delete([0], allow_unindexed=True)
     if loses == "snapshot":
-        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+        machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     elif loses == "damaged snapshot":
-        machine.fs.write_atomic(DATA_DIR / queue_snapshot.SNAPSHOT_FILE, b"?")
+        machine.fs.write_atomic(DATA_DIR / store_layout.QUEUE_SNAPSHOT, b"?")
 
 
 def queue_offset_of(log: CommitLog) -> int:
@@ -54,7 +54,7 @@ async def test_who_does_not_know_opens_nothing() -> None:
         async with machine.running() as log:
             log.queue_offsets.finish(is_complete=False)
             assert not log.gate.is_open
-    assert not machine.exists(str(queue_snapshot.SNAPSHOT_FILE))
+    assert not machine.exists(store_layout.QUEUE_SNAPSHOT)
 
 
 async def test_numbers_are_kept_once_they_are_known() -> None:
@@ -85,7 +85,7 @@ async def test_a_log_from_its_first_byte_on_knows_all() -> None:
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     async with machine.running() as log:
         assert log.gate.is_open
 

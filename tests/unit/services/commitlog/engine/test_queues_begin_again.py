@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import end_after
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
-from services.commitlog.engine.keep import queue_snapshot
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
@@ -52,7 +52,7 @@ async def test_a_topic_that_rocketmq_made_again(*, keeps_snapshot: bool) -> None
             await append(log, *(message(queue_id=queue_id) for _ in range(100)))
     write_foreign(machine, [(queue_id, number) for number in range(25) for queue_id in range(4)])
     if not keeps_snapshot:
-        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+        machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     async with machine.running() as log:
         assert [await append_offset(log, queue_id) for queue_id in range(4)] == [25] * 4
     async with machine.running() as log:
@@ -97,7 +97,7 @@ async def test_a_removed_queue_of_a_deleted_topic_begins_again() -> None:
         assert await log.queue_offsets.compare([removed]) == QueueVerdict(0, 0, 1)
     async with machine.running() as log:
         assert await append_offset(log) == 0
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     async with machine.running() as log:
         assert next_of(log) == 1
 
@@ -118,8 +118,8 @@ async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
             placed.append((queue_id, queue_offset))
             wanted[queue_id] = end_after([queue_offset], end=wanted[queue_id])
         write_foreign(machine, placed)
-        if chance.random() < 0.3 and machine.exists(str(queue_snapshot.SNAPSHOT_FILE)):
-            machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+        if chance.random() < 0.3 and machine.exists(store_layout.QUEUE_SNAPSHOT):
+            machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
         log = await machine.start()
         assert [next_of(log, queue_id) for queue_id in range(3)] == wanted, (seed, placed)
         for _ in range(chance.randrange(5)):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from libs.formats import store_layout
 from libs.log import checkpoint_file
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.manual_clock import ManualClock
@@ -52,7 +53,7 @@ async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: boo
     counters = sorted(log.topics.table.counters())
     await machine.kill(log)
     if not has_offset:
-        path = DATA_DIR / checkpoint_file.FILE_NAME
+        path = DATA_DIR / store_layout.CHECKPOINT
         known = replace(checkpoint_file.load(machine.fs, path), flushed_physical_offset=0, flushed_time_ms=0)
         checkpoint_file.save(machine.fs, path, known)
     async with machine.running() as log:
@@ -67,7 +68,7 @@ async def test_unreadable_checkpoint_costs_a_full_scan() -> None:
     await fill(log, 3)
     await log._save_snapshot()
     await machine.kill(log)
-    machine.fs.write_atomic(DATA_DIR / checkpoint_file.FILE_NAME, b"short")
+    machine.fs.write_atomic(DATA_DIR / store_layout.CHECKPOINT, b"short")
     async with machine.running() as log:
         assert log.recovery.scan_start_physical_offset == 0
 
@@ -82,7 +83,7 @@ async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
     await append(log, durability=1)
     await log._save_checkpoint()
     await machine.kill(log)
-    stored = checkpoint_file.load(machine.fs, DATA_DIR / checkpoint_file.FILE_NAME)
+    stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert stored.commit_log_time_ms == synced_at
 
 
@@ -93,7 +94,7 @@ async def test_counters_without_a_snapshot(loss: str) -> None:
     async with machine.running() as log:
         await fill(log, 4)
         counters, facts = sorted(log.topics.table.counters()), log.segments.list_from(0, 10)
-    path = DATA_DIR / queue_snapshot.SNAPSHOT_FILE
+    path = DATA_DIR / store_layout.QUEUE_SNAPSHOT
     if loss == "missing":
         machine.fs.remove(path)
     elif loss == "damaged":
@@ -147,7 +148,7 @@ async def test_an_unclean_start_reads_what_is_past_the_checkpoint(monkeypatch: p
 async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scan tells how far it is while it runs; at its end all that there was is scanned."""
     machine = await grown(4)
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     seen: list[tuple[int, int, int]] = []
     advance = RecoveryProgress.advance
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.log import checkpoint_file
+from libs.formats import store_layout
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.memory_fs import MemoryMappedFile
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentUnreadable, StoreError
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.errors import LogDamaged
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
@@ -81,7 +80,7 @@ async def test_damage_that_only_the_checkpoint_knows_of() -> None:
     batch = await append(log, message(b"second"), durability=2)
     await log._save_checkpoint()
     await machine.kill(log)
-    assert not machine.fs.exists(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    assert not machine.fs.exists(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     garble(machine.segment_bytes(), batch.start_physical_offset)
     with pytest.raises(LogDamaged, match="on disk once"):
         await machine.start()
@@ -125,7 +124,7 @@ async def test_a_disk_that_can_not_read_stops_the_start(base: int) -> None:
     await fill(log, 3)
     await machine.kill(log)
     if machine.exists("reput/queue_offsets"):  # else nothing but the last segment would be read
-        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+        machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     before = machine.files()
     healthy = MemoryMappedFile.check_readable
     name = f"{base:020d}"
@@ -181,9 +180,9 @@ async def test_a_missing_newest_segment_is_no_clean_end(knows: str) -> None:
             machine.fs.remove(DATA_DIR / "commitlog" / f"{base:020d}")
     machine.fs.remove(DATA_DIR / "commitlog" / f"{2 * SEGMENT_SIZE:020d}")
     if knows != "snapshot":
-        machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+        machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     if knows == "epochs":
-        machine.fs.remove(DATA_DIR / checkpoint_file.FILE_NAME)
+        machine.fs.remove(DATA_DIR / store_layout.CHECKPOINT)
     with pytest.raises(LogDamaged, match="no file") as caught:
         await machine.start()
     assert caught.value.segment == f"{2 * SEGMENT_SIZE:020d}"

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.records import record
 from libs.formats.records.record import encode_blank
 from libs.formats.state.epoch_file import Epoch
 from libs.log import checkpoint_file
 from libs.log.end import ScanEndKind
-from services.commitlog.engine.keep import queue_snapshot
 from tests.support.records import encoded
 from tests.unit.services.commitlog.support import (
     DATA_DIR,
@@ -48,7 +48,7 @@ async def test_a_log_of_rocketmq_opens() -> None:
         data += encoded(len(data), version=version, queue_offset=index, queue_id=0, topic="orders")
     mapped = machine.fs.create_mapped(DATA_DIR / "commitlog" / f"{0:020d}", SEGMENT_SIZE)
     mapped.buffer[: len(data)] = data
-    machine.fs.remove(DATA_DIR / queue_snapshot.SNAPSHOT_FILE)
+    machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     async with machine.running() as log:
         assert [found.version for found in records(log)] == [1, 2]
         assert record.decode(data).topic == "orders"

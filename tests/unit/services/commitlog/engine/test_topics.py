@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from libs.formats import store_layout
 from libs.formats.state import topics_json
 from libs.formats.state.system_topics import is_system_topic
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
@@ -28,7 +29,7 @@ from services.commitlog.errors import (
 from tests.support.patience import LIMIT_S
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
-PATH = DATA_DIR / topics_file.PATH
+PATH = DATA_DIR / store_layout.TOPICS
 BACKUP = config_file.backup_of(PATH)
 PLAIN = {"read_queue_count": 0, "write_queue_count": 0, "is_readable": True, "is_writable": True}
 SAME = dict.fromkeys(PLAIN)

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from libs.formats import store_layout
 from libs.machine.errors import DiskFull
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
-from services.indexer.config import BALLAST_FILE
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_log_history import first_of
@@ -54,7 +54,7 @@ async def test_deletion_needs_no_space() -> None:
     before = files(fs)
     await indexer.flush.flush(is_thorough=False)
     assert len(before.keys() - files(fs).keys()) == trimmed.queue_file_count + trimmed.index_file_count
-    assert fs.size(DATA_DIR / BALLAST_FILE) == BALLAST_BYTES
+    assert fs.size(DATA_DIR / store_layout.INDEX_BALLAST) == BALLAST_BYTES
     await indexer.close()
 
 
@@ -114,7 +114,7 @@ async def test_an_indexer_that_was_killed_on_a_full_disk_starts_again() -> None:
         assert indexer.queues.topics() == ["A", "B"]
         fill_disk(fs)
         await indexer.flush.flush(is_thorough=True)
-    assert fs.size(DATA_DIR / BALLAST_FILE) > BALLAST_BYTES // 2
+    assert fs.size(DATA_DIR / store_layout.INDEX_BALLAST) > BALLAST_BYTES // 2
 
 
 async def test_a_start_on_a_full_disk_without_ballast_says_what_it_lacks() -> None:
@@ -161,5 +161,5 @@ async def test_the_ballast_leaves_room_for_the_indexes() -> None:
         free_bytes = BALLAST_BYTES + next_files_bytes - missing_bytes
         fs.capacity_bytes = fs.used_bytes() + free_bytes
         indexer = make_indexer(log, fs, WITH_BALLAST)
-        assert fs.exists(DATA_DIR / BALLAST_FILE) is has_ballast
+        assert fs.exists(DATA_DIR / store_layout.INDEX_BALLAST) is has_ballast
         await indexer.close()

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.offsets import file_name
+from libs.formats import store_layout
+from libs.formats.store_layout import file_name
 from libs.log import directories as log_directories
 from libs.log import history_file
 from libs.machine.failpoints import armed
@@ -103,7 +104,7 @@ async def test_a_log_in_several_directories(*, has_sizes: bool) -> None:
     fs.append(Path("/disk2/log") / name, fs.read(COMMIT_LOG / name))
     assert pieces(await over(fs, log).read(offsets[:3], sizes[:3])) == expected(log, [0, 1, 2])
     assert log.read_count == 1
-    fs.write_atomic(DATA_DIR / log_directories.PATH, b"?")
+    fs.write_atomic(DATA_DIR / store_layout.LOG_DIRECTORIES, b"?")
     assert pieces(await over(fs, log).read(offsets[:3], sizes[:3])) == expected(log, [0, 1, 2])
     assert log.read_count == 2
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.offsets import file_name
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.store_layout import file_name
 from libs.log import directories as log_directories
 from libs.log.end import KnownDurable, ScanEndKind
 from libs.machine.testing.memory_fs import MemoryFs

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.formats.offsets import file_name
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.store_layout import file_name
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer.query import KeyQuery, TimeQuery
 from services.indexer.engine.follow.reput_loop import Gap, ReputState

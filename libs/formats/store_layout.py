@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of all files of a store, relative to its data directory, and what the names of numbered files say.
+
+A segment is named by the physical offset of its first byte, a file of a queue by the byte position of its first unit,
+so the name alone says what is inside. An index file is named by the local time when it was made.
+Owners: ARCHITECTURE.md. Specs: docs/formats/commit_log.md section 2, index_file.md, config_files.md, reput_files.md.
+RocketMQ's counterpart is StorePathConfigHelper.
+"""
+
+import re
+from datetime import datetime
+
+from libs.formats.errors import BadField
+
+LOCK = "lock"
+LOCK_CONTENT = b"lock"
+"""What all lock files hold, as RocketMQ's does."""
+ABORT = "abort"
+OWED = b"owed\n"
+"""What stands in `abort` where RocketMQ has yet to recover: behind the process id, and alone after a clean stop."""
+CHECKPOINT = "checkpoint"
+EPOCHS = "epochFileCheckpoint"
+
+COMMIT_LOG = "commitlog"
+"""Directory of the segments, unless the settings name others."""
+QUEUES = "consumequeue"
+"""Files of a queue lie in <topic>/<queue id> below it."""
+INDEX = "index"
+
+CONFIG = "config"
+TOPICS = f"{CONFIG}/topics.json"
+CONSUMER_OFFSETS = f"{CONFIG}/consumerOffset.json"
+DELAY_OFFSETS = f"{CONFIG}/delayOffset.json"
+
+REPUT = "reput"
+"""Directory of the files that only Reput has."""
+QUEUE_SNAPSHOT = f"{REPUT}/queue_offsets"
+HISTORY = f"{REPUT}/history"
+LOG_DIRECTORIES = f"{REPUT}/log_directories"
+CUT = f"{REPUT}/cut"
+BALLAST = f"{REPUT}/ballast"
+INDEX_PROGRESS = f"{REPUT}/index_progress"
+LOG_HISTORY = f"{REPUT}/log_history"
+INDEXER_LOCK = f"{REPUT}/indexer.lock"
+INDEX_BALLAST = f"{REPUT}/index_ballast"
+RETENTION_HISTORY = f"{REPUT}/retention_history.jsonl"
+
+BACKUP_SUFFIX = ".bak"
+"""Of the copy beside a file, which stands in for it."""
+
+BATCH_QUEUES, QUEUE_EXTENSIONS = "batchconsumequeue", "consumequeue_ext"
+TIMER_LOG, COMPACTION = "timerlog", "compaction"
+"""Directories that only RocketMQ has."""
+COMPACTED_LOG, COMPACTED_QUEUES = f"{COMPACTION}/compactionLog", f"{COMPACTION}/compactionCq"
+
+OFFSET_MAX = 2**63 - 1
+FILE_NAME_DIGIT_COUNT = 20
+_OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
+_INDEX_NAME = re.compile(r"[0-9]{17}", re.ASCII)
+
+
+def segment_base(physical_offset: int, segment_size_bytes: int) -> int:
+    """Physical offset of the first byte of the segment that holds this one."""
+    assert physical_offset >= 0
+    assert segment_size_bytes > 0
+    return physical_offset - physical_offset % segment_size_bytes
+
+
+def file_name(base: int) -> str:
+    """Name of the file whose first byte has this offset: 20 decimal digits."""
+    assert 0 <= base <= OFFSET_MAX
+    return f"{base:0{FILE_NAME_DIGIT_COUNT}d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `parse_file_name` takes the name."""
+    return _OFFSET_NAME.fullmatch(name) is not None and int(name) <= OFFSET_MAX
+
+
+def parse_file_name(name: str) -> int:
+    """Offset of the first byte of a file of this name; raises BadField if it is not 20 digits below 2**63."""
+    if not is_file_name(name):
+        raise BadField(position=0, reason=f"{name[:40]!r} is not a file name of 20 digits", field="file name")
+    return int(name)
+
+
+def cut_name(physical_offset: int, epoch: int) -> str:
+    """Name of the copy of a tail that was cut off here, when this epoch began."""
+    return f"{file_name(physical_offset)}-{epoch}"
+
+
+def cut_offset(name: str) -> int | None:
+    """Physical offset of the first byte of such a copy; None for another name."""
+    offset, _, _ = name.partition("-")
+    return int(offset) if is_file_name(offset) else None
+
+
+def index_file_name(created: datetime) -> str:
+    """17 digits, `yyyyMMddHHmmssSSS`, of the moment as the caller's zone shows it (RocketMQ: the local zone)."""
+    return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"
+
+
+def is_index_file_name(name: str) -> bool:
+    """Whether it is 17 digits; index files are ordered by their names."""
+    return _INDEX_NAME.fullmatch(name) is not None

@@ -16,32 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from cli.verify.findings import Report
 from libs.formats import limits, store_layout
 from libs.formats.errors import BadField, FormatError
 from libs.formats.state import (
-    checksummed,
     consumer_offsets_json,
     delay_offsets_json,
     epoch_file,
+    index_progress,
+    log_history,
+    queue_snapshot,
     store_checkpoint,
     topics_json,
 )
 from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.state.delay_offsets_json import DelayOffsetsFile
 from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.formats.state.topics_json import TopicsFile
-from libs.log import history_file
 from libs.log.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
-from services.commitlog.engine.keep.queue_snapshot import SNAPSHOT_KIND, QueueSnapshot
-from services.indexer.engine.follow import history as log_history
-from services.indexer.engine.tables.progress import KIND as PROGRESS_KIND
-from services.indexer.engine.tables.progress import IndexProgress
 
 LOCK_FILES = (store_layout.LOCK, store_layout.INDEXER_LOCK)
 
@@ -120,14 +117,14 @@ def users_of(data_dir: Path) -> list[str]:
 
 def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
-    _load(log_dir, store_layout.HISTORY, "HISTORY_DAMAGED", _history, report)
+    _load(log_dir, store_layout.HISTORY, "HISTORY_DAMAGED", log_history.decode_name, report)
     topics = _load(log_dir, store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads), report)
     return StoreState(
         is_log_clean=_check_abort(log_dir, report),
         checkpoint=_load(log_dir, store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
         epochs=_load(log_dir, store_layout.EPOCHS, "EPOCHS_DAMAGED", epoch_file.decode, report),
-        snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", _snapshot, report),
-        progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", _progress, report),
+        snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", queue_snapshot.decode, report),
+        progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", index_progress.decode, report),
         topics=topics,
         consumer_offsets=_load(
             index_dir,
@@ -139,8 +136,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
         delay_offsets=_load(
             index_dir, store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
         ),
-        dropped_ends=_load(index_dir, store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", log_history.kept_ends, report)
-        or {},
+        dropped_ends=_load(index_dir, store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", _kept_ends, report) or {},
         set_apart=_set_apart(log_dir, index_dir, topics),
     )
 
@@ -186,10 +182,6 @@ def _check_abort(data_dir: Path, report: Report) -> bool:
     return False
 
 
-def _history(data: bytes) -> bytes:
-    return bytes(checksummed.unwrap(history_file.KIND, data))
-
-
 def _load(data_dir: Path, name: str, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:
     """Read one file; None if there is none or it can't be believed, which is a finding."""
     content = _read(data_dir, name, report) if (data_dir / name).exists() else None
@@ -199,7 +191,7 @@ def _load(data_dir: Path, name: str, code: str, decode: Callable[[bytes], _T], r
         return decode(content)
     except FormatError as error:
         report.add(code, name, f"{error.field or 'content'}: {error.reason}", position=error.position)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         report.add(code, name, f"content: {error}")
     return None
 
@@ -230,12 +222,8 @@ def _checkpoint(report: Report) -> Callable[[bytes], StoreCheckpoint]:
     return decode
 
 
-def _snapshot(data: bytes) -> QueueSnapshot:
-    return msgspec.json.decode(checksummed.unwrap(SNAPSHOT_KIND, data), type=QueueSnapshot)
-
-
-def _progress(data: bytes) -> IndexProgress:
-    return msgspec.json.decode(checksummed.unwrap(PROGRESS_KIND, data), type=IndexProgress)
+def _kept_ends(data: bytes) -> dict[tuple[str, int], int]:
+    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in log_history.decode(data).ends}
 
 
 def _text(loads: Callable[[str], _T]) -> Callable[[bytes], _T]:

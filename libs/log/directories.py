@@ -11,20 +11,11 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from libs.formats import store_layout
-from libs.formats.errors import BadField
-from libs.formats.state import checksummed
+from libs.formats.state import log_directories
 from libs.formats.store_layout import is_file_name
 from libs.machine.fs import Fs
 from libs.segments.errors import SegmentTwice
-
-KIND = "log-directories"
-
-
-class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    directories: list[str]
 
 
 def load(fs: Fs, data_dir: Path) -> list[Path]:
@@ -35,11 +26,7 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
     path = data_dir / store_layout.LOG_DIRECTORIES
     if not fs.exists(path):
         return [data_dir / store_layout.COMMIT_LOG]
-    try:
-        content = msgspec.json.decode(checksummed.unwrap(KIND, fs.read(path)), type=_Content)
-    except msgspec.DecodeError as error:
-        raise BadField(position=0, reason=str(error), field="content") from error
-    return [data_dir / directory for directory in content.directories]
+    return [data_dir / directory for directory in log_directories.decode(fs.read(path))]
 
 
 def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
@@ -48,7 +35,7 @@ def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
     path = data_dir / store_layout.LOG_DIRECTORIES
     if names == [store_layout.COMMIT_LOG] and not fs.exists(path):
         return
-    data = checksummed.wrap(KIND, msgspec.json.encode(_Content(names)))
+    data = log_directories.encode(names)
     if not fs.exists(path) or fs.read(path) != data:
         fs.make_directory(path.parent)
         fs.write_atomic(path, data)

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
-from libs.formats.state import checksummed
+from libs.formats.state import log_history
 from libs.machine.fs import Fs
-
-KIND = "history"
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +21,8 @@ def load(fs: Fs, data_dir: Path) -> str:
     if not fs.exists(path):
         return ""
     try:
-        return bytes(checksummed.unwrap(KIND, fs.read(path))).decode("ascii")
-    except (FormatError, UnicodeDecodeError) as error:
+        return log_history.decode_name(fs.read(path))
+    except FormatError as error:
         _log.warning("%s can't be read, so that an Indexer of another log is told by its epoch alone: %s", path, error)
         return ""
 
@@ -33,4 +31,4 @@ def save(fs: Fs, data_dir: Path, history_id: str) -> None:
     """Replace the name, durably. Raises OSError."""
     path = data_dir / store_layout.HISTORY
     fs.make_directory(path.parent)
-    fs.write_atomic(path, checksummed.wrap(KIND, history_id.encode()))
+    fs.write_atomic(path, log_history.encode_name(history_id))

@@ -25,12 +25,11 @@ from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.indexer.v1 import query_service_pb2 as query_pb
 
-from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import UNIT, UNIT_SIZE_BYTES
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from services.indexer.engine.offline_rebuild import rebuild
-from services.indexer.engine.tables.queue import UNIT
 from tests.crash.history import BORN_HOST, DELAY, KEYS, UNIQUE_KEY, History, Sent, State
 from tests.crash.index_contents import differences
 from tests.crash.live_store import CommitLogStubs, IndexerStubs, LiveStore

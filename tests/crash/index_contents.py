@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.indexes import index_file
-from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import UNIT, UNIT_SIZE_BYTES
 from libs.machine.fs import Fs
-from services.indexer.engine.tables.queue import UNIT
 
 ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")])
 assert ENTRY.itemsize == index_file.ENTRY_SIZE_BYTES

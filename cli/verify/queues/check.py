@@ -24,12 +24,11 @@ from cli.verify.queues.files import QueueFiles
 from cli.verify.queues.units import UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import store_layout
-from libs.formats.indexes.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT_SIZE_BYTES, has_place
+from libs.formats.indexes.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT, UNIT_SIZE_BYTES, has_place
+from libs.formats.names import is_topic
 from libs.formats.records import record
+from libs.formats.state.index_progress import OTHERS, Stepped, StepReason
 from libs.kernel.scan.index_cy import encode_queue_units
-from services.indexer.engine.tables.names import is_topic
-from services.indexer.engine.tables.queue import UNIT
-from services.indexer.engine.tables.stepped_over import OTHERS, Stepped, StepReason
 
 
 @dataclass(slots=True)

@@ -19,9 +19,9 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import INT64_MAX
+from libs.formats.names import is_topic, queue_id_of
 from libs.log.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
-from services.indexer.engine.tables.names import is_topic, queue_id_of
 
 
 class QueueFiles:

@@ -18,11 +18,10 @@ from cli.verify.log.files import LogFiles
 from cli.verify.queues.files import QueueFiles
 from cli.verify.state import StoreState
 from libs.formats import store_layout
-from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE
+from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE, UNIT
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 from libs.formats.limits import INT64_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC, format_levels
-from services.indexer.engine.tables.queue import UNIT
 
 CHUNK_UNIT_COUNT = 1 << 16
 HASH_MAX = 1 << 31

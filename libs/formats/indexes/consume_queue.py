@@ -11,6 +11,8 @@ import re
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from libs.formats.errors import BadField, Truncated
 from libs.formats.java import string_hash
 from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX, INT64_MAX
@@ -27,6 +29,9 @@ PHYSICAL_OFFSET_AT, RECORD_SIZE_AT, TAGS_CODE_AT, UNIT_SIZE_BYTES = 0, 8, 12, 20
 ENTRY = struct.Struct(">qiq")  # physical offset, record size in bytes, tags code
 assert ENTRY.size == UNIT_SIZE_BYTES
 assert TAGS_CODE_AT + 8 == UNIT_SIZE_BYTES
+UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
+"""The same for arrays."""
+assert UNIT.itemsize == UNIT_SIZE_BYTES
 
 FILE_SIZE_BYTES = CONSUME_QUEUE_UNIT_COUNT * UNIT_SIZE_BYTES
 assert FILE_SIZE_BYTES == 6_000_000

@@ -8,7 +8,9 @@ found, and a file of one kind is never taken for another.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from libs.formats.crc import crc32c
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, Truncated
@@ -24,6 +26,8 @@ COVERED = struct.Struct(">4si16si")  # magic, version, kind, payload size
 CHECKSUM = struct.Struct(">I")
 HEADER_SIZE_BYTES = COVERED.size + CHECKSUM.size
 assert HEADER_SIZE_BYTES == 32
+
+_T = TypeVar("_T")
 
 
 def wrap(kind: str, payload: bytes) -> bytes:
@@ -41,6 +45,19 @@ def unwrap(kind: str, data: ReadableBuffer) -> bytes:
     if found != kind:
         raise BadField(position=8, reason=f"the file holds {found!r}, not {kind!r}", field="kind")
     return payload
+
+
+def wrap_json(kind: str, content: object) -> bytes:
+    """The file whose payload is this as JSON."""
+    return wrap(kind, msgspec.json.encode(content))
+
+
+def unwrap_json(kind: str, data: ReadableBuffer, content_type: type[_T]) -> _T:
+    """The content of such a file; raises BadField if it is of another type, and what `unwrap` raises."""
+    try:
+        return msgspec.json.decode(unwrap(kind, data), type=content_type)
+    except msgspec.DecodeError as error:
+        raise BadField(position=HEADER_SIZE_BYTES, reason=str(error), field="content") from error
 
 
 def unwrap_any(data: ReadableBuffer) -> tuple[str, bytes]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.formats.records.host import Host
+from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.log import directories as log_directories
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
@@ -35,7 +36,6 @@ from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.disk_guard import DiskGuard
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.keep.queue_snapshot import QueueSnapshot
 from services.commitlog.engine.keep.segments import SegmentKeeper
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.start.meter import RecoveryProgress

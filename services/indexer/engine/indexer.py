@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.formats import store_layout
+from libs.formats.state.index_progress import IndexProgress
 from libs.log.set_apart import SetApart
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs, Lock
@@ -38,7 +39,7 @@ from services.indexer.engine.log.sink import LogSink
 from services.indexer.engine.log.source import LogSource, RecordSource
 from services.indexer.engine.tables.disk_share import allocated_bytes
 from services.indexer.engine.tables.index import IndexTable, NewestFile
-from services.indexer.engine.tables.progress import IndexProgress, ProgressFile, ProgressKeeper
+from services.indexer.engine.tables.progress import ProgressFile, ProgressKeeper
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval

@@ -8,11 +8,11 @@ import msgspec
 from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2 as messages
 
+from libs.formats.state.index_progress import Stepped
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
 from services.indexer.engine.groups.consumers_below import consumers_below
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.stepped_over import Stepped
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from libs.formats.limits import GROUP_SIZE_BYTES_MAX, INT64_MAX, PROPERTIES_SIZE_BYTES_MAX
+from libs.formats.names import QUEUE_ID_MAX, TOPIC_SIZE_BYTES_MAX, is_group, is_topic
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
-from services.indexer.engine.tables.names import QUEUE_ID_MAX, TOPIC_SIZE_BYTES_MAX, is_group, is_topic
 from services.indexer.errors import BadArgument, BadTopicName
 
 TEXT_SHOWN = 100

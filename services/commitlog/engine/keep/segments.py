@@ -15,13 +15,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from libs.formats.state.queue_snapshot import SegmentTimes
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment
-from services.commitlog.engine.keep.queue_snapshot import SegmentTimes
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000

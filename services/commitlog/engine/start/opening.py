@@ -12,6 +12,7 @@ from pathlib import Path
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
+from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
 from libs.log import directories as log_directories
@@ -25,7 +26,6 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.follow.progress import Progress
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.keep.queue_snapshot import QueueSnapshot
 from services.commitlog.engine.start import recovery
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.recovery import RecoveryReport
@@ -195,6 +195,6 @@ def _load_checkpoint(fs: Fs, config: CommitLogConfig) -> StoreCheckpoint:
 def _load_snapshot(fs: Fs, config: CommitLogConfig) -> QueueSnapshot | None:
     try:
         return queue_snapshot.load(fs, config.data_dir)
-    except queue_snapshot.DAMAGE_ERRORS as error:
+    except FormatError as error:
         _log.warning("the snapshot of the queue offsets can't be read (%s): all of the log is scanned", error)
         return None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from libs.formats import store_layout
 from libs.formats.state.epoch_file import Epoch
+from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
 from libs.formats.store_layout import file_name, segment_base
 from libs.kernel.append.topic_table import TopicTable
@@ -29,7 +30,6 @@ from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.keep.queue_snapshot import QueueSnapshot
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.write.writers import WriterTable

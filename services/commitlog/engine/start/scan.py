@@ -15,6 +15,7 @@ import numpy as np
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import end_after, has_place
 from libs.formats.records import writer_stamp
+from libs.formats.state.queue_snapshot import WriterBatch
 from libs.formats.store_layout import segment_base
 from libs.kernel.append.topic_table import QUEUE_ID_MAX, TopicTable
 from libs.kernel.scan import scan_cy
@@ -24,7 +25,7 @@ from libs.log.walk import LogWalk
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment
 from services.commitlog.engine.start.meter import RecoveryProgress
-from services.commitlog.engine.write.writers import WriterBatch, WriterTable
+from services.commitlog.engine.write.writers import WriterTable
 
 SCAN_RECORD_COUNT_MAX = 16_384
 SCAN_KEY_COUNT_MAX = 4 * SCAN_RECORD_COUNT_MAX

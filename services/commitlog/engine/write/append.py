@@ -20,6 +20,7 @@ from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, R
 from libs.formats.records import writer_stamp
 from libs.formats.records.host import Host
 from libs.formats.records.record import encode_blank
+from libs.formats.state.queue_snapshot import WriterBatch
 from libs.kernel.append import append_cy
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
@@ -32,7 +33,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.refusal import AppendRefusal
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.engine.write.writers import WriterBatch, WriterTable, claim_of
+from services.commitlog.engine.write.writers import WriterTable, claim_of
 from services.commitlog.errors import BatchTooLarge, StoreSealed
 
 NEW_BATCH_TOPIC_COUNT_MAX = 1_000

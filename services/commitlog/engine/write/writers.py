@@ -14,7 +14,6 @@ Rules: docs/formats/commit_log.md section 13. RocketMQ has nothing of the kind.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
 from isal import isal_zlib
 
 from libs.formats import protobuf_wire
@@ -22,6 +21,7 @@ from libs.formats.errors import FormatError
 from libs.formats.limits import INT64_MAX
 from libs.formats.records import writer_stamp
 from libs.formats.records.writer_stamp import WRITER_ID_SIZE_BYTES_MAX, WriterStamp
+from libs.formats.state.queue_snapshot import WriterBatch
 from services.commitlog.errors import (
     BadArgument,
     MalformedRequest,
@@ -34,34 +34,6 @@ ID_FIELD, SEQUENCE_FIELD = 1, 2
 WRITER_SIZE_BYTES_MAX = 1_024
 """Of the field, with room for fields of newer clients."""
 SHOWN_SIZE_MAX = 80
-
-
-class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
-    """One batch that the log has."""
-
-    writer_id: str
-    sequence: int
-    checksum: int
-    start_physical_offset: int
-    size_bytes: int
-    store_time_ms: int
-
-    @classmethod
-    def of(cls, stamp: WriterStamp, store_time_ms: int) -> "WriterBatch":
-        """The batch of a stamp."""
-        return cls(
-            stamp.writer_id,
-            stamp.sequence,
-            stamp.checksum,
-            stamp.start_physical_offset,
-            stamp.size_bytes,
-            store_time_ms,
-        )
-
-    @property
-    def end_physical_offset(self) -> int:
-        """End of the batch, exclusive."""
-        return self.start_physical_offset + self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
@@ -24,7 +25,7 @@ from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.log.source import LogSource, ProgressReport
 from services.indexer.engine.tables.index import IndexTable, NewestFile
 from services.indexer.engine.tables.index_file import IndexFile
-from services.indexer.engine.tables.progress import IndexProgress, ProgressKeeper
+from services.indexer.engine.tables.progress import ProgressKeeper
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import DependencyUnavailable

@@ -18,27 +18,12 @@ from pathlib import Path
 import msgspec
 
 from libs.formats.errors import FormatError
-from libs.formats.state import checksummed
+from libs.formats.state import log_history
+from libs.formats.state.log_history import KeptEnd, LogHistoryFile
 from libs.machine.fs import Fs
 from services.indexer.engine.log.source import QueueEnd
 
-KIND = "log-history"
-
 _log = logging.getLogger(__name__)
-
-
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    queue_id: int
-    end_queue_offset: int
-    last_physical_offset: int
-
-
-class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    history_id: str = ""
-    is_complete: bool = True
-    known_physical_offset: int = 0
-    ends: list[_Kept] = []
 
 
 class LogHistory:
@@ -47,19 +32,19 @@ class LogHistory:
     def __init__(self, fs: Fs, path: Path) -> None:
         self._fs = fs
         self._path = path
-        self._content = _Content()
+        self._content = LogHistoryFile()
 
     def load(self) -> None:
         """Read the file. Without a believable one nobody can say that all was seen. Blocks."""
         try:
-            self._content = _decode(self._fs.read(self._path))
+            self._content = log_history.decode(self._fs.read(self._path))
         except FileNotFoundError:
             pass
-        except (FormatError, msgspec.DecodeError) as error:
+        except FormatError as error:
             _log.error(
                 "%s is damaged: what the log had before its first byte is not known any more: %s", self._path, error
             )
-            self._content = _Content(is_complete=False)
+            self._content = LogHistoryFile(is_complete=False)
 
     @property
     def history_id(self) -> str:
@@ -92,7 +77,7 @@ class LogHistory:
             key = (end.topic, end.queue_id)
             known = max(known, end.last_physical_offset + 1) if are_all else known
             if key not in kept or kept[key].last_physical_offset <= end.last_physical_offset:
-                kept[key] = _Kept(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
+                kept[key] = KeptEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
         self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
 
     def forget(self, ends: Iterable[QueueEnd]) -> None:
@@ -132,19 +117,10 @@ class LogHistory:
         """Take the name of the log's history. Durable on return."""
         await self._save_later(msgspec.structs.replace(self._content, history_id=history_id))
 
-    async def _save_later(self, content: _Content) -> None:
+    async def _save_later(self, content: LogHistoryFile) -> None:
         await asyncio.to_thread(self._save, content)
 
-    def _save(self, content: _Content) -> None:
+    def _save(self, content: LogHistoryFile) -> None:
         if content != self._content:
-            self._fs.write_atomic(self._path, checksummed.wrap(KIND, msgspec.json.encode(content)))
+            self._fs.write_atomic(self._path, log_history.encode(content))
             self._content = content
-
-
-def kept_ends(data: bytes) -> dict[tuple[str, int], int]:
-    """Ends of queues whose files were dropped, as the file's bytes say. Raises FormatError and msgspec.DecodeError."""
-    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in _decode(data).ends}
-
-
-def _decode(data: bytes) -> _Content:
-    return msgspec.json.decode(checksummed.unwrap(KIND, data), type=_Content)

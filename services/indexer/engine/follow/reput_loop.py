@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.state.index_progress import QueueBegin
 from libs.log.agreement import (
     Adopt,
     AskAgain,
@@ -47,7 +48,7 @@ from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.queue_end_report import QueueEndReport
 from services.indexer.engine.log.source import LogSource
 from services.indexer.engine.tables.index import IndexTable
-from services.indexer.engine.tables.progress import ProgressKeeper, QueueBegin
+from services.indexer.engine.tables.progress import ProgressKeeper
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import DependencyUnavailable, Inapplicable, NotARecord, RecordDamaged, SyncNeeded
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
-from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
 from libs.formats.store_layout import is_file_name, parse_file_name
 from libs.kernel.scan.index_cy import encode_queue_units
 from libs.machine.failpoints import failpoint
@@ -32,9 +32,6 @@ from libs.segments.errors import IndexDamaged
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
 from services.indexer.engine.log.source import QueueEnd
-
-UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
-assert UNIT.itemsize == UNIT_SIZE_BYTES
 
 _UnitOrUnits = NDArray[np.void] | np.void
 

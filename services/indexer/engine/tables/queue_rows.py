@@ -20,8 +20,9 @@ from libs.formats.indexes.consume_queue import has_place
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_progress import StepReason
 from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows
-from services.indexer.engine.tables.stepped_over import SteppedOver, StepReason
+from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.errors import QueueConflict
 
 Rows = NDArray[np.int32]

@@ -17,7 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.names import QUEUE_ID_MAX, is_topic, queue_id_of
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_progress import QueueBegin, StepReason
 from libs.log.set_apart import SetApart
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
@@ -26,11 +28,9 @@ from libs.segments.errors import StoreFull
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
 from services.indexer.engine.log.source import QueueEnd
-from services.indexer.engine.tables.names import QUEUE_ID_MAX, is_topic, queue_id_of
-from services.indexer.engine.tables.progress import QueueBegin
 from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows, end_on_disk, remove_files
 from services.indexer.engine.tables.queue_rows import Placed, QueueRows, by_queue, joined, place
-from services.indexer.engine.tables.stepped_over import SteppedOver, StepReason
+from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
 
 

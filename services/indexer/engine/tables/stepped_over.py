@@ -10,7 +10,6 @@ noted once; the notes are written down with the progress whose records they spea
 Callers: the event loop's thread.
 """
 
-import enum
 import logging
 from collections.abc import Iterable
 
@@ -18,36 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.state.index_progress import OTHERS, Stepped, StepReason
+
 NOTE_COUNT_MAX = 4_096
-OTHERS = ("", 0)
-"""Stands for all queues beyond that number."""
 
 _log = logging.getLogger(__name__)
-
-
-class StepReason(enum.IntEnum):
-    """Why records are stepped over; the numbers are those of the protocol and of the progress file."""
-
-    QUEUE_OFFSET = 1
-    """The queue offset neither goes on where the queue ends nor begins it again."""
-    NAME = 2
-    """No directory may have the name of the topic or the number of the queue."""
-    SET_APART = 3
-    """RocketMQ keeps the topic, or this record, in a way that is not served (libs/formats/state/set_apart.py)."""
-    TOPIC_DELETED = 4
-    """The disk had no room for a new queue, and the log does not know its topic any more."""
-
-
-class Stepped(msgspec.Struct, frozen=True, array_like=True):
-    """The records of one queue that were stepped over for one reason. Files keep it: fields are added at the end."""
-
-    topic: str
-    queue_id: int
-    reason: int
-    record_count: int
-    first_physical_offset: int
-    last_physical_offset: int
-    last_queue_offset: int
 
 
 class SteppedOver:

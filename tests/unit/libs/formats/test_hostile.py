@@ -16,9 +16,16 @@ from libs.formats.state import (
     config_json,
     consumer_offsets_json,
     epoch_file,
+    index_progress,
+    log_directories,
+    log_history,
+    queue_snapshot,
     store_checkpoint,
     topics_json,
 )
+from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.log_history import KeptEnd, LogHistoryFile
+from libs.formats.state.queue_snapshot import QueueSnapshot, SegmentTimes
 from tests.support.golden import golden
 
 
@@ -63,6 +70,14 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "topics": (_text(topics_json.loads), golden("config_files/v1/topics.json")),
     "consumer offsets": (_text(consumer_offsets_json.loads), golden("config_files/v1/consumerOffset.json")),
     "envelope": (checksummed.unwrap_any, golden("reput_files/v1/envelope.hex")),
+    "queue snapshot": (
+        queue_snapshot.decode,
+        queue_snapshot.encode(QueueSnapshot(9, 5, [SegmentTimes(0, 1, 5)], []), iter([(b"t", 0, 7)])),
+    ),
+    "index progress": (index_progress.decode, index_progress.encode(IndexProgress(epoch=3))),
+    "log history": (log_history.decode, log_history.encode(LogHistoryFile(ends=[KeptEnd("t", 0, 7, 5)]))),
+    "history's name": (log_history.decode_name, log_history.encode_name("0a1b")),
+    "log directories": (log_directories.decode, log_directories.encode(["commitlog", "/disk2"])),
     "protobuf": (lambda data: list(protobuf_wire.fields(data)), b"\x08\x96\x01\x12\x03abc\x1d\0\0\0\0\x21" + bytes(8)),
     "file name": (_text(store_layout.parse_file_name), b"00000000001073741824"),
 }
@@ -99,7 +114,7 @@ def test_hostile_input_ends_in_a_format_error(name: str) -> None:
 # Decoders of items with a fixed or self-declared size: no cut of them may be taken for a whole one.
 WHOLE = ["record", "record with IPv6", "record with CRC property", "record without checks", "CRC property", "host"]
 WHOLE += ["offset id", "unique id", "batch queue unit", "extension unit", "checkpoint", "report", "chunk header"]
-WHOLE += ["envelope", "epoch file", "JSON", "topics", "consumer offsets", "blank", "file name", "index file name"]
+WHOLE += ["envelope", "epoch file", "JSON", "topics", "consumer offsets", "blank", "file name"]
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -112,7 +127,8 @@ def test_no_truncation_is_accepted(name: str) -> None:
         assert outcome(decode, good[:size]) is not None, size
 
 
-CHECKED = ["record with CRC property", "envelope", "epoch file"]
+CHECKED = ["record with CRC property", "envelope", "epoch file", "queue snapshot", "index progress"]
+CHECKED += ["log history", "history's name", "log directories"]
 
 
 @pytest.mark.parametrize("name", CHECKED)

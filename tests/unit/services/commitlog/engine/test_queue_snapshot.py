@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from libs.formats.state.queue_snapshot import PART_COUNT, QueueCounter, QueueSnapshot, SegmentTimes
 from libs.kernel.append.topic_table import Counter, TopicTable
 from services.commitlog.engine.keep import queue_snapshot
-from services.commitlog.engine.keep.queue_snapshot import PART_COUNT, QueueCounter, QueueSnapshot, SegmentTimes
 from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
 

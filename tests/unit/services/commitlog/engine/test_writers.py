@@ -9,11 +9,12 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 
 from libs.formats.limits import INT64_MAX
 from libs.formats.protobuf_wire import length_delimited
+from libs.formats.state.queue_snapshot import WriterBatch
 from libs.log.end import ScanEndKind
 from libs.machine.testing.memory_fs import nothing_survives
 from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
 from services.commitlog.engine.write.append import AppendedBatch
-from services.commitlog.engine.write.writers import WriterBatch, WriterTable
+from services.commitlog.engine.write.writers import WriterTable
 from services.commitlog.errors import (
     BadArgument,
     BatchTooLarge,

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from libs.formats.records import record
+from libs.formats.state.index_progress import StepReason
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, no_faults
 from libs.machine.testing.memory_fs import MemoryFs, MemoryMappedFile
 from libs.segments.errors import StoreFull
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.engine.tables.stepped_over import StepReason
 from services.indexer.errors import SyncNeeded
 from tests.support.fake_log import FakeLog
 from tests.support.patience import LIMIT_S

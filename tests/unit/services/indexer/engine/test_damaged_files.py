@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from libs.formats.indexes import index_file
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.progress import IndexProgress, ProgressFile
+from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running

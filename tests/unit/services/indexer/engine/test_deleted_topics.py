@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
+from libs.formats.state.index_progress import StepReason
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.stepped_over import StepReason
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_full_disk import PLENTY, WITH_BALLAST

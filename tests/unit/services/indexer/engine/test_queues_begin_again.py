@@ -9,12 +9,12 @@ import pytest
 
 from libs.formats.indexes.consume_queue import has_place
 from libs.formats.records.message_id import encode_offset_id
+from libs.formats.state.index_progress import Stepped
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.stepped_over import Stepped
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import eventually, feed, files, make_indexer, running
 

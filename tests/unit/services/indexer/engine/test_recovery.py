@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import StoreFull, StoreLocked
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.tables.index import IndexTable
-from services.indexer.engine.tables.progress import IndexProgress, ProgressFile
+from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 

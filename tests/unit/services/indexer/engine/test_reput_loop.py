@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_progress import Stepped, StepReason
 from libs.formats.store_layout import file_name
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer.query import KeyQuery, TimeQuery
 from services.indexer.engine.follow.reput_loop import Gap, ReputState
-from services.indexer.engine.tables.stepped_over import Stepped, StepReason
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running

@@ -7,9 +7,11 @@ import pytest
 
 from libs.formats.indexes import consume_queue_ext
 from libs.formats.indexes.consume_queue import tags_code
+from libs.formats.names import is_group
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.message_id import encode_offset_id
 from libs.formats.records.record import INNER_BATCH_FLAG
+from libs.formats.state.index_progress import StepReason
 from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from libs.log import topics_file
@@ -19,8 +21,6 @@ from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.names import is_group
-from services.indexer.engine.tables.stepped_over import StepReason
 from services.indexer.errors import TopicSetApart
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.delay_world import World

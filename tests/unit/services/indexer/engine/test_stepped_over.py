@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 
+from libs.formats.state.index_progress import OTHERS, StepReason
 from services.indexer.engine.tables import stepped_over
-from services.indexer.engine.tables.stepped_over import OTHERS, SteppedOver, StepReason
+from services.indexer.engine.tables.stepped_over import SteppedOver
 
 
 @pytest.mark.parametrize("last", [300, 700])

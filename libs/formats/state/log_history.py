@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two files about the history of a log: its name, and what an Indexer knows of it. Spec: docs/formats/reput_files.md 4.
+
+The name is the CommitLog's file, what is known the Indexer's; each is of a kind of its own.
+"""
+
+import msgspec
+
+from libs.formats.errors import BadField
+from libs.formats.state import checksummed
+
+NAME_KIND, KIND = "history", "log-history"
+
+
+class KeptEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Where a queue ended whose files were dropped."""
+
+    topic: str
+    queue_id: int
+    end_queue_offset: int
+    last_physical_offset: int
+
+
+class LogHistoryFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an Indexer knows of the log besides its indexes."""
+
+    history_id: str = ""
+    is_complete: bool = True
+    known_physical_offset: int = 0
+    ends: list[KeptEnd] = []
+
+
+def encode(file: LogHistoryFile) -> bytes:
+    """The Indexer's file."""
+    return checksummed.wrap_json(KIND, file)
+
+
+def decode(data: bytes) -> LogHistoryFile:
+    """What the Indexer's file says; raises FormatError."""
+    return checksummed.unwrap_json(KIND, data, LogHistoryFile)
+
+
+def encode_name(history_id: str) -> bytes:
+    """The CommitLog's file."""
+    return checksummed.wrap(NAME_KIND, history_id.encode())
+
+
+def decode_name(data: bytes) -> str:
+    """The name in the CommitLog's file; raises FormatError."""
+    try:
+        return checksummed.unwrap(NAME_KIND, data).decode("ascii")
+    except UnicodeDecodeError as error:
+        raise BadField(position=checksummed.HEADER_SIZE_BYTES, reason=str(error), field="content") from error

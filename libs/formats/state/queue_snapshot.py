@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QueueSnapshot: what a start would otherwise have to scan the whole log for.
+
+`counters` count exactly the records below `end_physical_offset`; `segment_times` has every segment that begins below
+it; `writers` and `writer_sequences` are the table of the writers below it.
+RocketMQ has no such file: it derives the counters from the consume queues, which here belong to another service.
+Spec: docs/formats/reput_files.md section 2.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Self
+
+import msgspec
+
+from libs.formats.records.writer_stamp import WriterStamp
+from libs.formats.state import checksummed
+
+KIND = "queue_offsets"
+PART_COUNT = 1_000
+"""Counters that are encoded without a pause for other threads."""
+
+
+class SegmentTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Store times (ms) of the first and last record of a segment; 0 while it has none."""
+
+    base_physical_offset: int
+    first_store_time_ms: int
+    last_store_time_ms: int
+
+
+class QueueCounter(msgspec.Struct, frozen=True, array_like=True):
+    """Number that the next message of a queue gets. The topic's bytes are kept as Latin-1, which takes any."""
+
+    topic: str
+    queue_id: int
+    next_queue_offset: int
+
+
+class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
+    """One batch of a writer that the log has."""
+
+    writer_id: str
+    sequence: int
+    checksum: int
+    start_physical_offset: int
+    size_bytes: int
+    store_time_ms: int
+
+    @classmethod
+    def of(cls, stamp: WriterStamp, store_time_ms: int) -> Self:
+        """The batch of a stamp."""
+        return cls(
+            stamp.writer_id,
+            stamp.sequence,
+            stamp.checksum,
+            stamp.start_physical_offset,
+            stamp.size_bytes,
+            store_time_ms,
+        )
+
+    @property
+    def end_physical_offset(self) -> int:
+        """End of the batch, exclusive."""
+        return self.start_physical_offset + self.size_bytes
+
+
+class QueueSnapshot(msgspec.Struct, frozen=True):
+    """Counters, times and writers of the log below one physical offset."""
+
+    end_physical_offset: int
+    last_store_time_ms: int
+    segment_times: list[SegmentTimes]
+    counters: list[QueueCounter]
+    writers: list[WriterBatch] = []
+    writer_sequences: list[tuple[str, int]] = []
+
+
+def encode(snapshot: QueueSnapshot, counters: Iterator[tuple[bytes, int, int]]) -> bytes:
+    """The file with these counters, each a topic, a queue id and the next queue offset.
+
+    For a thread: the counters are encoded in parts, so that other threads have their turn.
+    """
+    parts = []
+    while part := [QueueCounter(topic.decode("latin-1"), *rest) for topic, *rest in islice(counters, PART_COUNT)]:
+        parts.append(msgspec.json.encode(part)[1:-1])
+    raw = msgspec.Raw(b"[" + b",".join(parts) + b"]")
+    return checksummed.wrap_json(KIND, {**msgspec.structs.asdict(snapshot), "counters": raw})
+
+
+def decode(data: bytes) -> QueueSnapshot:
+    """The snapshot; raises FormatError."""
+    return checksummed.unwrap_json(KIND, data, QueueSnapshot)

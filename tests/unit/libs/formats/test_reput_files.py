@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reput's own files: what is encoded comes back, and what is of another type is refused with its place."""
+
+from collections.abc import Callable
+
+import pytest
+
+from libs.formats.errors import BadField
+from libs.formats.state import checksummed, index_progress, log_directories, log_history, queue_snapshot
+from libs.formats.state.index_progress import IndexProgress, QueueBegin, Stepped, StepReason
+from libs.formats.state.log_history import KeptEnd, LogHistoryFile
+from libs.formats.state.queue_snapshot import QueueCounter, QueueSnapshot, SegmentTimes, WriterBatch
+
+
+def test_they_come_back_as_they_were() -> None:
+    """Each with all that it may have."""
+    progress = IndexProgress(
+        epoch=3,
+        stepped_over=[Stepped("t", 1, StepReason.NAME, 2, 3, 4, 5)],
+        queue_begins=[QueueBegin("t", 1, 99)],
+    )
+    assert index_progress.decode(index_progress.encode(progress)) == progress
+    history = LogHistoryFile(history_id="0a", is_complete=False, known_physical_offset=9, ends=[KeptEnd("t", 0, 7, 5)])
+    assert log_history.decode(log_history.encode(history)) == history
+    assert log_history.decode_name(log_history.encode_name("0a1b")) == "0a1b"
+    assert log_directories.decode(log_directories.encode(["commitlog", "/disk2"])) == ["commitlog", "/disk2"]
+    batch = WriterBatch("w", 1, 2, 3, 4, 5)
+    snapshot = QueueSnapshot(9, 5, [SegmentTimes(0, 1, 5)], [QueueCounter("t\xff", 1, 2)], [batch], [("w", 2)])
+    assert queue_snapshot.decode(queue_snapshot.encode(snapshot, iter([(b"t\xff", 1, 2)]))) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("kind", "decode", "content"),
+    [
+        (queue_snapshot.KIND, queue_snapshot.decode, {"end_physical_offset": 1}),
+        (index_progress.KIND, index_progress.decode, {"epoch": "one"}),
+        (index_progress.KIND, index_progress.decode, {"unknown": 1}),
+        (log_history.KIND, log_history.decode, {"ends": [["t"]]}),
+        (log_directories.KIND, log_directories.decode, ["commitlog"]),
+    ],
+)
+def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes], object], content: object) -> None:
+    """A right checksum alone is not believed."""
+    with pytest.raises(BadField) as caught:
+        decode(checksummed.wrap_json(kind, content))
+    assert (caught.value.field, caught.value.position) == ("content", checksummed.HEADER_SIZE_BYTES)

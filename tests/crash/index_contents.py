@@ -19,6 +19,7 @@ from libs.machine.fs import Fs
 
 ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")])
 assert ENTRY.itemsize == index_file.ENTRY_SIZE_BYTES
+NO_ENTRY = 0
 
 Queue = tuple[str, str]
 """Names of its directories: topic and queue id."""
@@ -110,11 +111,11 @@ def _broken_chains(data: bytes, entries: NDArray[np.void], slot_count: int) -> I
     pairs = zip(entries["key_hash"].tolist(), entries["previous"].tolist(), strict=True)
     for number, (key_hash, previous) in enumerate(pairs, index_file.FIRST_ENTRY):
         slot = key_hash % slot_count
-        if previous != newest.get(slot, index_file.NO_ENTRY):
-            yield f"entry {number} leads to {previous}, not to {newest.get(slot, index_file.NO_ENTRY)}"
+        if previous != newest.get(slot, NO_ENTRY):
+            yield f"entry {number} leads to {previous}, not to {newest.get(slot, NO_ENTRY)}"
         newest[slot] = number
     for slot in np.flatnonzero(slots).tolist():
-        if int(slots[slot]) != newest.pop(slot, index_file.NO_ENTRY):
+        if int(slots[slot]) != newest.pop(slot, NO_ENTRY):
             yield f"slot {slot} leads to entry {slots[slot]}"
     for slot, number in newest.items():
         yield f"slot {slot} does not lead to entry {number}"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from libs.formats import java
 from libs.formats.protobuf_wire import length_delimited
 from libs.formats.records import delay_level, properties, record
+from tests.support import reference
 from tests.unit.libs.kernel.builds import BUILDS
 from tests.unit.libs.kernel.requests import Appender, message, request
 
@@ -32,7 +33,7 @@ def test_kernel_and_reference_agree(
 ) -> None:
     """Both builds store the reference's bytes, and delivering gives back what was sent, less what the delay needs."""
     raw = encoded([*before, ("DELAY", level), *after])
-    expected = delay_level.delayed_properties(raw, topic=b"TopicTest", queue_id=queue_id)
+    expected = reference.delayed_properties(raw, topic=b"TopicTest", queue_id=queue_id)
     for build in BUILDS:
         appender = Appender(build)
         assert appender.append(request(message(b"TopicTest", length_delimited(5, raw), queue_id=queue_id))) > 0
@@ -48,6 +49,6 @@ def test_properties_in_the_order_of_rocketmq_stay_in_it(sent: dict[str, str], qu
     """What came out of a HashMap of RocketMQ is stored as RocketMQ would have stored it."""
     sent = {name: value for name, value in sent.items() if name not in ("REAL_TOPIC", "REAL_QID", "DELAY")}
     given_order = {name: {**sent, "DELAY": "2"}[name] for name in java.hash_map_order([*sent, "DELAY"])}
-    stored = delay_level.delayed_properties(properties.encode(given_order), topic=b"T", queue_id=queue_id)
+    stored = reference.delayed_properties(properties.encode(given_order), topic=b"T", queue_id=queue_id)
     places = {"REAL_TOPIC": "T", "REAL_QID": str(queue_id)}
     assert stored == properties.encode({**given_order, **places}, order="java")

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from libs.formats import crc, java, protobuf_wire, store_layout
 from libs.formats.errors import BadChecksum, FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
-from libs.formats.records import batch, message_id, properties, record, replication
-from libs.formats.records.batch import BatchMessage
+from libs.formats.records import message_id, properties, record
 from libs.formats.records.host import Host
-from libs.formats.records.message_id import UniqueId
 from libs.formats.records.record import Record
 from libs.formats.state import (
     checksummed,
@@ -30,6 +28,7 @@ from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
+from tests.support import reference
 
 INT16, INT32, INT64 = ((-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
 int16, int32, int64 = (st.integers(*bounds) for bounds in (INT16, INT32, INT64))
@@ -141,27 +140,10 @@ def test_offset_ids_survive_the_round_trip(host: Host, physical_offset: int) -> 
     assert message_id.decode_offset_id(message_id.encode_offset_id(host, physical_offset)) == (host, physical_offset)
 
 
-@given(
-    st.binary(min_size=4, max_size=4), st.integers(0, 65535), int32, st.integers(0, 2**31 - 1), st.integers(0, 65535)
-)
-def test_unique_ids_survive_the_round_trip(address: bytes, process: int, loader: int, time_ms: int, count: int) -> None:
-    """Unique ids of any parts."""
-    made = message_id.make_unique_id(
-        address, process_id=process, class_loader_hash=loader, month_time_ms=time_ms, counter=count
-    )
-    assert message_id.decode_unique_id(made) == UniqueId(address, process, loader, time_ms, count)
-
-
-@given(st.lists(st.builds(BatchMessage, st.binary(max_size=60), st.binary(max_size=40), int32), max_size=20))
-def test_batches_survive_the_round_trip(messages: list[BatchMessage]) -> None:
-    """Batches of any messages."""
-    assert batch.decode(batch.encode(messages)) == messages
-
-
 @given(offset, st.integers(1, 2**31 - 1), int64, st.integers(0, 5))
 def test_queue_units_survive_the_round_trip(physical_offset: int, size: int, code: int, blank_count: int) -> None:
     """Units of any values behind any filler."""
-    data = consume_queue.pre_blank(blank_count) + consume_queue.encode_unit(physical_offset, size, code)
+    data = consume_queue.PRE_BLANK * blank_count + reference.queue_unit(physical_offset, size, code)
     assert consume_queue.decode_unit(data, 20 * blank_count) == (physical_offset, size, code)
 
 
@@ -171,32 +153,32 @@ def test_queue_units_survive_the_round_trip(physical_offset: int, size: int, cod
 ))  # fmt: skip
 def test_batch_queue_units_survive_the_round_trip(unit: batch_consume_queue.BatchConsumeQueueUnit) -> None:
     """Batch units of any values."""
-    assert batch_consume_queue.decode_unit(batch_consume_queue.encode_unit(unit)) == unit
+    assert batch_consume_queue.decode_unit(reference.batch_queue_unit(unit)) == unit
 
 
 @given(int64, int64, st.binary(max_size=64), st.integers(0, 2**63 - 2**31 - 1))
 def test_extension_units_survive_the_round_trip(code: int, time_ms: int, bitmap: bytes, position: int) -> None:
     """Extension units and addresses of any values."""
-    assert consume_queue_ext.decode_unit(consume_queue_ext.encode_unit(code, time_ms, bitmap)) == (
+    assert consume_queue_ext.decode_unit(reference.extension_unit(code, time_ms, bitmap)) == (
         code,
         time_ms,
         bitmap,
     )
-    assert consume_queue_ext.decode_address(consume_queue_ext.encode_address(position)) == position
+    assert consume_queue_ext.is_address(reference.extension_address(position))
 
 
 @given(st.tuples(int64, int64, int64, int64, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)))
 def test_index_headers_survive_the_round_trip(values: tuple[int, int, int, int, int, int]) -> None:
     """Index headers of any values."""
     header = index_file.IndexHeader(*values)
-    assert index_file.decode_header(index_file.encode_header(header)) == header
+    assert index_file.decode_header(reference.index_header(header)) == header
 
 
 @given(st.tuples(int32, int64, int32, int32))
 def test_index_entries_survive_the_round_trip(values: tuple[int, int, int, int]) -> None:
     """Index entries of any values."""
     entry = index_file.IndexEntry(*values)
-    assert index_file.decode_entry(index_file.encode_entry(entry), 0) == entry
+    assert index_file.decode_entry(reference.index_entry(entry), 0) == entry
 
 
 @given(st.text(max_size=60))
@@ -224,13 +206,6 @@ def test_epochs_survive_the_round_trip(table: dict[int, int]) -> None:
     """Epoch files of any growing numbers and offsets."""
     epochs = [Epoch(*pair) for pair in zip(sorted(table), sorted(table.values()), strict=True)]
     assert epoch_file.decode(epoch_file.encode(epochs)) == epochs
-
-
-@given(offset, st.integers(0, 4 * 2**20))
-def test_replication_frames_survive_the_round_trip(physical_offset: int, size: int) -> None:
-    """Reports and chunk headers of any values."""
-    assert replication.decode_report(replication.encode_report(physical_offset)) == physical_offset
-    assert replication.decode_header(replication.encode_header(physical_offset, size)) == (physical_offset, size)
 
 
 json_values = st.recursive(

@@ -12,6 +12,7 @@ from libs.formats.records.host import Host
 from libs.formats.records.record import Record
 from services.indexer.engine.log.sink import Appended
 from services.indexer.errors import AppendRefused, DependencyUnavailable
+from tests.support import reference
 from tests.support.fake_log import FakeLog, properties_text
 
 
@@ -73,6 +74,6 @@ def delay(
 ) -> Record:
     """Append a delayed message to the log as the CommitLog stores it."""
     raw = properties_text(tag="red", keys="a b", DELAY=str(level))
-    raw = delay_level.delayed_properties(raw, topic=topic.encode(), queue_id=queue_id)
+    raw = reference.delayed_properties(raw, topic=topic.encode(), queue_id=queue_id)
     values = {"properties": raw, **fields}
     return log.append(delay_level.SCHEDULE_TOPIC, level - 1, body=body, **values)  # type: ignore[arg-type]

@@ -43,12 +43,6 @@ class BatchConsumeQueueUnit(NamedTuple):
         )
 
 
-def encode_unit(unit: BatchConsumeQueueUnit) -> bytes:
-    """One unit of 46 bytes."""
-    assert unit.is_valid
-    return UNIT.pack(*unit)
-
-
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> BatchConsumeQueueUnit:
     """The unit here, valid or not; raises Truncated."""
     with memoryview(buffer) as view:

@@ -7,23 +7,19 @@ bytes that were never written are zero, and a unit with size 0 is the end.
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from libs.formats.errors import BadField, Truncated
+from libs.formats.errors import Truncated
 from libs.formats.java import string_hash
 from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX, INT64_MAX
-from libs.formats.records import properties
-from libs.formats.records.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from libs.formats.buffers import ReadableBuffer
-    from libs.formats.records.record import Record
 
 PHYSICAL_OFFSET_AT, RECORD_SIZE_AT, TAGS_CODE_AT, UNIT_SIZE_BYTES = 0, 8, 12, 20
 ENTRY = struct.Struct(">qiq")  # physical offset, record size in bytes, tags code
@@ -35,8 +31,6 @@ assert UNIT.itemsize == UNIT_SIZE_BYTES
 
 FILE_SIZE_BYTES = CONSUME_QUEUE_UNIT_COUNT * UNIT_SIZE_BYTES
 assert FILE_SIZE_BYTES == 6_000_000
-
-_JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
 
 QUEUE_OFFSET_MAX = INT64_MAX // UNIT_SIZE_BYTES - (1 << 32)
 """Above it a unit would have no place in a file."""
@@ -79,13 +73,6 @@ def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
     return end
 
 
-def encode_unit(physical_offset: int, record_size_bytes: int, tags_code: int) -> bytes:
-    """One unit of 20 bytes."""
-    assert physical_offset >= 0
-    assert record_size_bytes > 0
-    return ENTRY.pack(physical_offset, record_size_bytes, tags_code)
-
-
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueUnit:
     """The unit at this byte position, valid or not; raises Truncated."""
     with memoryview(buffer) as view:
@@ -94,33 +81,6 @@ def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueUnit:
         return ConsumeQueueUnit(*ENTRY.unpack_from(view, position))
 
 
-def pre_blank(unit_count: int) -> bytes:
-    """Filler for this many units."""
-    assert unit_count >= 0
-    return PRE_BLANK * unit_count
-
-
 def tags_code(tag: str) -> int:
     """Java's hash of the whole TAGS text, sign-extended; 0 without a tag."""
     return string_hash(tag)
-
-
-def record_tags_code(record: Record, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
-    """The tags code of a record's unit: the hash of TAGS, or the delivery time of a delayed message.
-
-    Raises BadField for a DELAY that is not a number, which makes the record invalid in RocketMQ too.
-    """
-    level_text = properties.get(record.properties, properties.DELAY) if record.topic == SCHEDULE_TOPIC else None
-    if level_text is not None:
-        level = _java_int(level_text)
-        if level > 0:
-            return delivery_time_ms(record.store_time_ms, level, delay_levels_ms)
-    tag = properties.get(record.properties, properties.TAGS) or b""
-    return tags_code(tag.decode("utf-8", "replace"))
-
-
-def _java_int(text: bytes) -> int:
-    """What Integer.parseInt gives; raises BadField."""
-    if not _JAVA_INT.fullmatch(text) or not -INT32_MAX - 1 <= (value := int(text)) <= INT32_MAX:
-        raise BadField(position=0, reason=f"DELAY is {text[:40]!r}", field="DELAY")
-    return value

@@ -10,7 +10,6 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from libs.formats.errors import BadLength, Truncated
-from libs.formats.limits import INT16_MAX
 
 if TYPE_CHECKING:
     from libs.formats.buffers import ReadableBuffer
@@ -19,10 +18,7 @@ HEAD = struct.Struct(">hqqh")  # unit size, tags code, store time in ms, bitmap 
 UNIT_SIZE_BYTES_MIN = HEAD.size
 assert UNIT_SIZE_BYTES_MIN == 20
 END_OF_FILE = struct.pack(">h", -1)
-END_BLANK_SIZE_BYTES = 4
-"""A unit is only written where this much stays free behind it."""
 
-ADDRESS_BASE = -(2**63)
 ADDRESS_MAX = -(2**31) - 1
 """Addresses lie below every tag hash, so one field holds either."""
 
@@ -33,13 +29,6 @@ class ConsumeQueueExtUnit(NamedTuple):
     tags_code: int
     store_time_ms: int
     bitmap: bytes
-
-
-def encode_unit(tags_code: int, store_time_ms: int, bitmap: bytes) -> bytes:
-    """One unit: 20 bytes and the bitmap."""
-    size = UNIT_SIZE_BYTES_MIN + len(bitmap)
-    assert size <= INT16_MAX
-    return HEAD.pack(size, tags_code, store_time_ms, len(bitmap)) + bitmap
 
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueExtUnit:
@@ -56,19 +45,6 @@ def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueExtUni
         return ConsumeQueueExtUnit(tags_code, store_time_ms, bytes(view[position + HEAD.size : position + size]))
 
 
-def encode_address(position: int) -> int:
-    """What a consume queue unit keeps as its tags code for an extension unit at this position of the extension."""
-    address = position + ADDRESS_BASE
-    assert ADDRESS_BASE <= address <= ADDRESS_MAX
-    return address
-
-
 def is_address(tags_code: int) -> bool:
     """Whether a tags code is an address in the extension."""
     return tags_code <= ADDRESS_MAX
-
-
-def decode_address(tags_code: int) -> int:
-    """Position in the extension; `is_address` must hold."""
-    assert is_address(tags_code)
-    return tags_code - ADDRESS_BASE

@@ -28,7 +28,6 @@ BEGIN_TIME_AT, END_TIME_AT, BEGIN_PHYSICAL_OFFSET_AT, END_PHYSICAL_OFFSET_AT = 0
 SLOT_COUNT_AT, ENTRY_COUNT_AT = 32, 36
 KEY_HASH_AT, ENTRY_PHYSICAL_OFFSET_AT, TIME_DIFFERENCE_AT, PREVIOUS_ENTRY_AT = 0, 4, 12, 16
 
-NO_ENTRY = 0
 FIRST_ENTRY = 1
 KEY_SEPARATOR = "#"
 
@@ -58,11 +57,6 @@ class IndexEntry(NamedTuple):
     previous_entry: int
 
 
-def encode_header(header: IndexHeader) -> bytes:
-    """40 bytes."""
-    return HEADER.pack(*header)
-
-
 def decode_header(buffer: ReadableBuffer) -> IndexHeader:
     """The header at the start of a file; raises Truncated, or BadField for a negative count."""
     with memoryview(buffer) as view:
@@ -80,11 +74,6 @@ def read_next_entry(buffer: ReadableBuffer) -> int:
     """The number that the next entry gets, as it is stored; the buffer has at least a header."""
     number: int = SLOT.unpack_from(buffer, ENTRY_COUNT_AT)[0]
     return number
-
-
-def encode_entry(entry: IndexEntry) -> bytes:
-    """20 bytes."""
-    return ENTRY.pack(*entry)
 
 
 def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:

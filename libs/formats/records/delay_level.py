@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 
 from libs.formats.errors import BadField
-from libs.formats.java import hash_map_bucket
 from libs.formats.records import properties
 from libs.formats.records.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC
 
@@ -52,32 +51,6 @@ DELAY_LEVELS_MS = parse_levels(DELAY_LEVELS_TEXT)
 
 DELAY_LEVEL_MAX = len(DELAY_LEVELS_MS)
 assert DELAY_LEVEL_MAX == 18
-
-
-def delivery_time_ms(store_time_ms: int, level: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
-    """When a delayed message is due; a level above the last counts as the last. `level` is positive."""
-    assert level > 0
-    return store_time_ms + levels_ms[min(level, len(levels_ms)) - 1]
-
-
-def delayed_properties(raw: bytes, *, topic: bytes, queue_id: int, level_count: int = DELAY_LEVEL_MAX) -> bytes:
-    """The properties of a message with a DELAY above 0 as the schedule topic keeps them.
-
-    REAL_TOPIC stands before the first property that RocketMQ's HashMap would give after it, REAL_QID stands last. What
-    the client sent under these names is dropped, and a DELAY above the last level becomes the last level.
-    """
-    before: list[bytes] = []
-    after: list[bytes] = []
-    level = int(properties.get(raw, DELAY) or b"")
-    assert level > 0
-    for name, value in properties.pieces(raw):
-        if name in (REAL_TOPIC, REAL_QID, CRC32):
-            continue
-        is_later = after or hash_map_bucket(name.decode()) > hash_map_bucket(REAL_TOPIC.decode())
-        kept = b"%d" % level_count if name == DELAY and level > level_count else value
-        (after if is_later else before).append(properties.encode_one(name, kept))
-    place = properties.encode_one(REAL_TOPIC, topic)
-    return b"".join([*before, place, *after, properties.encode_one(REAL_QID, b"%d" % queue_id)])
 
 
 def delivered_properties(raw: bytes) -> bytes:

@@ -202,21 +202,6 @@ def is_blank(buffer: ReadableBuffer, position: int = 0) -> bool:
         return len(view) - position >= BLANK.size and INT.unpack_from(view, position + MAGIC_AT)[0] == MAGIC_BLANK
 
 
-def decode_blank(buffer: ReadableBuffer, position: int = 0) -> int:
-    """Size of the blank here, which is all that is left of its segment; raises Truncated, BadMagic or BadLength."""
-    with memoryview(buffer) as view:
-        assert 0 <= position <= len(view)
-        left = len(view) - position
-        if left < BLANK.size:
-            raise Truncated(position=position, reason=f"a blank takes 8 bytes, {left} are left", field="total size")
-        size, magic = BLANK.unpack_from(view, position)
-    if magic != MAGIC_BLANK:
-        raise BadMagic(position=position + MAGIC_AT, reason=f"{magic & 0xFFFFFFFF:#010x} is no blank", field="magic")
-    if size < BLANK.size:
-        raise BadLength(position=position, reason=f"a blank of {size} bytes", field="total size")
-    return int(size)
-
-
 def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None = None) -> RecordShape:
     """Where the fields of the record at `position` lie, after checking magic and every length against the others.
 

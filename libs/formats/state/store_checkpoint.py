@@ -83,11 +83,6 @@ class StoreCheckpoint:
         """Records stored at or before this time are in the log and in the queues (getMinTimestamp)."""
         return max(0, min(self.commit_log_time_ms, self.consume_queue_time_ms) - MARGIN_MS)
 
-    @property
-    def min_index_time_ms(self) -> int:
-        """The same, with the index files (getMinTimestampIndex); these have no margin."""
-        return min(self.min_time_ms, self.index_time_ms)
-
 
 FIELD_POSITIONS = tuple(
     (8 * number if number < 5 else OWN_FIELDS_AT + 8 * (number - 5), field.name)

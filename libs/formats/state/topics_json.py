@@ -11,7 +11,6 @@ from libs.formats.state.config_json import DataVersion
 
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2
-PERMISSION_INHERIT = 1
 PERMISSION_MASK = 7
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 

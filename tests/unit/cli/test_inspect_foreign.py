@@ -7,13 +7,14 @@ import pytest
 
 from cli.inspect.inspection import Finding, Item, UnknownKind
 from cli.inspect.store import inspect_file
-from libs.formats.indexes import batch_consume_queue, consume_queue_ext
+from libs.formats.indexes import consume_queue_ext
 from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
+from tests.support import reference
 
 
 def batches(*units: BatchConsumeQueueUnit, capacity: int = 8) -> bytes:
     """A file with these units."""
-    return b"".join(map(batch_consume_queue.encode_unit, units)).ljust(46 * capacity, b"\0")
+    return b"".join(map(reference.batch_queue_unit, units)).ljust(46 * capacity, b"\0")
 
 
 def unit(number: int, **changes: int) -> BatchConsumeQueueUnit:
@@ -59,7 +60,7 @@ def test_damaged_batch_queue(tmp_path: Path, data: bytes, position: int, field: 
 
 def test_extension(tmp_path: Path) -> None:
     """Units of several sizes, up to the end mark; behind it nothing is looked at."""
-    units = [consume_queue_ext.encode_unit(5, 6, b"\x01\x02"), consume_queue_ext.encode_unit(-7, 8, b"")]
+    units = [reference.extension_unit(5, 6, b"\x01\x02"), reference.extension_unit(-7, 8, b"")]
     data = b"".join(units) + consume_queue_ext.END_OF_FILE + b"\x00\x05"
     inspection = inspect_file(put(tmp_path, "consumequeue_ext", data))
     items = [step for step in inspection if isinstance(step, Item)]

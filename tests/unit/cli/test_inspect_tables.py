@@ -10,6 +10,7 @@ from cli.inspect.inspection import Finding, Item
 from cli.inspect.store import inspect_file
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.indexes.index_file import ENTRY_SIZE_BYTES, SLOT_SIZE_BYTES, IndexEntry, IndexHeader
+from tests.support import reference
 from tests.support.frame_cases import flipped, patched
 
 BEGIN_TIME_MS = 1_700_000_000_000
@@ -18,10 +19,8 @@ SLOT_COUNT, ENTRY_CAPACITY = 25, 100
 
 def queue_data(*, blank_count: int = 0, unit_count: int = 20, capacity: int = 40) -> bytes:
     """Units of records of 200 bytes with 50 bytes between them, after some pre-blanks, before unwritten space."""
-    units = [
-        consume_queue.encode_unit(1000 + 250 * n, 200, consume_queue.tags_code(f"T{n}")) for n in range(unit_count)
-    ]
-    return (consume_queue.pre_blank(blank_count) + b"".join(units)).ljust(20 * capacity, b"\0")
+    units = [reference.queue_unit(1000 + 250 * n, 200, consume_queue.tags_code(f"T{n}")) for n in range(unit_count)]
+    return (consume_queue.PRE_BLANK * blank_count + b"".join(units)).ljust(20 * capacity, b"\0")
 
 
 def queue_path(folder: Path, data: bytes, *, name: int = 0, topic: str = "TopicTest") -> Path:
@@ -94,7 +93,7 @@ def test_alignment_of_size_and_name_is_checked(tmp_path: Path) -> None:
 
 def test_delivery_times_belong_to_the_schedule_topic(tmp_path: Path) -> None:
     """A tags code beyond 32 bits is a delivery time in the schedule topic and damage elsewhere."""
-    data = consume_queue.encode_unit(0, 165, BEGIN_TIME_MS) + bytes(20)
+    data = reference.queue_unit(0, 165, BEGIN_TIME_MS) + bytes(20)
     assert findings_of(queue_path(tmp_path, data, topic="SCHEDULE_TOPIC_XXXX")) == []
     assert [f.field for f in findings_of(queue_path(tmp_path, data))] == ["tags code"]
 
@@ -106,12 +105,12 @@ def index_data(entry_count: int = 60) -> bytes:
     for number in range(1, entry_count + 1):
         key_hash = index_file.key_hash(f"TopicTest#key-{number}")
         slot = key_hash % SLOT_COUNT
-        entries.append(index_file.encode_entry(IndexEntry(key_hash, 1000 * number, number - 1, slots[slot])))
+        entries.append(reference.index_entry(IndexEntry(key_hash, 1000 * number, number - 1, slots[slot])))
         slots[slot] = number
     end_time_ms = BEGIN_TIME_MS + 1000 * (entry_count - 1) + 300
     used = sum(slot > 0 for slot in slots)
     header = IndexHeader(BEGIN_TIME_MS, end_time_ms, 1000, 1000 * entry_count, used, entry_count + 1)
-    data = index_file.encode_header(header) + struct.pack(f">{SLOT_COUNT}i", *slots) + b"".join(entries)
+    data = reference.index_header(header) + struct.pack(f">{SLOT_COUNT}i", *slots) + b"".join(entries)
     return data.ljust(index_file.file_size_bytes(SLOT_COUNT, ENTRY_CAPACITY), b"\0")
 
 

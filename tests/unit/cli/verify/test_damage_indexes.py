@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.indexes.consume_queue import PRE_BLANK, encode_unit
+from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.indexes.index_file import entry_position
 from libs.formats.limits import INT32_MAX
+from tests.support import reference
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SLOT_COUNT, index
 from tests.unit.cli.verify.test_store import verified
@@ -178,13 +179,13 @@ QUEUES = [
     Case("QUEUE_UNIT_PAST_END", lambda t: t.write_unit(5, LONG.pack(1 << 40)), is_rebuilt=True),
     Case(
         "QUEUE_UNIT_PAST_END",
-        lambda t: t.write_unit(t.unit_count(), encode_unit(1 << 40, 100, 0)),
+        lambda t: t.write_unit(t.unit_count(), reference.queue_unit(1 << 40, 100, 0)),
         "surplus",
         is_rebuilt=True,
     ),
     Case(
         "QUEUE_UNIT_OTHER_RECORD",
-        lambda t: t.write_unit(t.unit_count(), encode_unit(0, 100, 0)),
+        lambda t: t.write_unit(t.unit_count(), reference.queue_unit(0, 100, 0)),
         "surplus",
         is_rebuilt=True,
     ),

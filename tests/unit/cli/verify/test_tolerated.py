@@ -11,6 +11,7 @@ from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import properties
 from libs.formats.records.record import Record
 from libs.formats.state import store_checkpoint, topics_json
+from tests.support import reference
 from tests.support.records import STORE_TIME_MS, encoded
 from tests.unit.cli.verify.damage import Target
 from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
@@ -85,7 +86,7 @@ def _put(data: bytearray, header: IndexHeader, found: Record, key_hash: int) -> 
     difference = index_file.time_difference_s(found.store_time_ms, header.begin_time_ms)
     entry = IndexEntry(key_hash, found.physical_offset, difference, previous)
     at = index_file.entry_position(header.next_entry, SLOT_COUNT)
-    data[at : at + 20] = index_file.encode_entry(entry)
+    data[at : at + 20] = reference.index_entry(entry)
     INT.pack_into(data, slot_at, header.next_entry)
     if header.next_entry == 1:
         header = header._replace(begin_time_ms=found.store_time_ms, begin_physical_offset=found.physical_offset)
@@ -99,7 +100,7 @@ def _put(data: bytearray, header: IndexHeader, found: Record, key_hash: int) -> 
 
 def _save(target: Target, data: bytearray, header: IndexHeader, number: int) -> None:
     if data:
-        data[:40] = index_file.encode_header(header)
+        data[:40] = reference.index_header(header)
         (target.root / "index" / f"2023111422132{number:04d}").write_bytes(data)
 
 
@@ -163,7 +164,7 @@ def test_file_of_wrong_entries_is_given_up(store: Path) -> None:
     size = index_file.file_size_bytes(8_000, 32_000)
     for path in target.index_files:
         path.unlink()
-    header = index_file.encode_header(IndexHeader(1, 2, 0, 9, 5, 30_000))
+    header = reference.index_header(IndexHeader(1, 2, 0, 9, 5, 30_000))
     (store / "index" / "20231114221320000").write_bytes(header + b"\x7f" * (size - len(header)))
     _, found, report = verified(store, limit=5)
     assert "INDEX_FILE_GIVEN_UP" in report.counts

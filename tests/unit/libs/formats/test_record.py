@@ -106,22 +106,6 @@ def test_topic_that_is_not_utf8_is_refused_with_its_position() -> None:
     assert (caught.value.position, caught.value.field) == (shape.topic_at + 2, "topic")
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"", Truncated),
-        (record.encode_blank(8)[:7], Truncated),
-        (encoded(), BadMagic),
-        (b"\0\0\0\x07" + record.encode_blank(8)[4:], BadLength),
-        (b"\xff\xff\xff\xff" + record.encode_blank(8)[4:], BadLength),
-    ],
-)
-def test_hostile_blanks(data: bytes, error: type[FormatError]) -> None:
-    """A blank is refused by name when it is cut, something else, or too small."""
-    with pytest.raises(error):
-        record.decode_blank(data)
-
-
 def test_crc_property_positions_are_named() -> None:
     """A CRC property that holds no number is a bad checksum at its start."""
     with pytest.raises(BadChecksum) as caught:

@@ -10,6 +10,7 @@ from libs.formats import java
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import delay_level, properties, record
 from libs.kernel.append.topic_table import TopicTable
+from tests.support import reference
 from tests.support.golden import golden
 from tests.support.records import BORN_TIME_MS
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
@@ -69,7 +70,7 @@ def test_golden_record(build: Build) -> None:
 )
 def test_properties_are_those_of_the_reference(build: Build, raw: bytes, crc_property: bool) -> None:
     """String and map give what libs.formats says, whatever stands around DELAY; REAL_* of the client are dropped."""
-    expected = delay_level.delayed_properties(raw, topic=b"TopicTest", queue_id=3)
+    expected = reference.delayed_properties(raw, topic=b"TopicTest", queue_id=3)
     as_map = message(b"TopicTest", *(entry(*pair) for pair in properties.pieces(raw)), queue_id=3)
     for one in stored(Appender(build, crc_property=crc_property), string(raw), as_map, string(raw)):
         assert properties.remove(one.properties, properties.CRC32) == expected
@@ -153,7 +154,7 @@ def test_transactions(build: Build) -> None:
 def test_limits_count_what_is_added(build: Build) -> None:
     """The largest properties that still fit with REAL_TOPIC and REAL_QID, and one byte more; so for the record."""
     for topic, queue_id in ((b"TopicTest", 3), (b"Other", None)):
-        added = len(delay_level.delayed_properties(b"DELAY\x0199\x02", topic=topic, queue_id=queue_id or 0))
+        added = len(reference.delayed_properties(b"DELAY\x0199\x02", topic=topic, queue_id=queue_id or 0))
         size = 32767 - added - 3
         fits = string(b"DELAY\x0199\x02A\x01" + b"v" * size + b"\x02", topic=topic, queue_id=queue_id)
         assert len(stored(Appender(build), fits)[0].properties) == 32767

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libs.formats.indexes import consume_queue, index_file
+from libs.formats.indexes import index_file
 from libs.formats.records import properties, record
+from tests.support import reference
 from tests.support.frame_cases import (
     BAD_CRC,
     BAD_LENGTH,
@@ -115,7 +116,7 @@ def test_columns(build: Build) -> None:
         assert (columns.queues()[queue] if queue >= 0 else None) == (
             (one.topic.encode(), one.queue_id) if has_place else None
         )
-        assert columns.tags_codes[row] == consume_queue.record_tags_code(one)
+        assert columns.tags_codes[row] == reference.record_tags_code(one)
         assert (columns.physical_offsets[row], columns.queue_offsets[row]) == (one.physical_offset, one.queue_offset)
         assert (columns.store_times_ms[row], columns.sys_flags[row]) == (one.store_time_ms, one.sys_flag)
         assert columns.record_sizes[row] == one.size_bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from libs.formats.indexes.consume_queue import PRE_BLANK, encode_unit
+from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine.errors import DiskFull
 from libs.machine.testing.memory_fs import MemoryFs
@@ -17,6 +17,7 @@ from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows
 from services.indexer.engine.tables.queue_rows import place
 from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.errors import QueueConflict
+from tests.support import reference
 
 DIRECTORY = Path("/data/consumequeue/T/0")
 UNIT_COUNT = 4
@@ -71,7 +72,7 @@ def test_units_lie_where_rocketmq_puts_them() -> None:
     """Unit k is 20 big-endian bytes at 20 * k; a full file is followed by one named after its first byte."""
     fs = MemoryFs()
     append(open_queue(fs), columns(0, 6, tag=-516329062))
-    expected = b"".join(encode_unit(100 * k, RECORD_SIZE, -516329062) for k in range(6)) + bytes(40)
+    expected = b"".join(reference.queue_unit(100 * k, RECORD_SIZE, -516329062) for k in range(6)) + bytes(40)
     assert data(fs) == {name(0): expected[:80], name(4): expected[80:]}
 
 
@@ -172,7 +173,7 @@ def test_an_empty_queue_begins_where_its_first_message_is() -> None:
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(6, 1))
-    assert data(fs) == {name(4): PRE_BLANK * 2 + encode_unit(600, RECORD_SIZE, -7) + bytes(20)}
+    assert data(fs) == {name(4): PRE_BLANK * 2 + reference.queue_unit(600, RECORD_SIZE, -7) + bytes(20)}
     assert (queue.min_queue_offset, queue.max_queue_offset) == (6, 7)
     queue.correct_min(0)
     again = open_queue(fs)
@@ -262,7 +263,7 @@ def test_stale_units_behind_the_end_become_zeros() -> None:
     """Bytes that another store left behind the end can never come back as units."""
     fs = MemoryFs()
     append(open_queue(fs), columns(0, 2))
-    fs.open_mapped(DIRECTORY / name(0)).buffer[60:80] = encode_unit(70, 1, 1)
+    fs.open_mapped(DIRECTORY / name(0)).buffer[60:80] = reference.queue_unit(70, 1, 1)
     assert open_queue(fs).max_queue_offset == 2
     assert data(fs)[name(0)][40:] == bytes(40)
 

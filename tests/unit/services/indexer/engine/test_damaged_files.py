@@ -13,6 +13,7 @@ from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothin
 from libs.segments.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables.progress import ProgressFile
+from tests.support import reference
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running
@@ -116,7 +117,7 @@ def entries_of_less(fs: MemoryFs) -> None:
         buffer[slot_at : slot_at + 4] = last.previous_entry.to_bytes(4, "big")
         buffer[last_at : last_at + 20] = bytes(20)
     header = header._replace(next_entry=header.next_entry - 2, end_physical_offset=header.end_physical_offset - 1)
-    buffer[: index_file.HEADER_SIZE_BYTES] = index_file.encode_header(header)
+    buffer[: index_file.HEADER_SIZE_BYTES] = reference.index_header(header)
 
 
 def index_file_of_another_name(fs: MemoryFs) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from libs.formats.records import record
-from libs.formats.records.delay_level import SCHEDULE_TOPIC, delivery_time_ms
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state import delay_offsets_json
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.offline_rebuild import rebuild
+from tests.support import reference
 from tests.support.fake_log import FakeLog, properties_text
 from tests.support.fake_sink import delay
 from tests.support.records import IPV6_BORN
@@ -190,7 +191,7 @@ async def test_a_refused_level_stands_still() -> None:
     for body, topic in ((b"1", "T"), (b"2", "Closed"), (b"3", "T")):
         delay(world.log, body, topic=topic)
     delay(world.log, b"other level", level=2)
-    due_ms = delivery_time_ms(world.log.records[1].store_time_ms, 1)
+    due_ms = reference.delivery_time_ms(world.log.records[1].store_time_ms, 1)
     world.clock.set_now_ms(due_ms + 60_000)
     async with world.delivering() as (_, delivery):
         await eventually(lambda: delivery.statistics().blocked_level_count == 1)

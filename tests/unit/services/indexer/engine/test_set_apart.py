@@ -22,6 +22,7 @@ from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import TopicSetApart
+from tests.support import reference
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.delay_world import World
 from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, running
@@ -159,7 +160,7 @@ def extended(fs: MemoryFs, topic: str, queue_id: int, unit: int) -> None:
     """Have a unit lead to RocketMQ's extension, as it writes them with enableConsumeQueueExt."""
     path = QUEUES / topic / str(queue_id) / f"{0:020d}"
     data = bytearray(fs.read(path))
-    data[20 * unit + 12 : 20 * unit + 20] = consume_queue_ext.encode_address(20 * unit).to_bytes(8, "big", signed=True)
+    data[20 * unit + 12 : 20 * unit + 20] = reference.extension_address(20 * unit).to_bytes(8, "big", signed=True)
     fs.write_atomic(path, bytes(data))
 
 

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel or RocketMQ writes and no other code of ours, in plain form: to compare with, and to make files."""
+
+import re
+from collections.abc import Sequence
+
+from libs.formats.errors import BadField
+from libs.formats.indexes import batch_consume_queue, consume_queue, index_file
+from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
+from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX, HEAD, UNIT_SIZE_BYTES_MIN
+from libs.formats.indexes.index_file import IndexEntry, IndexHeader
+from libs.formats.java import hash_map_bucket
+from libs.formats.limits import INT16_MAX, INT32_MAX
+from libs.formats.records import properties
+from libs.formats.records.delay_level import DELAY_LEVEL_MAX, DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from libs.formats.records.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC
+from libs.formats.records.record import Record
+
+_JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
+
+
+def queue_unit(physical_offset: int, record_size_bytes: int, tags_code: int) -> bytes:
+    """One unit of 20 bytes."""
+    assert physical_offset >= 0
+    assert record_size_bytes > 0
+    return consume_queue.ENTRY.pack(physical_offset, record_size_bytes, tags_code)
+
+
+def batch_queue_unit(unit: BatchConsumeQueueUnit) -> bytes:
+    """One unit of 46 bytes."""
+    assert unit.is_valid
+    return batch_consume_queue.UNIT.pack(*unit)
+
+
+def extension_unit(tags_code: int, store_time_ms: int, bitmap: bytes) -> bytes:
+    """One unit: 20 bytes and the bitmap."""
+    size = UNIT_SIZE_BYTES_MIN + len(bitmap)
+    assert size <= INT16_MAX
+    return HEAD.pack(size, tags_code, store_time_ms, len(bitmap)) + bitmap
+
+
+def extension_address(position: int) -> int:
+    """What a consume queue unit keeps as its tags code for an extension unit at this position of the extension."""
+    address = position - 2**63
+    assert -(2**63) <= address <= ADDRESS_MAX
+    return address
+
+
+def index_header(header: IndexHeader) -> bytes:
+    """40 bytes."""
+    return index_file.HEADER.pack(*header)
+
+
+def index_entry(entry: IndexEntry) -> bytes:
+    """20 bytes."""
+    return index_file.ENTRY.pack(*entry)
+
+
+def record_tags_code(record: Record, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
+    """The tags code of a record's unit: the hash of TAGS, or the delivery time of a delayed message.
+
+    Raises BadField for a DELAY that is not a number, which makes the record invalid in RocketMQ too.
+    """
+    level_text = properties.get(record.properties, properties.DELAY) if record.topic == SCHEDULE_TOPIC else None
+    if level_text is not None:
+        level = _java_int(level_text)
+        if level > 0:
+            return delivery_time_ms(record.store_time_ms, level, delay_levels_ms)
+    tag = properties.get(record.properties, properties.TAGS) or b""
+    return consume_queue.tags_code(tag.decode("utf-8", "replace"))
+
+
+def _java_int(text: bytes) -> int:
+    """What Integer.parseInt gives; raises BadField."""
+    if not _JAVA_INT.fullmatch(text) or not -INT32_MAX - 1 <= (value := int(text)) <= INT32_MAX:
+        raise BadField(position=0, reason=f"DELAY is {text[:40]!r}", field="DELAY")
+    return value
+
+
+def delivery_time_ms(store_time_ms: int, level: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
+    """When a delayed message is due; a level above the last counts as the last. `level` is positive."""
+    assert level > 0
+    return store_time_ms + levels_ms[min(level, len(levels_ms)) - 1]
+
+
+def delayed_properties(raw: bytes, *, topic: bytes, queue_id: int, level_count: int = DELAY_LEVEL_MAX) -> bytes:
+    """The properties of a message with a DELAY above 0 as the schedule topic keeps them.
+
+    REAL_TOPIC stands before the first property that RocketMQ's HashMap would give after it, REAL_QID stands last. What
+    the client sent under these names is dropped, and a DELAY above the last level becomes the last level.
+    """
+    before: list[bytes] = []
+    after: list[bytes] = []
+    level = int(properties.get(raw, DELAY) or b"")
+    assert level > 0
+    for name, value in properties.pieces(raw):
+        if name in (REAL_TOPIC, REAL_QID, CRC32):
+            continue
+        is_later = after or hash_map_bucket(name.decode()) > hash_map_bucket(REAL_TOPIC.decode())
+        kept = b"%d" % level_count if name == DELAY and level > level_count else value
+        (after if is_later else before).append(properties.encode_one(name, kept))
+    place = properties.encode_one(REAL_TOPIC, topic)
+    return b"".join([*before, place, *after, properties.encode_one(REAL_QID, b"%d" % queue_id)])

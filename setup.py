@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of extension modules; everything else is in pyproject.toml.
+"""Packages and extension modules; everything else is in pyproject.toml.
 
+An environment gets one import name, `reput_server`: the server's packages lie inside it (docs/decisions/0036).
 REPUT_NO_EXTENSIONS=1 builds none. REPUT_REQUIRE_EXTENSIONS=1 makes a failed build an error, as images and CI want;
 without it a failed build leaves the pure Python kernel, which gives the same answers some hundred times slower.
 """
@@ -8,8 +9,14 @@ without it a failed build leaves the pure Python kernel, which gives the same an
 import os
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
+SERVER = "reput_server"
+APP = f"{SERVER}.app"
+"""Where the packages of the checkout's root are once they are installed."""
+PACKAGES = find_packages(
+    include=["cli", "cli.*", "libs", "libs.*", "services", "services.*"], exclude=["libs.machine.testing"]
+)
 KERNEL = sorted(Path("libs/kernel").rglob("*_cy.py"))
 
 
@@ -30,7 +37,14 @@ def extensions() -> list[Extension]:
         for path in KERNEL
     ]
     # one source for two builds has branches that only the uncompiled one takes
-    return cythonize(modules, language_level=3, quiet=True, compiler_directives={"warn.unreachable": False})
+    made = cythonize(modules, language_level=3, quiet=True, compiler_directives={"warn.unreachable": False})
+    for module in made:
+        module.name = f"{APP}.{module.name}"
+    return made
 
 
-setup(ext_modules=extensions())
+setup(
+    packages=[SERVER, *(f"{APP}.{package}" for package in PACKAGES)],
+    package_dir={SERVER: "deploy/server/reput_server", APP: "."},
+    ext_modules=extensions(),
+)

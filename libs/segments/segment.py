@@ -206,12 +206,12 @@ class Segment:
     def reserve(self, position: int) -> None:
         """Make sure that the writer can't lack space below `position`; before it writes past `reserved_position`.
 
-        Takes as much again ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull, and
+        Takes three times as much ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull, and
         WriteFailed, as `put` does, if somebody took the file away.
         """
         if position <= self.reserved_position:
             return
-        end = position + min(position, GROWTH_BYTES_MAX)
+        end = position + min(3 * position, GROWTH_BYTES_MAX)
         end = min(end + -end % PAGE_SIZE_BYTES, self.size_bytes)
         try:
             (self._mapped or self._map()).reserve(self.reserved_position, end - self.reserved_position)

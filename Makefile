@@ -60,6 +60,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs, synchronous cli
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports --no-cache
 	@$(VENV)/python -m tools.gen_stubs --check
+	@$(VENV)/python -m tools.gen_kernel_layout --check
 	@$(VENV)/python -m tools.gen_sync_client --check
 	@$(VENV)/python -m tools.lint_protos
 	@$(VENV)/python -m tools.gen_config_docs --check
@@ -69,8 +70,9 @@ format: $(READY) ## let ruff put the code into shape
 	@$(VENV)/ruff check --fix --quiet .
 	@$(VENV)/ruff format --quiet .
 
-gen: $(READY) ## generate stubs, the synchronous client and docs from their sources
+gen: $(READY) ## generate stubs, numbers of the kernel, the synchronous client and docs from their sources
 	@$(VENV)/python -m tools.gen_stubs
+	@$(VENV)/python -m tools.gen_kernel_layout
 	@$(VENV)/python -m tools.gen_sync_client
 	@$(VENV)/python -m tools.gen_config_docs
 

@@ -3,6 +3,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -99,6 +100,19 @@ def parts_of_paths(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.right
         elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {"Path", "with_name"}:
             yield from node.args
+
+
+def test_a_number_of_the_kernel_is_said_once() -> None:
+    """What two modules of the kernel need is in its layout, which Python and the compiler share."""
+    said = Counter(
+        name.id
+        for path in python_files("libs/kernel")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id.isupper()
+    )
+    assert not [name for name, count in said.items() if count > 1]
 
 
 @pytest.mark.parametrize("path", python_files("tests", "clients/python/tests", "clients/spark/tests"), ids=relative)

@@ -14,6 +14,7 @@ from bench.peers.peer import Durability
 from bench.results import Figures
 from libs.formats import limits
 from libs.formats.records.host import Host
+from libs.kernel import layout
 from libs.kernel.append import append_cy
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
@@ -56,7 +57,7 @@ def kernel(body_size_bytes: int) -> Callable[[Path, Durability, float], Figures]
         end, message_count = filled[-1][0], sum(count for _, count in filled)
         append_s = best_s(lambda: list(_append(segment, requests, table)))
         columns = ScanColumns(message_count, 4 * message_count)
-        assert scan_cy.scan(segment, 0, end, 0, True, columns) in (scan_cy.S_BAD_MAGIC, scan_cy.S_END)
+        assert scan_cy.scan(segment, 0, end, 0, True, columns) in (layout.S_BAD_MAGIC, layout.S_END)
         assert columns.count == message_count
         scan_s = best_s(lambda: scan_cy.scan(segment, 0, end, 0, True, columns))
         copy_s = best_s(lambda: _copy(segment, requests))
@@ -103,7 +104,7 @@ def _append(segment: bytearray, requests: list[batches.Batch], table: TopicTable
         code = append_cy.append(
             request.data, segment, position, 0, STORE_TIME_MS, BORN_HOST, STORE_HOST, table, LIMITS, columns
         )
-        if code == append_cy.E_FULL:
+        if code == layout.E_FULL:
             return
         assert code > 0
         position = code

@@ -14,10 +14,11 @@ if cython.compiled:
     import ctypes
 
     from cython.cimports.libs.kernel._bytes import find, is_ascii8
+    from cython.cimports.libs.kernel.layout import *
     from isal import isal_zlib
 
     crc_function = cython.cast(
-        CrcFunction,  # noqa: F821 (declared in text_cy.pxd)
+        CrcFunction,
         cython.cast(
             cython.size_t,
             ctypes.cast(ctypes.CDLL(isal_zlib.__file__).crc32_gzip_refl, ctypes.c_void_p).value,
@@ -27,8 +28,8 @@ else:
     import zlib
 
     from libs.kernel._bytes import find, is_ascii8
+    from libs.kernel.layout import *
 
-M32 = cython.declare(cython.uint, 0xFFFFFFFF)
 # Literals of 32 bits and more are Python integers to the compiler unless they have a C name.
 NOT_A_NUMBER = cython.declare(cython.longlong, 0x10000000000)
 # Powers of Java's factor 31, modulo 2^32, for eight characters in one step.

@@ -21,17 +21,17 @@ from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
 from libs.formats.records import record
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.kernel.scan import scan_cy
+from libs.kernel import layout
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import tail_search
 from libs.log.tail_search import SECTOR_BYTES, LogFile
 
 STATUS_REASONS = {
-    scan_cy.S_TRUNCATED: "a record runs past the end of the segment",
-    scan_cy.S_BAD_MAGIC: "no record starts here",
-    scan_cy.S_BAD_LENGTH: "the lengths of a record contradict each other",
-    scan_cy.S_BAD_CRC: "the checksum of a record is wrong",
-    scan_cy.S_BAD_OFFSET: "a record belongs to another place",
+    layout.S_TRUNCATED: "a record runs past the end of the segment",
+    layout.S_BAD_MAGIC: "no record starts here",
+    layout.S_BAD_LENGTH: "the lengths of a record contradict each other",
+    layout.S_BAD_CRC: "the checksum of a record is wrong",
+    layout.S_BAD_OFFSET: "a record belongs to another place",
 }
 STALE_REASON = "a record is older than the one before it"
 TORN_REASON = "a sector with properties of a record is missing"

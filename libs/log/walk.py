@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from libs.formats.records.record import INT as SIZE
+from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import STATUS_REASONS, KnownDurable, ScanEnd, first_unsound, judge, judge_closed
@@ -94,18 +95,18 @@ class LogWalk:
         while self.stop is None and position < size_bytes:
             start = position
             status, reason = self._scan(file, start, window_end)
-            position = file.size_bytes if status == scan_cy.S_BLANK else columns.end_position
+            position = file.size_bytes if status == layout.S_BLANK else columns.end_position
             if position > start:
                 newest_ms = self._newest_ms()
                 yield Step(file_index, start, position)
                 self._at, self.last_store_time_ms = base + position, newest_ms
             record_end = position + _claimed_bytes(file.buffer, position, window_end)
-            if status in (scan_cy.S_END, scan_cy.S_TRUNCATED) and window_end < size_bytes >= record_end:
+            if status in (layout.S_END, layout.S_TRUNCATED) and window_end < size_bytes >= record_end:
                 window_end = self._read(file, window_end, max(window_end + WINDOW_BYTES, record_end))
-            elif status == scan_cy.S_END:
+            elif status == layout.S_END:
                 self._at = base + size_bytes
                 return
-            elif status not in (scan_cy.S_FULL, scan_cy.S_BLANK):
+            elif status not in (layout.S_FULL, layout.S_BLANK):
                 at = position if status == UNSOUND else columns.error_position
                 self.stop = Stop(file_index, at, status, reason)
 

@@ -17,8 +17,9 @@ from libs.formats.indexes.consume_queue import end_after
 from libs.formats.records import dispatch_columns, record
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
+from libs.kernel.layout import S_BLANK, S_END, S_FULL
 from libs.kernel.scan.scan_columns import ScanColumns
-from libs.kernel.scan.scan_cy import S_BLANK, S_END, S_FULL, scan
+from libs.kernel.scan.scan_cy import scan
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
 from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord
 from tests.support.records import make_record

@@ -30,6 +30,7 @@ from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
 from libs.formats.records import record
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import end as log_end
@@ -41,10 +42,10 @@ LIKE_COUNT_MIN = 6
 """So many equal bytes of its name make a CRC property, if it is not whole."""
 
 _CODE_OF_STATUS = {
-    scan_cy.S_TRUNCATED: "LOG_RECORD_LENGTH",
-    scan_cy.S_BAD_MAGIC: "LOG_RECORD_MAGIC",
-    scan_cy.S_BAD_LENGTH: "LOG_RECORD_LENGTH",
-    scan_cy.S_BAD_OFFSET: "LOG_RECORD_OFFSET",
+    layout.S_TRUNCATED: "LOG_RECORD_LENGTH",
+    layout.S_BAD_MAGIC: "LOG_RECORD_MAGIC",
+    layout.S_BAD_LENGTH: "LOG_RECORD_LENGTH",
+    layout.S_BAD_OFFSET: "LOG_RECORD_OFFSET",
 }
 _REASON = {
     "LOG_RECORD_LENGTH": "the lengths of the record contradict each other or run past the segment",
@@ -324,7 +325,7 @@ class LogCheck:
     def _code_of(self, segment: LogFile, stop: Stop) -> str:
         if stop.status == UNSOUND:
             return "LOG_STALE_RECORD" if stop.reason == log_end.STALE_REASON else "LOG_PROPERTY_CRC"
-        if stop.status != scan_cy.S_BAD_CRC:
+        if stop.status != layout.S_BAD_CRC:
             head = self._files.read(segment.path, stop.position, record.BLANK.size)
             return _CODE_OF_STATUS[stop.status] if any(head) else "LOG_HOLE"
         data = self._read_record(segment, stop.position)

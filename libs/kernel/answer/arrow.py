@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from libs.kernel.answer.arrow_cy import ROW_STRIDE, arrow_layout, fill_bytes, fill_message_ids, fill_properties
+from libs.kernel import layout
+from libs.kernel.answer.arrow_cy import arrow_layout, fill_bytes, fill_message_ids, fill_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,25 +21,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-# Columns of a row of the layout; arrow_cy.py repeats them and a test compares.
-KEY_START, KEY_SIZE, VALUE_START, VALUE_SIZE, TAG_START, TAG_SIZE, TOPIC_START, TOPIC_SIZE = range(8)
-PROPERTY_COUNT, NAMES_SIZE, VALUES_SIZE, MESSAGE_ID_SIZE = 10, 11, 12, 14
-QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET, STORE_TIME, BORN_TIME, FLAG, SYS_FLAG = range(15, 22)
 OFFSET_MAX = 2**31 - 1
 
 _NUMBERS = {
-    "partition": (QUEUE_ID, "int32"),
-    "offset": (QUEUE_OFFSET, "int64"),
-    "physical_offset": (PHYSICAL_OFFSET, "int64"),
-    "flag": (FLAG, "int32"),
-    "sys_flag": (SYS_FLAG, "int32"),
+    "partition": (layout.ARROW_QUEUE_ID, "int32"),
+    "offset": (layout.ARROW_QUEUE_OFFSET, "int64"),
+    "physical_offset": (layout.ARROW_PHYSICAL_OFFSET, "int64"),
+    "flag": (layout.ARROW_FLAG, "int32"),
+    "sys_flag": (layout.ARROW_SYS_FLAG, "int32"),
 }
-_TIMES = {"timestamp": STORE_TIME, "born_timestamp": BORN_TIME}
+_TIMES = {"timestamp": layout.ARROW_STORE_TIME, "born_timestamp": layout.ARROW_BORN_TIME}
 _PIECES = {
-    "key": (KEY_START, KEY_SIZE, "string"),
-    "value": (VALUE_START, VALUE_SIZE, "binary"),
-    "tag": (TAG_START, TAG_SIZE, "string"),
-    "topic": (TOPIC_START, TOPIC_SIZE, "string"),
+    "key": (layout.ARROW_KEY_START, layout.ARROW_KEY_SIZE, "string"),
+    "value": (layout.ARROW_VALUE_START, layout.ARROW_VALUE_SIZE, "binary"),
+    "tag": (layout.ARROW_TAG_START, layout.ARROW_TAG_SIZE, "string"),
+    "topic": (layout.ARROW_TOPIC_START, layout.ARROW_TOPIC_SIZE, "string"),
 }
 COLUMN_NAMES = frozenset({*_NUMBERS, *_TIMES, *_PIECES, "properties", "message_id"})
 
@@ -71,7 +68,7 @@ def record_columns(
     Raises ValueError for a damaged record (naming its position), for an unknown column, and for a column of more than
     2 GiB, which int32 offsets cannot address.
     """
-    rows = np.empty((count, ROW_STRIDE), np.int64)
+    rows = np.empty((count, layout.ARROW_STRIDE), np.int64)
     arrow_layout(records, positions[:count], sizes[:count], rows.reshape(-1))
     return {name: _column(records, rows, name) for name in columns}
 
@@ -91,7 +88,7 @@ def _column(records: Buffer, rows: NDArray[np.int64], name: str) -> ArrowColumn:
         validity, null_count = _validity(rows[:, size])
         return ArrowColumn(kind, len(rows), null_count, validity, offsets, room)
     if name == "message_id":
-        offsets, room = _room(rows[:, MESSAGE_ID_SIZE])
+        offsets, room = _room(rows[:, layout.ARROW_MESSAGE_ID_SIZE])
         fill_message_ids(records, rows.reshape(-1), room)
         return ArrowColumn("string", len(rows), 0, None, offsets, room)
     if name == "properties":
@@ -100,13 +97,13 @@ def _column(records: Buffer, rows: NDArray[np.int64], name: str) -> ArrowColumn:
 
 
 def _properties(records: Buffer, rows: NDArray[np.int64]) -> ArrowColumn:
-    offsets = _offsets(rows[:, PROPERTY_COUNT])
+    offsets = _offsets(rows[:, layout.ARROW_PROPERTY_COUNT])
     pair_count = int(offsets[-1])
-    names = np.empty(_checked_size(rows[:, NAMES_SIZE]), np.uint8)
-    values = np.empty(_checked_size(rows[:, VALUES_SIZE]), np.uint8)
+    names = np.empty(_checked_size(rows[:, layout.ARROW_NAMES_SIZE]), np.uint8)
+    values = np.empty(_checked_size(rows[:, layout.ARROW_VALUES_SIZE]), np.uint8)
     name_offsets, value_offsets = np.zeros(pair_count + 1, np.int32), np.zeros(pair_count + 1, np.int32)
     fill_properties(records, rows.reshape(-1), name_offsets[1:], value_offsets[1:], names, values)
-    validity, null_count = _validity(rows[:, PROPERTY_COUNT])
+    validity, null_count = _validity(rows[:, layout.ARROW_PROPERTY_COUNT])
     children = (
         ArrowColumn("string", pair_count, 0, None, name_offsets, names),
         ArrowColumn("string", pair_count, 0, None, value_offsets, values),

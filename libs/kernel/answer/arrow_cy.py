@@ -12,43 +12,21 @@ import cython
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import copy, matches, source_of, target_of
     from cython.cimports.libs.kernel.answer.encode_cy import is_listed, put_message_id, read_listed
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.scan.record_cy import Record
     from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 else:
     from libs.kernel._bytes import copy, matches, source_of, target_of
     from libs.kernel.answer.encode_cy import is_listed, put_message_id, read_listed
+    from libs.kernel.layout import *
     from libs.kernel.scan.record_cy import Record
     from libs.kernel.text_cy import Property, is_utf8, next_property
 
 # Columns of a row of the layout, int64 each. Starts are places in the records; a size of -1 means null.
-KEY_START = cython.declare(cython.int, 0)
-KEY_SIZE = cython.declare(cython.int, 1)
-VALUE_START = cython.declare(cython.int, 2)
-VALUE_SIZE = cython.declare(cython.int, 3)
-TAG_START = cython.declare(cython.int, 4)
-TAG_SIZE = cython.declare(cython.int, 5)
-TOPIC_START = cython.declare(cython.int, 6)
-TOPIC_SIZE = cython.declare(cython.int, 7)
-PROPERTIES_START = cython.declare(cython.int, 8)
-PROPERTIES_SIZE = cython.declare(cython.int, 9)
-PROPERTY_COUNT = cython.declare(cython.int, 10)
-NAMES_SIZE = cython.declare(cython.int, 11)
-VALUES_SIZE = cython.declare(cython.int, 12)
-RECORD_START = cython.declare(cython.int, 13)
-MESSAGE_ID_SIZE = cython.declare(cython.int, 14)
-QUEUE_ID = cython.declare(cython.int, 15)
-QUEUE_OFFSET = cython.declare(cython.int, 16)
-PHYSICAL_OFFSET = cython.declare(cython.int, 17)
-STORE_TIME = cython.declare(cython.int, 18)
-BORN_TIME = cython.declare(cython.int, 19)
-FLAG = cython.declare(cython.int, 20)
-SYS_FLAG = cython.declare(cython.int, 21)
-STRIDE = cython.declare(cython.int, 22)
-ROW_STRIDE = STRIDE
 
 
 def arrow_layout(records, positions, sizes, rows):
-    """First pass: fill one row of the layout per record. rows: int64, ROW_STRIDE for each position.
+    """First pass: fill one row of the layout per record. rows: int64, ARROW_STRIDE for each position.
 
     Raises ValueError, naming the position, for a record that is damaged or has another size.
     """
@@ -60,7 +38,7 @@ def arrow_layout(records, positions, sizes, rows):
     piece: Property = Property()
     end: cython.Py_ssize_t = len(view)
     bad: cython.Py_ssize_t
-    if len(position_view) != len(size_view) or len(row_view) < STRIDE * len(size_view):
+    if len(position_view) != len(size_view) or len(row_view) < ARROW_STRIDE * len(size_view):
         raise ValueError("columns have different lengths")
     source = source_of(view)
     with cython.nogil:
@@ -75,57 +53,57 @@ def layout_rows(source, end, positions, sizes, rows, record, piece):
     for index in range(len(positions)):
         if not read_listed(source, end, positions, sizes, index, record):
             return index
-        layout_row(rows, index * STRIDE, record)
-        layout_properties(source, rows, index * STRIDE, record, piece)
+        layout_row(rows, index * ARROW_STRIDE, record)
+        layout_properties(source, rows, index * ARROW_STRIDE, record, piece)
     return -1
 
 
 def layout_row(rows, row, record):
     """Fill what does not come from the properties."""
-    rows[row + VALUE_START] = record.body_start
-    rows[row + VALUE_SIZE] = record.body_size
-    rows[row + TOPIC_START] = record.topic_start
-    rows[row + TOPIC_SIZE] = record.topic_size
-    rows[row + PROPERTIES_START] = record.properties_start
-    rows[row + PROPERTIES_SIZE] = record.properties_size
-    rows[row + RECORD_START] = record.start
-    rows[row + MESSAGE_ID_SIZE] = 2 * (record.store_host_size + 8)
-    rows[row + QUEUE_ID] = record.queue_id
-    rows[row + QUEUE_OFFSET] = record.queue_offset
-    rows[row + PHYSICAL_OFFSET] = record.physical_offset
-    rows[row + STORE_TIME] = record.store_time_ms
-    rows[row + BORN_TIME] = record.born_time_ms
-    rows[row + FLAG] = record.flag
-    rows[row + SYS_FLAG] = record.sys_flag
+    rows[row + ARROW_VALUE_START] = record.body_start
+    rows[row + ARROW_VALUE_SIZE] = record.body_size
+    rows[row + ARROW_TOPIC_START] = record.topic_start
+    rows[row + ARROW_TOPIC_SIZE] = record.topic_size
+    rows[row + ARROW_PROPERTIES_START] = record.properties_start
+    rows[row + ARROW_PROPERTIES_SIZE] = record.properties_size
+    rows[row + ARROW_RECORD_START] = record.start
+    rows[row + ARROW_MESSAGE_ID_SIZE] = 2 * (record.store_host_size + 8)
+    rows[row + ARROW_QUEUE_ID] = record.queue_id
+    rows[row + ARROW_QUEUE_OFFSET] = record.queue_offset
+    rows[row + ARROW_PHYSICAL_OFFSET] = record.physical_offset
+    rows[row + ARROW_STORE_TIME] = record.store_time_ms
+    rows[row + ARROW_BORN_TIME] = record.born_time_ms
+    rows[row + ARROW_FLAG] = record.flag
+    rows[row + ARROW_SYS_FLAG] = record.sys_flag
 
 
 def layout_properties(source, rows, row, record, piece):
     """Fill what comes from the properties: all of it null if they are not UTF-8."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
-    rows[row + KEY_START] = 0
-    rows[row + KEY_SIZE] = -1
-    rows[row + TAG_START] = 0
-    rows[row + TAG_SIZE] = -1
-    rows[row + NAMES_SIZE] = 0
-    rows[row + VALUES_SIZE] = 0
-    rows[row + PROPERTY_COUNT] = -1
+    rows[row + ARROW_KEY_START] = 0
+    rows[row + ARROW_KEY_SIZE] = -1
+    rows[row + ARROW_TAG_START] = 0
+    rows[row + ARROW_TAG_SIZE] = -1
+    rows[row + ARROW_NAMES_SIZE] = 0
+    rows[row + ARROW_VALUES_SIZE] = 0
+    rows[row + ARROW_PROPERTY_COUNT] = -1
     if not is_utf8(source, at, record.properties_size):
         return
-    rows[row + PROPERTY_COUNT] = 0
+    rows[row + ARROW_PROPERTY_COUNT] = 0
     while at < end:
         at = next_property(source, at, end, piece)
         if not is_listed(source, piece):
             continue
-        rows[row + PROPERTY_COUNT] += 1
-        rows[row + NAMES_SIZE] += piece.name_size
-        rows[row + VALUES_SIZE] += piece.value_size
+        rows[row + ARROW_PROPERTY_COUNT] += 1
+        rows[row + ARROW_NAMES_SIZE] += piece.name_size
+        rows[row + ARROW_VALUES_SIZE] += piece.value_size
         if piece.name_size == 4 and matches(source, piece.name_start, b"KEYS", 4):
-            rows[row + KEY_START] = piece.value_start
-            rows[row + KEY_SIZE] = piece.value_size
+            rows[row + ARROW_KEY_START] = piece.value_start
+            rows[row + ARROW_KEY_SIZE] = piece.value_size
         elif piece.name_size == 4 and matches(source, piece.name_start, b"TAGS", 4):
-            rows[row + TAG_START] = piece.value_start
-            rows[row + TAG_SIZE] = piece.value_size
+            rows[row + ARROW_TAG_START] = piece.value_start
+            rows[row + ARROW_TAG_SIZE] = piece.value_size
 
 
 def fill_bytes(records, rows, start_column, size_column, out):
@@ -151,7 +129,7 @@ def copy_pieces(source, rows, start_column, size_column, out):
         if size > 0:
             copy(out, at, source, rows[row + start_column], size)
             at += size
-        row += STRIDE
+        row += ARROW_STRIDE
 
 
 def fill_properties(records, rows, name_ends, value_ends, names, values):
@@ -179,8 +157,8 @@ def write_properties(source, rows, name_ends, value_ends, names, values, piece):
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
     while row < len(rows):
-        at = rows[row + PROPERTIES_START]
-        end = at + rows[row + PROPERTIES_SIZE] if rows[row + PROPERTY_COUNT] > 0 else at
+        at = rows[row + ARROW_PROPERTIES_START]
+        end = at + rows[row + ARROW_PROPERTIES_SIZE] if rows[row + ARROW_PROPERTY_COUNT] > 0 else at
         while at < end:
             at = next_property(source, at, end, piece)
             if not is_listed(source, piece):
@@ -192,7 +170,7 @@ def write_properties(source, rows, name_ends, value_ends, names, values, piece):
             name_ends[number] = name_at
             value_ends[number] = value_at
             number += 1
-        row += STRIDE
+        row += ARROW_STRIDE
 
 
 def fill_message_ids(records, rows, out):
@@ -212,9 +190,9 @@ def write_message_ids(source, rows, out, record):
     row: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
     while row < len(rows):
-        record.start = rows[row + RECORD_START]
-        record.store_host_size = rows[row + MESSAGE_ID_SIZE] // 2 - 8
+        record.start = rows[row + ARROW_RECORD_START]
+        record.store_host_size = rows[row + ARROW_MESSAGE_ID_SIZE] // 2 - 8
         # The properties end the record; before the topic and the body lie 16 bytes and then the store host.
-        record.store_host_start = rows[row + VALUE_START] - 16 - record.store_host_size
+        record.store_host_start = rows[row + ARROW_VALUE_START] - 16 - record.store_host_size
         at = put_message_id(out, at, source, record)
-        row += STRIDE
+        row += ARROW_STRIDE

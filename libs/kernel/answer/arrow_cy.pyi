@@ -6,8 +6,6 @@ from typing_extensions import Buffer
 
 Column: TypeAlias = Buffer | NDArray[Any]
 
-ROW_STRIDE: int
-
 def arrow_layout(records: Buffer, positions: Column, sizes: Column, rows: Column) -> None: ...
 def fill_bytes(records: Buffer, rows: Column, start_column: int, size_column: int, out: Column) -> None: ...
 def fill_properties(

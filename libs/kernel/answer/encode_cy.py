@@ -20,6 +20,7 @@ if cython.compiled:
         new_bytes_target,
         source_of,
     )
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.scan.record_cy import Record, read_record
     from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 else:
@@ -32,11 +33,11 @@ else:
         new_bytes_target,
         source_of,
     )
+    from libs.kernel.layout import *
     from libs.kernel.scan.record_cy import Record, read_record
     from libs.kernel.text_cy import Property, is_utf8, next_property
 
 M64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-HOST_V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
 
 
 def encode_messages(records, positions, sizes, count, field_number):

@@ -8,10 +8,7 @@ from array import array
 from collections.abc import Iterator
 
 from libs.formats.records.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
-
-# Columns of the scratch that pass 1 leaves for pass 2, per message; append_cy.py names them.
-PLAN_STRIDE = 24
-PLAN_ROW, PLAN_QUEUE_ID, PLAN_TOPIC_START, PLAN_TOPIC_SIZE = range(4)
+from libs.kernel.layout import PLAN_QUEUE_ID, PLAN_ROW, PLAN_STRIDE, PLAN_TOPIC_SIZE, PLAN_TOPIC_START
 
 
 class AppendLimits:

@@ -26,6 +26,7 @@ if cython.compiled:
         to_signed,
     )
     from cython.cimports.libs.kernel.append.place_cy import Job, place_message
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 else:
     from libs.kernel._bytes import equal, source_of, target_of
@@ -39,96 +40,13 @@ else:
         to_signed,
     )
     from libs.kernel.append.place_cy import Job, place_message
+    from libs.kernel.layout import *
     from libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 
 __all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append"]
 
-# Outcomes as C constants; the E_ names below are the same for Python callers.
-WIRE = cython.declare(cython.int, -1)
-FULL = cython.declare(cython.int, -2)
-EMPTY = cython.declare(cython.int, -3)
-TOO_MANY = cython.declare(cython.int, -4)
-TOPIC_NAME = cython.declare(cython.int, -5)
-TOPIC_UNKNOWN = cython.declare(cython.int, -6)
-TOPIC_FORBIDDEN = cython.declare(cython.int, -7)
-QUEUE = cython.declare(cython.int, -8)
-BODY_SIZE = cython.declare(cython.int, -9)
-PROPERTIES = cython.declare(cython.int, -10)
-PROPERTIES_SIZE = cython.declare(cython.int, -11)
-DELAY = cython.declare(cython.int, -12)
-HOST = cython.declare(cython.int, -13)
-FIELD = cython.declare(cython.int, -14)
-RECORD_SIZE = cython.declare(cython.int, -15)
-WRITER = cython.declare(cython.int, -16)
-LIGHT = cython.declare(cython.int, -17)
-QUEUES = cython.declare(cython.int, -18)
-
-E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY = WIRE, FULL, EMPTY, TOO_MANY
-E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN, E_QUEUE = TOPIC_NAME, TOPIC_UNKNOWN, TOPIC_FORBIDDEN, QUEUE
-E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY = BODY_SIZE, PROPERTIES, PROPERTIES_SIZE, DELAY
-E_HOST, E_FIELD, E_RECORD_SIZE, E_WRITER, E_LIGHT = HOST, FIELD, RECORD_SIZE, WRITER, LIGHT
-E_QUEUES = QUEUES
-
-# Sizes and numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
-RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
-IPV6_EXTRA_SIZE = cython.declare(cython.Py_ssize_t, 12)
-BLANK_SIZE_MIN = cython.declare(cython.Py_ssize_t, 8)
-CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, 20)
-PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
-INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
-INT32_SPAN = cython.declare(cython.longlong, 0x100000000)
-BORN_HOST_V6 = cython.declare(cython.int, 0x10)
-STORE_HOST_V6 = cython.declare(cython.int, 0x20)
-INNER_BATCH_FLAGS = cython.declare(cython.int, 0xC0)
-TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
-TRANSACTION_COMMIT = cython.declare(cython.int, 0x8)
-REAL_SIZE_MIN = cython.declare(cython.Py_ssize_t, 22)  # `REAL_TOPIC`, `REAL_QID` and their separators
-
-# Columns of a row of TopicTable.
-NAME_START = cython.declare(cython.int, 0)
-NAME_SIZE = cython.declare(cython.int, 1)
-NAME_HASH = cython.declare(cython.int, 2)
-WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
-IS_WRITABLE = cython.declare(cython.int, 4)
-COUNTER_START = cython.declare(cython.int, 5)
-ROUND_ROBIN = cython.declare(cython.int, 7)
-BEGUN_COUNT = cython.declare(cython.int, 8)
-ROW_STRIDE = cython.declare(cython.int, 9)
-
-# Columns of the plan, one row per message.
-PLAN_ROW = cython.declare(cython.int, 0)
-PLAN_QUEUE_ID = cython.declare(cython.int, 1)
-PLAN_TOPIC_START = cython.declare(cython.int, 2)
-PLAN_TOPIC_SIZE = cython.declare(cython.int, 3)
-PLAN_BODY_START = cython.declare(cython.int, 4)
-PLAN_BODY_LENGTH = cython.declare(cython.int, 5)
-PLAN_MESSAGE_START = cython.declare(cython.int, 6)
-PLAN_MESSAGE_END = cython.declare(cython.int, 7)
-PLAN_STRING_START = cython.declare(cython.int, 8)
-PLAN_STRING_SIZE = cython.declare(cython.int, 9)
-PLAN_PROPERTIES_LENGTH = cython.declare(cython.int, 10)
-PLAN_FLAG = cython.declare(cython.int, 11)
-PLAN_SYS_FLAG = cython.declare(cython.int, 12)
-PLAN_BORN_TIME = cython.declare(cython.int, 13)
-PLAN_ADDRESS_START = cython.declare(cython.int, 14)
-PLAN_PORT = cython.declare(cython.int, 15)
-PLAN_RECONSUME_TIMES = cython.declare(cython.int, 16)
-PLAN_PREPARED_OFFSET = cython.declare(cython.int, 17)
-PLAN_SIZE = cython.declare(cython.int, 18)
-PLAN_PROPERTIES_FORM = cython.declare(cython.int, 19)
-PLAN_REAL_ROW = cython.declare(cython.int, 20)
-PLAN_REAL_QUEUE_ID = cython.declare(cython.int, 21)
-PLAN_DELAY_LEVEL = cython.declare(cython.int, 22)  # the last level if DELAY names a higher one, otherwise 0
-PLAN_IS_DELAYED = cython.declare(cython.int, 23)
-PLAN_STRIDE = cython.declare(cython.int, 24)
-FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
-FORM_PIECES = cython.declare(cython.int, 1)  # copied piece by piece: some are left out or changed
-FORM_ENTRIES = cython.declare(cython.int, 2)  # written from the map
 REQUEST_FIELDS = cython.declare(cython.int, 67)  # fields besides the messages, with room for unknown ones
 STRING_SIZE_MAX = cython.declare(cython.Py_ssize_t, 65535)  # of properties, with room for those that are left out
-SERVER_CHOOSES = cython.declare(cython.int, -1)
-DEFAULT_HOST = cython.declare(cython.int, -1)
-NO_TOPIC = cython.declare(cython.int, -1)
 
 
 def append(
@@ -223,7 +141,7 @@ def append(
     outcome: cython.Py_ssize_t
     with cython.nogil:
         outcome = run(job, message, field, piece)
-    columns.count = job.count if outcome >= 0 or outcome == QUEUES else 0
+    columns.count = job.count if outcome >= 0 or outcome == E_QUEUES else 0
     columns.planned_count = job.count
     columns.name_start = piece.name_start
     columns.name_size = piece.name_size
@@ -277,42 +195,42 @@ def plan_request(job, message, field, piece):
         if field.number != 1:
             field_count += 1
         if next_at < 0 or field_count > REQUEST_FIELDS:
-            return refuse(job, -1, WIRE, 0, at)
+            return refuse(job, -1, E_WIRE, 0, at)
         if field.number == 1:
             if field.wire_type != 2:
-                return refuse(job, -1, WIRE, 1, at)
+                return refuse(job, -1, E_WIRE, 1, at)
             if job.count >= job.message_count_max:
-                return refuse(job, -1, TOO_MANY, 1, job.count + 1)
+                return refuse(job, -1, E_TOO_MANY, 1, job.count + 1)
             if not read_message(job.request, field.start, next_at, message, field, piece):
-                return refuse(job, job.count, WIRE, 0, at)
+                return refuse(job, job.count, E_WIRE, 0, at)
             code = plan_message(job, message, field, piece)
             if code < 0:
                 return code
             job.count += 1
         elif field.number == 2:
             if field.wire_type != 0:
-                return refuse(job, -1, WIRE, 2, at)
+                return refuse(job, -1, E_WIRE, 2, at)
             if field.value > 3:
-                return refuse(job, -1, FIELD, 2, to_signed(field.value))
+                return refuse(job, -1, E_FIELD, 2, to_signed(field.value))
             job.durability = field.value
         elif field.number == 3:
             if field.wire_type != 2 or job.writer_start >= 0:
-                return refuse(job, -1, WIRE, 3, at)
+                return refuse(job, -1, E_WIRE, 3, at)
             job.writer_start = field.start
             job.writer_size = field.size
         at = next_at
     if job.count == 0:
-        return refuse(job, -1, EMPTY, 1, 0)
+        return refuse(job, -1, E_EMPTY, 1, 0)
     if job.unknown_index >= 0:
         job.topic_start = job.unknown_start
         job.topic_size = job.unknown_size
-        return refuse(job, job.unknown_index, TOPIC_UNKNOWN, 1, 0)
+        return refuse(job, job.unknown_index, E_TOPIC_UNKNOWN, 1, 0)
     if job.begun_count > job.begun_count_max:
-        return refuse(job, -1, QUEUES, 1, job.begun_count)
+        return refuse(job, -1, E_QUEUES, 1, job.begun_count)
     if job.writer_start >= 0 and job.stamp_size == 0:
-        return refuse(job, -1, WRITER, 3, job.total_size)
+        return refuse(job, -1, E_WRITER, 3, job.total_size)
     if job.total_size + BLANK_SIZE_MIN > job.segment_size - job.position:
-        return refuse(job, -1, FULL, 0, job.total_size)
+        return refuse(job, -1, E_FULL, 0, job.total_size)
     return 0
 
 
@@ -323,40 +241,40 @@ def plan_message(job, message, field, piece):
     size: cython.Py_ssize_t
     code: cython.int
     if not is_topic_name(job.request, message.topic_start, message.topic_size):
-        return refuse_message(job, message, TOPIC_NAME, 1, message.topic_size)
+        return refuse_message(job, message, E_TOPIC_NAME, 1, message.topic_size)
     row = find_topic(job, message.topic_start, message.topic_size)
     code = check_fields(job, message)
     if code < 0:
         return code
     if message.string_size > STRING_SIZE_MAX:
-        return refuse_message(job, message, PROPERTIES_SIZE, 5, message.string_size)
+        return refuse_message(job, message, E_PROPERTIES_SIZE, 5, message.string_size)
     code = check_properties(job.request, message, field, piece)
     if code != 0:
-        code = PROPERTIES if code == 1 else DELAY if code == 2 else LIGHT
+        code = E_PROPERTIES if code == 1 else E_DELAY if code == 2 else E_LIGHT
         return refuse_message(job, message, code, 5 if message.string_size > 0 else 4, 0)
     code = plan_queue(job, message, at, row)
     if code < 0:
         return code
     if not plan_delay(job, message, at, row):
-        return refuse_message(job, message, DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
+        return refuse_message(job, message, E_DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
     job.begun_count += may_begin_queue(job, at)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if job.count == 0:
         size += job.stamp_size
     if size > PROPERTIES_SIZE_MAX:
-        return refuse_message(job, message, PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
+        return refuse_message(job, message, E_PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
     size += RECORD_SIZE_MIN + message.body_size
     size += job.rows[job.schedule_row + NAME_SIZE] if job.plan[at + PLAN_IS_DELAYED] else message.topic_size
     message.sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if (message.address_size == 16) if message.has_host else (job.default_born_host_size == 20):
         message.sys_flag |= BORN_HOST_V6
-        size += IPV6_EXTRA_SIZE
+        size += HOST_V6_SIZE - HOST_V4_SIZE
     if job.store_host_size == 20:
         message.sys_flag |= STORE_HOST_V6
-        size += IPV6_EXTRA_SIZE
+        size += HOST_V6_SIZE - HOST_V4_SIZE
     if size > job.record_size_max:
-        return refuse_message(job, message, RECORD_SIZE, 0, size)
+        return refuse_message(job, message, E_RECORD_SIZE, 0, size)
     job.total_size += size
     job.plan[at + PLAN_SIZE] = size
     job.plan[at + PLAN_TOPIC_START] = message.topic_start
@@ -386,24 +304,24 @@ def plan_message(job, message, field, piece):
 def check_fields(job, message):
     """Check the fields that need no table."""
     if message.has_queue_id and (message.queue_id < 0 or message.queue_id > INT32_MAX):
-        return refuse_message(job, message, QUEUE, 2, message.queue_id)
+        return refuse_message(job, message, E_QUEUE, 2, message.queue_id)
     if message.body_size > job.body_size_max:
-        return refuse_message(job, message, BODY_SIZE, 3, message.body_size)
+        return refuse_message(job, message, E_BODY_SIZE, 3, message.body_size)
     if message.flag < -INT32_MAX - 1 or message.flag > INT32_MAX:
-        return refuse_message(job, message, FIELD, 6, message.flag)
+        return refuse_message(job, message, E_FIELD, 6, message.flag)
     if message.sys_flag < 0 or message.sys_flag > INT32_MAX or (message.sys_flag & INNER_BATCH_FLAGS) != 0:
-        return refuse_message(job, message, FIELD, 7, message.sys_flag)
+        return refuse_message(job, message, E_FIELD, 7, message.sys_flag)
     if message.born_time_ms < 0:
-        return refuse_message(job, message, FIELD, 8, message.born_time_ms)
+        return refuse_message(job, message, E_FIELD, 8, message.born_time_ms)
     if message.has_host:
         if message.address_size != 4 and message.address_size != 16:
-            return refuse_message(job, message, HOST, 9, message.address_size)
+            return refuse_message(job, message, E_HOST, 9, message.address_size)
         if message.port < 0 or message.port > 65535:
-            return refuse_message(job, message, HOST, 9, message.port)
+            return refuse_message(job, message, E_HOST, 9, message.port)
     if message.reconsume_times < 0 or message.reconsume_times > INT32_MAX:
-        return refuse_message(job, message, FIELD, 10, message.reconsume_times)
+        return refuse_message(job, message, E_FIELD, 10, message.reconsume_times)
     if message.prepared_transaction_offset < 0:
-        return refuse_message(job, message, FIELD, 11, message.prepared_transaction_offset)
+        return refuse_message(job, message, E_FIELD, 11, message.prepared_transaction_offset)
     return 0
 
 
@@ -420,10 +338,10 @@ def plan_queue(job, message, at, row):
             job.unknown_size = message.topic_size
         return 0
     if job.rows[row + IS_WRITABLE] == 0:
-        return refuse_message(job, message, TOPIC_FORBIDDEN, 1, 0)
+        return refuse_message(job, message, E_TOPIC_FORBIDDEN, 1, 0)
     if message.has_queue_id:
         if message.queue_id >= queue_count:
-            return refuse_message(job, message, QUEUE, 2, message.queue_id)
+            return refuse_message(job, message, E_QUEUE, 2, message.queue_id)
         job.plan[at + PLAN_QUEUE_ID] = message.queue_id
     elif message.sharding_key_size > 0:
         hash_value = java_hash(job.request, message.sharding_key_start, message.sharding_key_size, 0)

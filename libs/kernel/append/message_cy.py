@@ -12,21 +12,21 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import find, matches
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, next_property
 else:
     from libs.kernel._bytes import find, matches
+    from libs.kernel.layout import *
     from libs.kernel.text_cy import is_utf8, java_int, next_property
 
 PROPERTIES_OK = cython.declare(cython.int, 0)
 PROPERTIES_BAD = cython.declare(cython.int, 1)
 PROPERTIES_TIMED = cython.declare(cython.int, 2)
 PROPERTIES_LIGHT = cython.declare(cython.int, 3)
-TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, 127)
 TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 PLAIN_FIELDS = cython.declare(cython.int, 75)
 ENTRY_FIELDS = cython.declare(cython.int, 8)
 ENTRIES = cython.declare(cython.int, 16384)
-FIELD_COUNT_MAX, ENTRY_FIELD_COUNT_MAX, ENTRY_COUNT_MAX = PLAIN_FIELDS, ENTRY_FIELDS, ENTRIES
 """Most fields of a message besides its properties, of an entry of those and of a host, and most properties. There is
 room for unknown fields of newer clients; beyond that a message is malformed, because fields that mean nothing, or come
 again and again, would take the time of all others."""

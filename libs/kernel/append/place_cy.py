@@ -12,56 +12,13 @@ import cython
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
     from cython.cimports.libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
 else:
     from libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
     from libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
+    from libs.kernel.layout import *
     from libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
-
-# Numbers of the layouts, repeated because the compiler must see them; tests compare them with their sources.
-MAGIC_V1 = cython.declare(cython.longlong, 0xDAA320A7)
-CRC_PROPERTY_NAME = cython.declare(cython.longlong, 0x5F5F435243333223)  # `__CRC32#`
-INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
-BORN_HOST_V6 = cython.declare(cython.int, 0x10)
-REAL_TOPIC_BUCKET = cython.declare(cython.uint, 113)  # place of REAL_TOPIC in a HashMap of RocketMQ's capacity
-HASH_MAP_MASK = cython.declare(cython.uint, 127)
-TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
-TRANSACTION_COMMIT = cython.declare(cython.int, 0x8)
-NAME_START = cython.declare(cython.int, 0)
-NAME_SIZE = cython.declare(cython.int, 1)
-WRITE_QUEUE_COUNT = cython.declare(cython.int, 3)
-COUNTER_START = cython.declare(cython.int, 5)
-ROUND_ROBIN = cython.declare(cython.int, 7)
-BEGUN_COUNT = cython.declare(cython.int, 8)
-PLAN_ROW = cython.declare(cython.int, 0)
-PLAN_QUEUE_ID = cython.declare(cython.int, 1)
-PLAN_TOPIC_START = cython.declare(cython.int, 2)
-PLAN_TOPIC_SIZE = cython.declare(cython.int, 3)
-PLAN_BODY_START = cython.declare(cython.int, 4)
-PLAN_BODY_LENGTH = cython.declare(cython.int, 5)
-PLAN_MESSAGE_START = cython.declare(cython.int, 6)
-PLAN_MESSAGE_END = cython.declare(cython.int, 7)
-PLAN_STRING_START = cython.declare(cython.int, 8)
-PLAN_STRING_SIZE = cython.declare(cython.int, 9)
-PLAN_PROPERTIES_LENGTH = cython.declare(cython.int, 10)
-PLAN_FLAG = cython.declare(cython.int, 11)
-PLAN_SYS_FLAG = cython.declare(cython.int, 12)
-PLAN_BORN_TIME = cython.declare(cython.int, 13)
-PLAN_ADDRESS_START = cython.declare(cython.int, 14)
-PLAN_PORT = cython.declare(cython.int, 15)
-PLAN_RECONSUME_TIMES = cython.declare(cython.int, 16)
-PLAN_PREPARED_OFFSET = cython.declare(cython.int, 17)
-PLAN_SIZE = cython.declare(cython.int, 18)
-PLAN_PROPERTIES_FORM = cython.declare(cython.int, 19)
-PLAN_REAL_ROW = cython.declare(cython.int, 20)
-PLAN_REAL_QUEUE_ID = cython.declare(cython.int, 21)
-PLAN_DELAY_LEVEL = cython.declare(cython.int, 22)  # the last level if DELAY names a higher one, otherwise 0
-PLAN_IS_DELAYED = cython.declare(cython.int, 23)
-PLAN_STRIDE = cython.declare(cython.int, 24)
-FORM_STRING = cython.declare(cython.int, 0)  # copied as it is
-FORM_PIECES = cython.declare(cython.int, 1)  # copied piece by piece: some are left out or changed
-SERVER_CHOOSES = cython.declare(cython.int, -1)
-DEFAULT_HOST = cython.declare(cython.int, -1)
 
 
 class Job:

@@ -13,29 +13,11 @@ import cython
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import source_of
     from cython.cimports.libs.kernel.append.message_cy import Field, next_field
+    from cython.cimports.libs.kernel.layout import *
 else:
     from libs.kernel._bytes import source_of
     from libs.kernel.append.message_cy import Field, next_field
-
-# Kinds of a field, as C constants; the names without K_ are the same for Python callers.
-K_UNKNOWN = cython.declare(cython.int, -1)
-K_VARINT = cython.declare(cython.int, 0)
-K_FIXED64 = cython.declare(cython.int, 1)
-K_BYTES = cython.declare(cython.int, 2)
-K_FIXED32 = cython.declare(cython.int, 5)
-K_PACKED = cython.declare(cython.int, 8)
-K_MESSAGE = cython.declare(cython.int, 16)
-
-UNKNOWN, VARINT, FIXED64, BYTES, FIXED32 = K_UNKNOWN, K_VARINT, K_FIXED64, K_BYTES, K_FIXED32
-PACKED = K_PACKED
-"""Added to a wire type: the field is repeated and may come packed."""
-MESSAGE = K_MESSAGE
-"""Added to the number of a message type: the field is such a message."""
-
-WIRE = cython.declare(cython.int, -1)
-MISFIT = cython.declare(cython.int, -2)
-TOO_MANY = cython.declare(cython.int, -3)
-R_WIRE, R_MISFIT, R_TOO_MANY = WIRE, MISFIT, TOO_MANY
+    from libs.kernel.layout import *
 
 DEPTH_MAX = cython.declare(cython.int, 32)
 
@@ -76,7 +58,7 @@ def check_tables(look):
             raise ValueError("a row of a message type is outside of the table")
     for at in range(len(look.kinds)):
         kind = look.kinds[at]
-        if kind >= K_MESSAGE and (kind - K_MESSAGE) * 2 + 1 >= len(look.types):
+        if kind >= KIND_MESSAGE and (kind - KIND_MESSAGE) * 2 + 1 >= len(look.types):
             raise ValueError("a field's message type is not in the table")
     return 0
 
@@ -89,42 +71,42 @@ def walk(look, start, end, message_type, depth, field):
     kind: cython.int
     code: cython.int
     if depth > DEPTH_MAX:
-        return WIRE
+        return R_WIRE
     while at < end:
         at = next_field(look.source, at, end, field)
         if at < 0:
-            return WIRE
+            return R_WIRE
         look.room -= 1
         if look.room < 0:
-            return TOO_MANY
+            return R_TOO_MANY
         if field.number > number_max:
             continue
         kind = look.kinds[row + field.number]
-        if kind == K_UNKNOWN:
+        if kind == KIND_UNKNOWN:
             continue
-        if kind >= K_MESSAGE:
-            if field.wire_type != K_BYTES:
-                return MISFIT
-            code = walk(look, field.start, at, kind - K_MESSAGE, depth + 1, field)
+        if kind >= KIND_MESSAGE:
+            if field.wire_type != KIND_BYTES:
+                return R_MISFIT
+            code = walk(look, field.start, at, kind - KIND_MESSAGE, depth + 1, field)
             if code < 0:
                 return code
-        elif kind >= K_PACKED and field.wire_type == K_BYTES:
-            if not count_packed(look, kind - K_PACKED, field):
-                return TOO_MANY
+        elif kind >= KIND_PACKED and field.wire_type == KIND_BYTES:
+            if not count_packed(look, kind - KIND_PACKED, field):
+                return R_TOO_MANY
         elif field.wire_type != (kind & 7):
-            return MISFIT
+            return R_MISFIT
     return 0
 
 
 def count_packed(look, wire_type, field):
     """Count the elements of a packed field; False when they are too many."""
     at: cython.Py_ssize_t
-    if wire_type == K_VARINT:
+    if wire_type == KIND_VARINT:
         for at in range(field.start, field.start + field.size):
             if look.source[at] < 128:
                 look.room -= 1
                 if look.room < 0:
                     return False
     else:
-        look.room -= field.size // (8 if wire_type == K_FIXED64 else 4)
+        look.room -= field.size // (8 if wire_type == KIND_FIXED64 else 4)
     return look.room >= 0

@@ -14,12 +14,19 @@ from itertools import chain
 from zlib import crc32
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.kernel.layout import (
+    BEGUN_COUNT,
+    COUNTER_CAPACITY,
+    COUNTER_START,
+    IS_WRITABLE,
+    NAME_HASH,
+    NAME_SIZE,
+    NAME_START,
+    ROUND_ROBIN,
+    ROW_STRIDE,
+    WRITE_QUEUE_COUNT,
+)
 
-# Columns of a row of `rows`; append_cy.py repeats them and a test compares.
-ROW_STRIDE = 9
-NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT = 0, 1, 2, 3
-IS_WRITABLE, COUNTER_START, COUNTER_CAPACITY, ROUND_ROBIN = 4, 5, 6, 7
-BEGUN_COUNT = 8  # queues with a counter above 0, wherever it is
 QUEUE_ID_MAX = 65535
 WASTE_MIN = 4_096
 """Rows or counters that nobody needs are given back only when there are so many."""

@@ -12,18 +12,12 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
+    from cython.cimports.libs.kernel.layout import *
 else:
     from libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
+    from libs.kernel.layout import *
 
 # Numbers of the layouts, repeated from libs.formats because the compiler must see them; a test compares.
-UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
-HEADER_SIZE = cython.declare(cython.Py_ssize_t, 40)
-SLOT_SIZE = cython.declare(cython.Py_ssize_t, 4)
-ENTRY_SIZE = cython.declare(cython.Py_ssize_t, 20)
-INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
-TIME_MAX = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)  # leaves room to add a time difference
-VISITS = cython.declare(cython.int, 8192)
-VISIT_COUNT_MAX = VISITS
 """Entries that one call of select_index_entries looks at: chains may be as long as whoever chose the keys wanted."""
 
 
@@ -102,7 +96,7 @@ def put_index_entries(
     job.key_hashes = memoryview(key_hashes)
     if slot_count < 1 or entry_capacity < 2:
         raise ValueError(f"{slot_count} slots and {entry_capacity} entries make no index file")
-    if len(job.view) < HEADER_SIZE + SLOT_SIZE * slot_count + ENTRY_SIZE * entry_capacity:
+    if len(job.view) < INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slot_count + INDEX_ENTRY_SIZE * entry_capacity:
         raise ValueError(f"a file of {len(job.view)} bytes is too small")
     if not 0 <= first_row <= row_end <= min(len(job.physical_offsets), len(job.store_times_ms), len(job.key_counts)):
         raise ValueError(f"rows [{first_row}, {row_end}) are outside of the columns")
@@ -159,8 +153,8 @@ def put_rows(job):
 
 def put_entry(job, entry, key_hash, physical_offset, store_time_ms):
     """Write one entry, then its slot, then the header."""
-    slot_at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * (key_hash % job.slot_count)
-    at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * job.slot_count + ENTRY_SIZE * entry
+    slot_at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (key_hash % job.slot_count)
+    at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * job.slot_count + INDEX_ENTRY_SIZE * entry
     previous: cython.longlong = get_int32(job.file, slot_at)
     begin_time_ms: cython.longlong = get_int64(job.file, 0)
     difference_s: cython.longlong = 0
@@ -204,7 +198,7 @@ def select_index_entries(
     job.out_entry = out_entry
     if not 0 <= key_hash <= INT32_MAX:
         raise ValueError(f"key hash {key_hash}")
-    if slot_count < 1 or len(job.view) < HEADER_SIZE + SLOT_SIZE * slot_count:
+    if slot_count < 1 or len(job.view) < INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slot_count:
         raise ValueError(f"a file of {len(job.view)} bytes is too small for {slot_count} slots")
     if not 0 <= limit <= min(len(job.out_physical), len(job.out_entry)):
         raise ValueError(f"limit {limit} exceeds the arrays")
@@ -223,10 +217,10 @@ def select_index_entries(
 
 def walk_chain(job):
     """Walk from the newest entry, or from the one older than before_entry; the entry to go on before, 0 at the end."""
-    entries_at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * job.slot_count
-    at: cython.Py_ssize_t = HEADER_SIZE + SLOT_SIZE * (job.key_hash % job.slot_count)
+    entries_at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * job.slot_count
+    at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (job.key_hash % job.slot_count)
     bound: cython.longlong = read_entry_count(job.file)
-    capacity: cython.longlong = (len(job.view) - entries_at) // ENTRY_SIZE
+    capacity: cython.longlong = (len(job.view) - entries_at) // INDEX_ENTRY_SIZE
     file_begin_ms: cython.longlong = get_int64(job.file, 0)
     last: cython.longlong = job.before_entry
     entry: cython.longlong
@@ -239,7 +233,7 @@ def walk_chain(job):
     if last >= bound:
         return 0
     if last > 0:
-        at = entries_at + ENTRY_SIZE * last
+        at = entries_at + INDEX_ENTRY_SIZE * last
         entry = get_int32(job.file, at + 16)
         bound = last
     else:
@@ -247,10 +241,10 @@ def walk_chain(job):
     while entry != 0:
         if entry < 0 or entry >= bound:
             return -1 - at
-        if job.count == job.limit or visit_count == VISITS:
+        if job.count == job.limit or visit_count == VISIT_COUNT_MAX:
             return last
         visit_count += 1
-        at = entries_at + ENTRY_SIZE * entry
+        at = entries_at + INDEX_ENTRY_SIZE * entry
         if not is_entry_good(job, at):
             return -1 - at
         # RocketMQ computes the first entry's difference against the file before; its true time is the file's begin.

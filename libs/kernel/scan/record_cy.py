@@ -11,36 +11,12 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import get_int16, get_int32, get_int64, matches
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.text_cy import crc32
 else:
     from libs.kernel._bytes import get_int16, get_int32, get_int64, matches
+    from libs.kernel.layout import *
     from libs.kernel.text_cy import crc32
-
-# How a walk over records ends; the S_ names below are the same for Python callers.
-END = cython.declare(cython.int, 0)
-FULL = cython.declare(cython.int, 1)
-BLANK = cython.declare(cython.int, 2)
-TRUNCATED = cython.declare(cython.int, 3)
-BAD_MAGIC = cython.declare(cython.int, 4)
-BAD_LENGTH = cython.declare(cython.int, 5)
-BAD_CRC = cython.declare(cython.int, 6)
-BAD_OFFSET = cython.declare(cython.int, 7)
-
-S_END, S_FULL, S_BLANK, S_TRUNCATED = END, FULL, BLANK, TRUNCATED
-S_BAD_MAGIC, S_BAD_LENGTH, S_BAD_CRC, S_BAD_OFFSET = BAD_MAGIC, BAD_LENGTH, BAD_CRC, BAD_OFFSET
-
-# Numbers of the layout, repeated from libs.formats because the compiler must see them; a test compares.
-MAGIC_V1 = cython.declare(cython.int, -626843481)
-MAGIC_V2 = cython.declare(cython.int, -626843477)
-MAGIC_BLANK = cython.declare(cython.int, -875286124)
-RECORD_SIZE_MIN = cython.declare(cython.Py_ssize_t, 91)
-BLANK_SIZE_MIN = cython.declare(cython.Py_ssize_t, 8)
-CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, 20)
-HOST_V4_SIZE = cython.declare(cython.Py_ssize_t, 8)
-HOST_V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
-BORN_HOST_V6 = cython.declare(cython.int, 0x10)
-STORE_HOST_V6 = cython.declare(cython.int, 0x20)
-INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
 
 class Record:
@@ -52,18 +28,18 @@ def read_record(source, position, end, record):
     magic: cython.int
     at: cython.Py_ssize_t
     if end - position < BLANK_SIZE_MIN:
-        return TRUNCATED
+        return S_TRUNCATED
     magic = get_int32(source, position + 4)
     if magic == MAGIC_BLANK:
-        return BLANK
+        return S_BLANK
     if magic != MAGIC_V1 and magic != MAGIC_V2:
-        return BAD_MAGIC
+        return S_BAD_MAGIC
     record.start = position
     record.size = get_int32(source, position)
     if record.size < RECORD_SIZE_MIN + (1 if magic == MAGIC_V2 else 0):
-        return BAD_LENGTH
+        return S_BAD_LENGTH
     if record.size > end - position:
-        return TRUNCATED
+        return S_TRUNCATED
     record.sys_flag = get_int32(source, position + 36)
     record.born_host_size = HOST_V6_SIZE if record.sys_flag & BORN_HOST_V6 else HOST_V4_SIZE
     record.store_host_size = HOST_V6_SIZE if record.sys_flag & STORE_HOST_V6 else HOST_V4_SIZE
@@ -91,27 +67,27 @@ def read_lengths(source, record, topic_size_size):
     end: cython.Py_ssize_t = record.start + record.size
     at: cython.Py_ssize_t = record.start + 72 + record.born_host_size + record.store_host_size
     if at > end - 3 - topic_size_size:
-        return BAD_LENGTH
+        return S_BAD_LENGTH
     record.body_size = get_int32(source, at - 4)
     record.body_start = at
     if record.body_size < 0 or record.body_size > end - at - 2 - topic_size_size:
-        return BAD_LENGTH
+        return S_BAD_LENGTH
     at += record.body_size
     if topic_size_size == 1:
         record.topic_size = source[at]
         if record.topic_size > 127:  # a signed byte in Java
-            return BAD_LENGTH
+            return S_BAD_LENGTH
     else:
         record.topic_size = get_int16(source, at)
     at += topic_size_size
     record.topic_start = at
     if record.topic_size < 0 or record.topic_size > end - at - 2:
-        return BAD_LENGTH
+        return S_BAD_LENGTH
     at += record.topic_size
     record.properties_size = get_int16(source, at)
     record.properties_start = at + 2
     if record.properties_size < 0 or record.properties_start + record.properties_size != end:
-        return BAD_LENGTH
+        return S_BAD_LENGTH
     return 0
 
 

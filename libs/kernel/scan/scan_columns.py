@@ -9,13 +9,8 @@ from collections.abc import Sequence
 
 from libs.formats.limits import INT32_MAX
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
+from libs.kernel.layout import INT32_SPAN, QUEUE_ROW_STRIDE, STAMP_STRIDE
 
-# Columns of a row of `queue_rows`; scan_cy.py repeats them and a test compares.
-QUEUE_ROW_STRIDE = 5
-TOPIC_START, TOPIC_SIZE, QUEUE_ID, TOPIC_HASH, SLOT = range(QUEUE_ROW_STRIDE)
-STAMP_STRIDE = 3
-BATCH_QUEUE_ID = 1 << 32
-"""What the kernel adds to the queue id of a record with a batch inside; queue ids are 32 bits and may be negative."""
 KEY_COUNT_PER_RECORD_MAX = 16384
 """32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for one record."""
 
@@ -96,6 +91,6 @@ class ScanColumns:
         batches = [index for index, (_, queue_id) in enumerate(queues) if queue_id > INT32_MAX]
         for index in batches:
             topic, queue_id = queues[index]
-            queues[index] = (topic, queue_id - BATCH_QUEUE_ID)
+            queues[index] = (topic, queue_id - INT32_SPAN)  # what the kernel adds to them, which may be negative
         self.batch_queues = frozenset(batches)
         self._queues = queues

@@ -12,62 +12,20 @@ Layout: docs/formats/commit_log.md.
 
 import cython
 
-from libs.kernel.scan.record_cy import (
-    S_BAD_CRC,
-    S_BAD_LENGTH,
-    S_BAD_MAGIC,
-    S_BAD_OFFSET,
-    S_BLANK,
-    S_END,
-    S_FULL,
-    S_TRUNCATED,
-)
 from libs.kernel.scan.scan_columns import ScanColumns
 
 if cython.compiled:
     from cython.cimports.libs.kernel._bytes import equal, find, matches, source_of
+    from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.scan.record_cy import Record, is_crc_good, read_record
     from cython.cimports.libs.kernel.text_cy import Property, crc32, java_hash, java_int, next_property
 else:
     from libs.kernel._bytes import equal, find, matches, source_of
+    from libs.kernel.layout import *
     from libs.kernel.scan.record_cy import Record, is_crc_good, read_record
     from libs.kernel.text_cy import Property, crc32, java_hash, java_int, next_property
 
-__all__ = [
-    "S_BAD_CRC",
-    "S_BAD_LENGTH",
-    "S_BAD_MAGIC",
-    "S_BAD_OFFSET",
-    "S_BLANK",
-    "S_END",
-    "S_FULL",
-    "S_TRUNCATED",
-    "ScanColumns",
-    "check_record",
-    "check_records",
-    "scan",
-]
-
-FULL = cython.declare(cython.int, 1)
-BAD_CRC = cython.declare(cython.int, 6)
-BAD_OFFSET = cython.declare(cython.int, 7)
-TRANSACTION_TYPE = cython.declare(cython.int, 0xC)
-TRANSACTION_PREPARED = cython.declare(cython.int, 0x4)
-TRANSACTION_ROLLBACK = cython.declare(cython.int, 0xC)
-INNER_BATCH_FLAG = cython.declare(cython.int, 0x80)
-INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
-INT32_SPAN = cython.declare(cython.longlong, 0x100000000)
-TIME_MAX = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)  # leaves room to add a delay
-M32 = cython.declare(cython.uint, 0xFFFFFFFF)
-
-# Columns of a row of ScanColumns.queue_rows.
-TOPIC_START = cython.declare(cython.int, 0)
-TOPIC_SIZE = cython.declare(cython.int, 1)
-QUEUE_ID = cython.declare(cython.int, 2)
-TOPIC_HASH = cython.declare(cython.int, 3)
-SLOT = cython.declare(cython.int, 4)
-QUEUE_ROW_STRIDE = cython.declare(cython.int, 5)
-STAMP_STRIDE = cython.declare(cython.int, 3)  # columns of a row of ScanColumns.stamp_places
+__all__ = ["ScanColumns", "check_record", "check_records", "scan"]
 
 
 class Walk:
@@ -172,9 +130,9 @@ def check(source, position, end, base_physical_offset, check_crc, record):
     if status != 0:
         return status
     if record.physical_offset != base_physical_offset + position:
-        return BAD_OFFSET
+        return S_BAD_OFFSET
     if check_crc and not is_crc_good(source, record):
-        return BAD_CRC
+        return S_BAD_CRC
     return 0
 
 
@@ -187,7 +145,7 @@ def walk(job, record, piece):
     while job.position < job.end:
         row = job.count
         if row == len(job.positions):
-            return FULL
+            return S_FULL
         status = check(job.source, job.position, job.end, job.base_physical_offset, job.check_crc, record)
         if status != 0:
             return status
@@ -196,7 +154,7 @@ def walk(job, record, piece):
         find_properties(job, record, piece)
         if kind != TRANSACTION_ROLLBACK and not add_keys(job, record):
             job.key_count = first_key
-            return FULL
+            return S_FULL
         job.key_counts[row] = job.key_count - first_key
         job.tags_codes[row] = tags_code(job, record)
         if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
@@ -304,9 +262,11 @@ def queue_index(job, record):
         queue_id += INT32_SPAN
     if (
         job.last_queue >= 0
-        and job.queue_rows[row + QUEUE_ID] == queue_id
-        and job.queue_rows[row + TOPIC_SIZE] == record.topic_size
-        and equal(job.source, job.queue_rows[row + TOPIC_START], job.source, record.topic_start, record.topic_size)
+        and job.queue_rows[row + QUEUE_ROW_QUEUE_ID] == queue_id
+        and job.queue_rows[row + QUEUE_ROW_TOPIC_SIZE] == record.topic_size
+        and equal(
+            job.source, job.queue_rows[row + QUEUE_ROW_TOPIC_START], job.source, record.topic_start, record.topic_size
+        )
     ):
         return job.last_queue
     hash_value = crc32(job.source, record.topic_start, record.topic_size)
@@ -315,10 +275,16 @@ def queue_index(job, record):
         job.last_queue = job.slots[slot] - 1
         row = job.last_queue * QUEUE_ROW_STRIDE
         if (
-            job.queue_rows[row + QUEUE_ID] == queue_id
-            and job.queue_rows[row + TOPIC_HASH] == hash_value
-            and job.queue_rows[row + TOPIC_SIZE] == record.topic_size
-            and equal(job.source, job.queue_rows[row + TOPIC_START], job.source, record.topic_start, record.topic_size)
+            job.queue_rows[row + QUEUE_ROW_QUEUE_ID] == queue_id
+            and job.queue_rows[row + QUEUE_ROW_TOPIC_HASH] == hash_value
+            and job.queue_rows[row + QUEUE_ROW_TOPIC_SIZE] == record.topic_size
+            and equal(
+                job.source,
+                job.queue_rows[row + QUEUE_ROW_TOPIC_START],
+                job.source,
+                record.topic_start,
+                record.topic_size,
+            )
         ):
             return job.last_queue
         slot = (slot + 1) & mask
@@ -326,11 +292,11 @@ def queue_index(job, record):
     job.queue_count += 1
     job.slots[slot] = job.queue_count
     row = job.last_queue * QUEUE_ROW_STRIDE
-    job.queue_rows[row + TOPIC_START] = record.topic_start
-    job.queue_rows[row + TOPIC_SIZE] = record.topic_size
-    job.queue_rows[row + QUEUE_ID] = queue_id
-    job.queue_rows[row + TOPIC_HASH] = hash_value
-    job.queue_rows[row + SLOT] = slot
+    job.queue_rows[row + QUEUE_ROW_TOPIC_START] = record.topic_start
+    job.queue_rows[row + QUEUE_ROW_TOPIC_SIZE] = record.topic_size
+    job.queue_rows[row + QUEUE_ROW_QUEUE_ID] = queue_id
+    job.queue_rows[row + QUEUE_ROW_TOPIC_HASH] = hash_value
+    job.queue_rows[row + QUEUE_ROW_SLOT] = slot
     return job.last_queue
 
 
@@ -338,7 +304,7 @@ def clear_slots(job):
     """Leave the hash table empty for the next scan."""
     index: cython.Py_ssize_t
     for index in range(job.queue_count):
-        job.slots[job.queue_rows[index * QUEUE_ROW_STRIDE + SLOT]] = 0
+        job.slots[job.queue_rows[index * QUEUE_ROW_STRIDE + QUEUE_ROW_SLOT]] = 0
 
 
 def tags_code(job, record):

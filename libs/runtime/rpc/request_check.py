@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from libs.kernel import layout
 from libs.kernel.append import request_cy
 from libs.runtime.rpc.errors import MalformedRequest, RequestTooLarge
 
@@ -32,14 +33,14 @@ Limits = Mapping[str, RequestLimits]
 """By the name of the method; others have DEFAULT_LIMITS."""
 
 _KINDS = {
-    FieldDescriptor.TYPE_FIXED64: request_cy.FIXED64,
-    FieldDescriptor.TYPE_SFIXED64: request_cy.FIXED64,
-    FieldDescriptor.TYPE_DOUBLE: request_cy.FIXED64,
-    FieldDescriptor.TYPE_FIXED32: request_cy.FIXED32,
-    FieldDescriptor.TYPE_SFIXED32: request_cy.FIXED32,
-    FieldDescriptor.TYPE_FLOAT: request_cy.FIXED32,
-    FieldDescriptor.TYPE_STRING: request_cy.BYTES,
-    FieldDescriptor.TYPE_BYTES: request_cy.BYTES,
+    FieldDescriptor.TYPE_FIXED64: layout.KIND_FIXED64,
+    FieldDescriptor.TYPE_SFIXED64: layout.KIND_FIXED64,
+    FieldDescriptor.TYPE_DOUBLE: layout.KIND_FIXED64,
+    FieldDescriptor.TYPE_FIXED32: layout.KIND_FIXED32,
+    FieldDescriptor.TYPE_SFIXED32: layout.KIND_FIXED32,
+    FieldDescriptor.TYPE_FLOAT: layout.KIND_FIXED32,
+    FieldDescriptor.TYPE_STRING: layout.KIND_BYTES,
+    FieldDescriptor.TYPE_BYTES: layout.KIND_BYTES,
 }
 """Of scalar fields; all others are varints."""
 
@@ -59,7 +60,7 @@ class RequestParser:
             raise RequestTooLarge("bytes", value=len(data), limit=self._limits.size_bytes_max)
         value_count_max = self._limits.value_count_max
         count = request_cy.count_values(data, self._types, self._kinds, value_count_max)
-        if count == request_cy.R_TOO_MANY:
+        if count == layout.R_TOO_MANY:
             raise RequestTooLarge("values", value=value_count_max + 1, limit=value_count_max)
         if count < 0:
             raise MalformedRequest(self._name)
@@ -82,12 +83,12 @@ def _tables(message_type: Descriptor) -> tuple["array[int]", "array[int]"]:
             if field is not None and field.message_type is not None and field.message_type.full_name not in numbers:
                 numbers[field.message_type.full_name] = len(found)
                 found.append(field.message_type)
-            kinds.append(request_cy.UNKNOWN if field is None else _kind(field, numbers))
+            kinds.append(layout.KIND_UNKNOWN if field is None else _kind(field, numbers))
     return types, kinds
 
 
 def _kind(field: FieldDescriptor, numbers: Mapping[str, int]) -> int:
     if field.message_type is not None:
-        return request_cy.MESSAGE + numbers[field.message_type.full_name]
-    kind = _KINDS.get(field.type, request_cy.VARINT)
-    return kind + request_cy.PACKED if field.is_repeated and kind != request_cy.BYTES else kind
+        return layout.KIND_MESSAGE + numbers[field.message_type.full_name]
+    kind = _KINDS.get(field.type, layout.KIND_VARINT)
+    return kind + layout.KIND_PACKED if field.is_repeated and kind != layout.KIND_BYTES else kind

@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
+from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import STATUS_REASONS
@@ -97,7 +98,7 @@ class DispatchTail:
         columns = self._columns
         status = scan_cy.scan(segment.buffer, start - base, readable, base, False, columns)
         end_position = columns.end_position
-        if status == scan_cy.S_BLANK:
+        if status == layout.S_BLANK:
             end_position = segment.size_bytes
         elif columns.count == 0:
             error = RecordDamaged(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from libs.formats.records.record import INT as INT32
 from libs.formats.records.record import LONG as INT64
 from libs.formats.records.record import MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
+from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.log.answer_sizes import answer_sizes
 from libs.log.end import STATUS_REASONS
@@ -142,7 +143,7 @@ class RecordReader:
         status = scan_cy.check_record(
             segment.buffer, position, segment.wrote_position, segment.base_physical_offset, False
         )
-        if status <= 0 and status != -scan_cy.S_BLANK and not _looks_like_record(segment, position):
+        if status <= 0 and status != -layout.S_BLANK and not _looks_like_record(segment, position):
             raise NotARecord(physical_offset, field=field)
 
     def _check_start(self, start: int) -> None:
@@ -167,7 +168,7 @@ class RecordReader:
         physical_offset = segment.base_physical_offset + position
         if found > 0 and size in (0, found):
             return found
-        if found > 0 or found == -scan_cy.S_BLANK or not _looks_like_record(segment, position):
+        if found > 0 or found == -layout.S_BLANK or not _looks_like_record(segment, position):
             raise NotARecord(physical_offset, field=field)
         raise RecordDamaged(segment=segment.path.name, position=position, reason=STATUS_REASONS[-found])
 
@@ -178,7 +179,7 @@ class RecordReader:
         base, buffer = segment.base_physical_offset, segment.buffer
         start, readable = at - base, min(self._confirmed() - base, segment.wrote_position)
         size = scan_cy.check_record(buffer, start, readable, base, True)
-        if size == -scan_cy.S_BLANK:
+        if size == -layout.S_BLANK:
             return RecordStretch(at, base + segment.size_bytes, RecordRun(buffer, array("q"), array("i")))
         if size <= 0:
             raise RecordDamaged(segment=segment.path.name, position=start, reason=STATUS_REASONS[-size])

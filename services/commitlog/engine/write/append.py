@@ -21,6 +21,7 @@ from libs.formats.records import writer_stamp
 from libs.formats.records.host import Host
 from libs.formats.records.record import encode_blank
 from libs.formats.state.queue_snapshot import WriterBatch
+from libs.kernel import layout
 from libs.kernel.append import append_cy
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
@@ -156,12 +157,12 @@ class AppendPipeline:
             )
         segment = self._active_segment() or await self._roll()
         code = self._place(segment, segment.room, request, born_host, self._topics.table)
-        if code == append_cy.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
+        if code == layout.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
             await self._create_topics(segment, request, born_host)
             self._gate.check()
             segment = self._active_segment() or await self._roll()
             code = self._place(segment, segment.room, request, born_host, self._topics.table)
-        while code == append_cy.E_FULL:
+        while code == layout.E_FULL:
             self._check_fits()
             self._close(segment)
             segment = await self._roll()
@@ -176,10 +177,10 @@ class AppendPipeline:
         self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
         self._writer_batch = None
         code = self._encode(segment, room, request, born_host, table, b"")
-        if code == append_cy.E_QUEUES:
+        if code == layout.E_QUEUES:
             self._check_begun(table)
             code = self._encode(segment, room, request, born_host, table, b"", checks_begun=False)
-        if code == append_cy.E_WRITER:
+        if code == layout.E_WRITER:
             stamp = self._stamp(segment, request)
             code = self._encode(segment, room, request, born_host, table, stamp, checks_begun=False)
         return code
@@ -316,7 +317,7 @@ class AppendPipeline:
         missing, table = self._topics.trial(names, field=field)
         # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
         code = self._place(segment, segment.room[:0], request, born_host, table)
-        if code != append_cy.E_FULL:
+        if code != layout.E_FULL:
             raise self._refusal.error(code, request, self._columns)
         self._check_fits()
         await self._topics.create_missing(missing, field=field)

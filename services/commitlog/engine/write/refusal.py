@@ -13,7 +13,7 @@ from libs.formats.limits import (
     TOPIC_SIZE_BYTES_MAX,
 )
 from libs.formats.state import set_apart
-from libs.kernel.append import append_cy
+from libs.kernel import layout
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from services.commitlog.errors import (
     BadArgument,
@@ -84,63 +84,63 @@ class AppendRefusal:
         field, value = field_path(columns), columns.error_value
         topic = request[columns.topic_start : columns.topic_start + columns.topic_size].decode("utf-8", "replace")
         match code:
-            case append_cy.E_WIRE:
+            case layout.E_WIRE:
                 return MalformedRequest(f"{field or 'the request'} is not valid protobuf near byte {value}")
-            case append_cy.E_EMPTY:
+            case layout.E_EMPTY:
                 return BatchEmpty()
-            case append_cy.E_TOO_MANY:
+            case layout.E_TOO_MANY:
                 limit = min(self._limits.message_count_max, BATCH_MESSAGE_COUNT_MAX)
                 return BatchTooLarge(f"too many messages, the limit is {limit}", field=field, value=value, limit=limit)
-            case append_cy.E_TOPIC_NAME:
+            case layout.E_TOPIC_NAME:
                 return BadTopicName(
                     f"a topic name has 1 to {TOPIC_SIZE_BYTES_MAX} letters, digits, `_`, `-`, `%` and `|`",
                     field=field,
                     value=topic[:TOPIC_SIZE_BYTES_MAX],
                     limit=TOPIC_SIZE_BYTES_MAX,
                 )
-            case append_cy.E_TOPIC_UNKNOWN:
+            case layout.E_TOPIC_UNKNOWN:
                 return TopicNotFound(topic, field=field)
-            case append_cy.E_TOPIC_FORBIDDEN if why := self._why_set_apart(topic):
+            case layout.E_TOPIC_FORBIDDEN if why := self._why_set_apart(topic):
                 return TopicSetApart(topic, why=why, field=field)
-            case append_cy.E_LIGHT:
+            case layout.E_LIGHT:
                 names = _property(request, columns, set_apart.MULTI_DISPATCH)
                 return TopicSetApart(names, why=set_apart.LIGHT_QUEUE, field=field)
-            case append_cy.E_TOPIC_FORBIDDEN:
+            case layout.E_TOPIC_FORBIDDEN:
                 return TopicForbidden(topic, permission="write", field=field)
-            case append_cy.E_QUEUE:
+            case layout.E_QUEUE:
                 limit = (self._queue_count_of(topic) or QUEUE_COUNT_MAX) - 1
                 return QueueOutOfRange(field=field, topic=topic, value=value, limit=limit)
-            case append_cy.E_BODY_SIZE:
+            case layout.E_BODY_SIZE:
                 return MessageTooLarge(
                     f"a body of {value} bytes is too large, the limit is {self._limits.body_size_bytes_max}",
                     field=field,
                     value=value,
                     limit=self._limits.body_size_bytes_max,
                 )
-            case append_cy.E_RECORD_SIZE:
+            case layout.E_RECORD_SIZE:
                 return MessageTooLarge(
                     f"a record of {value} bytes is too large, the limit is {self._limits.record_size_bytes_max}",
                     field=field,
                     value=value,
                     limit=self._limits.record_size_bytes_max,
                 )
-            case append_cy.E_PROPERTIES:
+            case layout.E_PROPERTIES:
                 return BadProperties("the properties are not well formed", field=field)
-            case append_cy.E_PROPERTIES_SIZE:
+            case layout.E_PROPERTIES_SIZE:
                 return PropertiesTooLarge(
                     f"properties of {value} bytes are too large, the limit is {PROPERTIES_SIZE_BYTES_MAX}",
                     field=field,
                     value=value,
                     limit=PROPERTIES_SIZE_BYTES_MAX,
                 )
-            case append_cy.E_DELAY:
+            case layout.E_DELAY:
                 return DelayNotSupported(
                     "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY",
                     field=field,
                     value=_property(request, columns, "TIMER_"),
                 )
-            case append_cy.E_HOST:
+            case layout.E_HOST:
                 return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
-            case append_cy.E_FIELD:
+            case layout.E_FIELD:
                 return BadArgument("the value is out of range", field=field, value=value)
         raise AssertionError(f"code {code} is no refusal")

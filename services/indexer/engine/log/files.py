@@ -24,6 +24,7 @@ from libs.formats.records import dispatch_columns
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.store_layout import file_name, segment_base
+from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import directories as log_directories
@@ -42,7 +43,7 @@ STEP_RECORD_COUNT_MAX = 8_192
 KEYS_PER_RECORD = 4
 READ_SIZE_BYTES_MAX = 8 << 20
 SERVICE = "commitlog"
-NO_RECORD = (scan_cy.S_BAD_MAGIC, scan_cy.S_BAD_OFFSET, scan_cy.S_BLANK)
+NO_RECORD = (layout.S_BAD_MAGIC, layout.S_BAD_OFFSET, layout.S_BLANK)
 """What `check_record` says of a place where no record begins; anything else is a record with damage."""
 
 

@@ -9,6 +9,7 @@ from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import properties, record
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
+from libs.kernel import layout
 from tests.support.records import IPV4_BORN, IPV4_STORE, IPV6_BORN, IPV6_STORE, STORE_TIME_MS
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, entry, make_table, message, request
@@ -155,7 +156,7 @@ def test_batch_fills_a_segment_to_the_last_blank(build: Build) -> None:
     fitting = Appender(build, segment=bytearray(size + 8))
     assert fitting.append(data) == size
     full = Appender(build, segment=bytearray(size + 7))
-    assert full.append(data) == build.append_cy.E_FULL
+    assert full.append(data) == layout.E_FULL
     assert (full.columns.error_value, full.columns.count, full.table.counters()) == (size, 0, [])
     assert not any(full.segment)
 
@@ -175,18 +176,18 @@ def test_empty_table_knows_no_topic(build: Build) -> None:
         appender = Appender(build)
         appender.table.remove_topic(b"Other")
         data = request(message(), message(name))
-        assert appender.append(data) == build.append_cy.E_TOPIC_UNKNOWN
+        assert appender.append(data) == layout.E_TOPIC_UNKNOWN
         start, size = appender.columns.topic_start, appender.columns.topic_size
         assert (data[start : start + size], appender.columns.error_index) == (name, 1)
     appender = Appender(build, table=type(make_table())())
-    assert appender.append(request(message())) == build.append_cy.E_TOPIC_UNKNOWN
+    assert appender.append(request(message())) == layout.E_TOPIC_UNKNOWN
 
 
 def test_topics_of_a_request(build: Build) -> None:
     """When a topic is unknown all of them are told, each once, whatever stands between the messages."""
     appender = Appender(build)
     data = request(message(b"new", b"\xa0\x06\x01"), message(), message(b"Other"), message(b"new"), message(b"newer"))
-    assert appender.append(b"\xa0\x06\x01" * 60 + data) == build.append_cy.E_TOPIC_UNKNOWN
+    assert appender.append(b"\xa0\x06\x01" * 60 + data) == layout.E_TOPIC_UNKNOWN
     assert appender.columns.topics(b"\xa0\x06\x01" * 60 + data) == [b"new", b"TopicTest", b"Other", b"newer"]
 
 
@@ -200,5 +201,5 @@ def test_fields_of_newer_clients_are_passed_over(build: Build) -> None:
 def test_unknown_topic_is_told_last(build: Build) -> None:
     """A request that is bad anyway never makes its caller create a topic."""
     appender = Appender(build)
-    assert appender.append(request(message(b"nobody"), message(b"Closed"))) == build.append_cy.E_TOPIC_FORBIDDEN
-    assert appender.append(request(message(b"nobody"), message(body=bytes(5000)))) == build.append_cy.E_BODY_SIZE
+    assert appender.append(request(message(b"nobody"), message(b"Closed"))) == layout.E_TOPIC_FORBIDDEN
+    assert appender.append(request(message(b"nobody"), message(body=bytes(5000)))) == layout.E_BODY_SIZE

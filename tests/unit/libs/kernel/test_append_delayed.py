@@ -9,6 +9,7 @@ from reput.commitlog.v1 import append_service_pb2
 from libs.formats import java
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import delay_level, properties, record
+from libs.kernel import layout
 from libs.kernel.append.topic_table import TopicTable
 from tests.support import reference
 from tests.support.golden import golden
@@ -160,7 +161,7 @@ def test_limits_count_what_is_added(build: Build) -> None:
         assert len(stored(Appender(build), fits)[0].properties) == 32767
         appender = Appender(build)
         over = string(b"DELAY\x0199\x02A\x01" + b"v" * (size + 1) + b"\x02", topic=topic, queue_id=queue_id)
-        assert appender.append(request(over)) == build.append_cy.E_PROPERTIES_SIZE
+        assert appender.append(request(over)) == layout.E_PROPERTIES_SIZE
         assert appender.columns.error_value == 32768
     data = request(string(b"DELAY\x013\x02"))
     size = Appender(build).append(data)
@@ -168,7 +169,7 @@ def test_limits_count_what_is_added(build: Build) -> None:
     assert Appender(build, limits={**limits, "body_size_bytes_max": 6}).append(data) == size
     limits["record_size_bytes_max"] -= 1
     small = Appender(build, limits={**limits, "body_size_bytes_max": 6})
-    assert (small.append(data), small.columns.error_value) == (build.append_cy.E_RECORD_SIZE, size)
+    assert (small.append(data), small.columns.error_value) == (layout.E_RECORD_SIZE, size)
 
 
 def test_refusals_are_those_of_the_real_topic(build: Build) -> None:
@@ -184,7 +185,7 @@ def test_refusals_are_those_of_the_real_topic(build: Build) -> None:
     ):
         appender = Appender(build)
         rows = appender.table.rows.tolist()
-        assert appender.append(request(string(raw), data)) == getattr(build.append_cy, code)
+        assert appender.append(request(string(raw), data)) == getattr(layout, code)
         assert (appender.table.rows.tolist(), appender.table.counters()) == (rows, [])
 
 
@@ -207,5 +208,5 @@ def test_table_without_a_schedule_topic(build: Build) -> None:
     table = TopicTable()
     table.put_topic(b"TopicTest", write_queue_count=4, is_writable=True)
     appender = Appender(build, table=table)
-    assert appender.append(request(string(b"DELAY\x012\x02"))) == build.append_cy.E_DELAY
+    assert appender.append(request(string(b"DELAY\x012\x02"))) == layout.E_DELAY
     assert (appender.columns.error_field, appender.columns.error_value) == (5, 2)

@@ -4,6 +4,7 @@
 import pytest
 
 from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.kernel import layout
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, entry, message, request
 
@@ -177,7 +178,7 @@ def test_refused_request_leaves_no_trace(build: Build, name: str) -> None:
     appender = Appender(build)
     assert appender.append(request(message(), message(queue_id=None))) > 0
     before = bytes(appender.segment), appender.table.counters(), appender.table.rows.tolist()
-    assert appender.append(prefix + data) == getattr(build.append_cy, code)
+    assert appender.append(prefix + data) == getattr(layout, code)
     columns = appender.columns
     assert (columns.count, columns.error_field) == (0, field)
     assert value is None or columns.error_value == value
@@ -193,7 +194,7 @@ def test_crc_property_counts(build: Build) -> None:
         appender = Appender(build, crc_property=True)
         outcome = appender.append(string(b"A\x01" + b"v" * (size - 3) + b"\x02"))
         assert (outcome > 0) is fits
-        assert fits or (outcome, appender.columns.error_value) == (build.append_cy.E_PROPERTIES_SIZE, size + 20)
+        assert fits or (outcome, appender.columns.error_value) == (layout.E_PROPERTIES_SIZE, size + 20)
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
@@ -202,10 +203,10 @@ def test_record_that_can_never_fit(build: Build) -> None:
     limits = {"body_size_bytes_max": 4096, "record_size_bytes_max": 4100, "message_count_max": 10}
     assert Appender(build, limits=limits).append(request(message(body=bytes(4000)))) == 100 + 4000
     over = Appender(build, limits=limits)
-    assert over.append(request(message(), message(body=bytes(4001)))) == build.append_cy.E_RECORD_SIZE
+    assert over.append(request(message(), message(body=bytes(4001)))) == layout.E_RECORD_SIZE
     assert (over.columns.error_index, over.columns.error_value) == (1, 4101)
     full = Appender(build, limits=limits, segment=bytearray(113))
-    assert full.append(request(message(body=bytes(4000)))) == build.append_cy.E_FULL
+    assert full.append(request(message(body=bytes(4000)))) == layout.E_FULL
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
@@ -218,4 +219,4 @@ def test_every_cut_of_a_request(build: Build) -> None:
         appender = Appender(build)
         outcome = appender.append(data[:size])
         assert appender.columns.count == good.get(size, 0)
-        assert size in good or outcome in (build.append_cy.E_WIRE, build.append_cy.E_EMPTY)
+        assert size in good or outcome in (layout.E_WIRE, layout.E_EMPTY)

@@ -8,6 +8,7 @@ import pytest
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import properties, record
 from libs.formats.records.writer_stamp import WriterStamp, decode, encode_property
+from libs.kernel import layout
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, entry, message, request
 
@@ -46,7 +47,7 @@ def test_a_writer_is_told_first(build: Build) -> None:
     appender = Appender(build)
     data = request(string(b"A\x01b\x02"), message()) + WRITER
     before = bytes(appender.segment)
-    assert appender.append(data) == build.append_cy.E_WRITER
+    assert appender.append(data) == layout.E_WRITER
     columns = appender.columns
     assert data[columns.writer_start : columns.writer_start + columns.writer_size] == WRITER[2:]
     assert (columns.error_index, columns.error_field, columns.count) == (-1, 3, 0)
@@ -101,19 +102,19 @@ def test_every_stamp_is_found(build: Build) -> None:
 def test_a_malformed_writer_is_refused(build: Build, field: bytes) -> None:
     """Two writers, or something else in its place."""
     appender = Appender(build)
-    assert appender.append(request(message()) + field) == build.append_cy.E_WIRE
+    assert appender.append(request(message()) + field) == layout.E_WIRE
     assert appender.columns.error_field == 3
 
 
 def test_what_is_wrong_goes_before_the_writer(build: Build) -> None:
     """A request that can't be stored is refused for that; a stamp counts as properties."""
     appender = Appender(build)
-    assert appender.append(request(message(b"Closed")) + WRITER) == build.append_cy.E_TOPIC_FORBIDDEN
-    assert appender.append(request(message(b"Unknown")) + WRITER) == build.append_cy.E_TOPIC_UNKNOWN
+    assert appender.append(request(message(b"Closed")) + WRITER) == layout.E_TOPIC_FORBIDDEN
+    assert appender.append(request(message(b"Unknown")) + WRITER) == layout.E_TOPIC_UNKNOWN
     room = 32_767 - len(STAMP) - 3
     full = request(string(b"A\x01" + b"x" * room + b"\x02")) + WRITER
     assert appender.append(full, STAMP) > 0
     over = request(string(b"A\x01" + b"x" * (room + 1) + b"\x02")) + WRITER
-    assert appender.append(over) == build.append_cy.E_WRITER
-    assert appender.append(over, STAMP) == build.append_cy.E_PROPERTIES_SIZE
+    assert appender.append(over) == layout.E_WRITER
+    assert appender.append(over, STAMP) == layout.E_PROPERTIES_SIZE
     assert properties.decode(STAMP)

@@ -10,6 +10,7 @@ import pytest
 
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader, decode_entry, decode_header, file_size_bytes
+from libs.kernel import layout
 from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded, label
 
 pytestmark = pytest.mark.parametrize("build", BUILDS, ids=label)
@@ -197,7 +198,7 @@ def test_bad_select_arguments(build: Build) -> None:
 
 def test_one_call_looks_at_so_many_entries_of_a_chain(build: Build) -> None:
     """Other keys of the same slot, however many, do not hold whoever looks for one that lies behind them."""
-    visit_count_max = build.index_cy.VISIT_COUNT_MAX
+    visit_count_max = layout.VISIT_COUNT_MAX
     count = 2 * visit_count_max
     capacity = count + 2
     file = bytearray(file_size_bytes(SLOTS, capacity))

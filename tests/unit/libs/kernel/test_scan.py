@@ -9,6 +9,7 @@ import pytest
 
 from libs.formats.indexes import index_file
 from libs.formats.records import properties, record
+from libs.kernel import layout
 from tests.support import reference
 from tests.support.frame_cases import (
     BAD_CRC,
@@ -50,7 +51,7 @@ def test_frames(build: Build, case: FrameCase) -> None:
     """Every good and hostile buffer gives the outcome that the table states, to scan and to check_record."""
     data = GUARDED.hold(case.data)
     columns = scanned(build, data, base=case.base_physical_offset)
-    expected = getattr(build.scan_cy, OUTCOMES[case.outcome])
+    expected = getattr(layout, OUTCOMES[case.outcome])
     assert (columns.status, columns.count, columns.end_position) == (expected, case.record_count, case.stop_position)
     assert columns.error_position == (-1 if case.outcome in (OK, BLANK) else case.stop_position)
     base, positions = case.base_physical_offset, [0]
@@ -84,7 +85,7 @@ def test_checksums_only_on_request(build: Build) -> None:
     data[90] ^= 1
     assert scanned(build, data, check_crc=False).count == 2
     data[30] ^= 1
-    assert scanned(build, data, check_crc=False).status == build.scan_cy.S_BAD_OFFSET
+    assert scanned(build, data, check_crc=False).status == layout.S_BAD_OFFSET
 
 
 def test_columns(build: Build) -> None:
@@ -103,7 +104,7 @@ def test_columns(build: Build) -> None:
     for changes in shapes:
         data += encoded(BASE + len(data), **changes)
     columns = scanned(build, data)
-    assert (columns.status, columns.count) == (build.scan_cy.S_END, len(shapes))
+    assert (columns.status, columns.count) == (layout.S_END, len(shapes))
     key_at = 0
     for row in range(columns.count):
         one = record.decode(data, columns.positions[row])
@@ -163,9 +164,9 @@ def test_full_columns_go_on(build: Build) -> None:
         statuses.append(build.scan_cy.scan(data, position, len(data), BASE, True, columns))
         found += columns.physical_offsets[: columns.count].tolist()
         position = columns.end_position
-        if statuses[-1] != build.scan_cy.S_FULL:
+        if statuses[-1] != layout.S_FULL:
             break
-    assert statuses == [build.scan_cy.S_FULL, build.scan_cy.S_FULL, build.scan_cy.S_END]
+    assert statuses == [layout.S_FULL, layout.S_FULL, layout.S_END]
     assert [offset - BASE for offset in found] == [len(data) // 7 * row for row in range(7)]
 
 
@@ -177,9 +178,9 @@ def test_full_keys_stop_before_a_record(build: Build) -> None:
     third = encoded(BASE + len(first) + len(second), properties=many[:-2] + b"bb\x02" if len(many) < 32767 else many)
     data = first + second + third
     columns = build.scan_cy.ScanColumns(10, 1)
-    assert build.scan_cy.scan(data, 0, len(data), BASE, True, columns) == build.scan_cy.S_FULL
+    assert build.scan_cy.scan(data, 0, len(data), BASE, True, columns) == layout.S_FULL
     assert (columns.count, columns.key_count) == (2, 16382)
-    assert build.scan_cy.scan(data, columns.end_position, len(data), BASE, True, columns) == build.scan_cy.S_END
+    assert build.scan_cy.scan(data, columns.end_position, len(data), BASE, True, columns) == layout.S_END
     assert (columns.count, columns.key_counts[0]) == (1, 16381)
 
 
@@ -209,6 +210,6 @@ def test_end_in_front_of_good_bytes(build: Build) -> None:
     """Bytes behind `end` do not exist for the walk, however good they look."""
     data = run_of(2, BASE)
     columns = build.scan_cy.ScanColumns(9, 9)
-    assert build.scan_cy.scan(data, 0, len(data) - 1, BASE, True, columns) == build.scan_cy.S_TRUNCATED
+    assert build.scan_cy.scan(data, 0, len(data) - 1, BASE, True, columns) == layout.S_TRUNCATED
     assert columns.count == 1
     assert struct.unpack_from(">i", data, columns.end_position)[0] == columns.record_sizes[0]

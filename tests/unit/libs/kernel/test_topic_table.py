@@ -3,6 +3,7 @@
 
 import pytest
 
+from libs.kernel import layout
 from libs.kernel.append.topic_table import TopicTable
 from tests.unit.libs.kernel.builds import BUILDS, Build, label
 from tests.unit.libs.kernel.requests import Appender, message, request
@@ -103,12 +104,12 @@ def test_kernel_counts_on_from_the_table(build: Build) -> None:
     """append goes on from counters that were set, also those set before the topic was known, and never above."""
     appender = Appender(build)
     appender.table.set_next_queue_offset(b"late", 2, 100)
-    assert appender.append(request(message(b"late", queue_id=2))) == build.append_cy.E_TOPIC_UNKNOWN
+    assert appender.append(request(message(b"late", queue_id=2))) == layout.E_TOPIC_UNKNOWN
     appender.table.put_topic(b"late", write_queue_count=3, is_writable=True)
     assert appender.append(request(message(b"late", queue_id=2), message(b"late", queue_id=2))) > 0
     assert appender.table.next_queue_offset(b"late", 2) == 102
     appender.table.put_topic(b"late", write_queue_count=2, is_writable=True)
-    assert appender.append(request(message(b"late", queue_id=2))) == build.append_cy.E_QUEUE
+    assert appender.append(request(message(b"late", queue_id=2))) == layout.E_QUEUE
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
@@ -129,15 +130,15 @@ def test_queues_that_a_batch_may_begin(build: Build) -> None:
     appender.limits["begun_queue_count_max"] = 3
     appender.table.put_topic(b"t", write_queue_count=8, is_writable=True)
     four = request(*[message(b"t", queue_id=number) for number in range(4)])
-    assert appender.append(four) == build.append_cy.E_QUEUES
+    assert appender.append(four) == layout.E_QUEUES
     assert (appender.columns.error_value, appender.table.begun_count(appender.columns.places())) == (4, 4)
     assert appender.table.counters() == []
     same = request(*[message(b"t", queue_id=1) for _ in range(9)])
-    assert appender.append(same) == build.append_cy.E_QUEUES
+    assert appender.append(same) == layout.E_QUEUES
     assert appender.table.begun_count(appender.columns.places()) == 1
     assert appender.append(request(*[message(b"t", queue_id=number) for number in range(3)])) > 0
     assert appender.append(four) > 0
-    assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(4)])) == build.append_cy.E_QUEUES
+    assert appender.append(request(*[message(b"t", queue_id=None) for _ in range(4)])) == layout.E_QUEUES
     assert appender.table.begun_count(appender.columns.places()) == 4
     assert appender.append(request(*[message(b"t", queue_id=number) for number in range(4, 7)])) > 0
     assert appender.append(request(message(b"t", queue_id=7))) > 0

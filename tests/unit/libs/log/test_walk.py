@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from libs.formats.store_layout import file_name
-from libs.kernel.scan import scan_cy
+from libs.kernel import layout
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import walk as log_walk
 from libs.log.end import STALE_REASON, KnownDurable, ScanEndKind
@@ -92,7 +92,7 @@ def test_goes_on_behind_a_stop() -> None:
     walk = walk_of(files)
     assert offsets_of(walk) == [0, size]
     assert walk.stop is not None
-    assert (walk.stop.position, walk.stop.status) == (2 * size, scan_cy.S_BAD_CRC)
+    assert (walk.stop.position, walk.stop.status) == (2 * size, layout.S_BAD_CRC)
     assert walk.end().kind is ScanEndKind.DAMAGED
     for _ in walk.steps_in(0, 3 * size):
         pass
@@ -128,4 +128,4 @@ def test_ends_where_it_is_told() -> None:
     cut = walk_of(files, end_physical_offset=SIZE + 2 * size + 1)
     assert len(offsets_of(cut)) == 12
     assert cut.stop is not None
-    assert cut.stop.status == scan_cy.S_TRUNCATED
+    assert cut.stop.status == layout.S_TRUNCATED

@@ -69,7 +69,8 @@ class LoopWatch:
     ) -> None:
         self._now_s = now_s
         self._worked_s = worked_s
-        self._due_s = 0.0
+        self.due_s = 0.0
+        """When the next tick should come."""
         self._worked_before_s = 0.0
         self._window_end_s = 0.0
         self._pause = _Longest()
@@ -102,13 +103,13 @@ class LoopWatch:
 
     def _wait(self) -> None:
         self._worked_before_s = self._worked_s()
-        self._due_s = self._now_s() + TICK_S
+        self.due_s = self._now_s() + TICK_S
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         late_s = self._late_s()
-        if self._due_s + late_s >= self._window_end_s:
-            self._window_end_s = self._due_s + late_s + WINDOW_S
+        if self.due_s + late_s >= self._window_end_s:
+            self._window_end_s = self.due_s + late_s + WINDOW_S
             self._pause.turn()
             self._work.turn()
         self._pause.note(late_s)
@@ -117,4 +118,4 @@ class LoopWatch:
         self._wait()
 
     def _late_s(self) -> float:
-        return max(0.0, self._now_s() - self._due_s)
+        return max(0.0, self._now_s() - self.due_s)

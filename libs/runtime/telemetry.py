@@ -85,13 +85,13 @@ class Telemetry:
             explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
         )
         self._exporter = exporter
-        self._tracer_provider: TracerProvider | None = None
+        self.tracer_provider: TracerProvider | None = None
         self._tracer: trace.Tracer | None = None
         if exporter is not None:
             sampler = ParentBasedTraceIdRatio(trace_ratio)
-            self._tracer_provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
-            self._tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
-            self._tracer = self._tracer_provider.get_tracer("reput")
+            self.tracer_provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+            self.tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
+            self._tracer = self.tracer_provider.get_tracer("reput")
         self._http: MetricsServer | None = None
 
     @classmethod
@@ -153,9 +153,9 @@ class Telemetry:
 
     def client_interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
         """Return what a channel to another service needs so that its calls are traced; nothing when nobody exports."""
-        if self._tracer_provider is None:
+        if self.tracer_provider is None:
             return []
-        interceptors = aio_client_interceptors(tracer_provider=self._tracer_provider)  # type: ignore[no-untyped-call]
+        interceptors = aio_client_interceptors(tracer_provider=self.tracer_provider)  # type: ignore[no-untyped-call]
         return [
             interceptor for interceptor in interceptors if isinstance(interceptor, grpc.aio.UnaryUnaryClientInterceptor)
         ]
@@ -165,9 +165,9 @@ class Telemetry:
         if self._http is not None:
             self._http.close()
             self._http = None
-        if self._tracer_provider is not None:
-            self._end_traces(self._tracer_provider)
-            self._tracer_provider = self._tracer = None
+        if self.tracer_provider is not None:
+            self._end_traces(self.tracer_provider)
+            self.tracer_provider = self._tracer = None
 
     def _end_traces(self, provider: TracerProvider) -> None:
         """Export the last spans. A collector that does not answer loses them: it must not hold up the stop."""

@@ -71,6 +71,10 @@ class SegmentAllocator:
             prepared.result().close()
             self._fs.remove(path)
 
+    def wait(self) -> None:
+        """Wait until all that was begun is done."""
+        self._executor.submit(lambda: None).result()
+
     def close(self) -> None:
         """Discard what is prepared and end the thread."""
         self.discard()

@@ -79,10 +79,10 @@ class SegmentChain:
         self._maps = maps or MapBudget()
         self._shared = SharedState()
         self._pool = pool
-        self._directories = directories
+        self.directories = directories
         self._first_bytes = min(PAGE_SIZE_BYTES, segment_size_bytes) if grows else segment_size_bytes
         self._segments: list[Segment] = []
-        self._allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
+        self.allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
     @classmethod
     def open(
@@ -129,7 +129,7 @@ class SegmentChain:
     @property
     def directory_paths(self) -> Sequence[Path]:
         """All directories that may have files of the chain."""
-        return self._directories.all if self._directories is not None else (self.directory,)
+        return self.directories.all if self.directories is not None else (self.directory,)
 
     @property
     def segments(self) -> list[Segment]:
@@ -218,10 +218,10 @@ class SegmentChain:
         )
         self._segments = [*self._segments, segment]
         self._count(segment, 1)
-        if self._allocator is not None:
-            self._allocator.prepare(self._paths_for(base + self.segment_size_bytes)[0])
+        if self.allocator is not None:
+            self.allocator.prepare(self._paths_for(base + self.segment_size_bytes)[0])
             if active is not None:
-                self._allocator.retire(active)
+                self.allocator.retire(active)
         return segment
 
     def commit(self) -> None:
@@ -265,8 +265,8 @@ class SegmentChain:
             raise OffsetTrimmed(value=physical_offset, min_offset=self.min_physical_offset)
         if physical_offset > self.max_physical_offset:
             raise OffsetBeyondEnd(value=physical_offset, max_offset=self.max_physical_offset)
-        if self._allocator is not None:
-            self._allocator.discard()
+        if self.allocator is not None:
+            self.allocator.discard()
         while len(self._segments) > 1 and self._segments[-1].base_physical_offset >= physical_offset:
             self._delete_last()
         if self._segments:
@@ -299,15 +299,15 @@ class SegmentChain:
 
         May be repeated after an OSError.
         """
-        if self._allocator is not None:
-            self._allocator.discard()
+        if self.allocator is not None:
+            self.allocator.discard()
         while self._segments:
             self._delete_last()
 
     def close(self) -> None:
         """Unmap everything and remove the file that was prepared ahead. Makes nothing durable: call `sync` first."""
-        if self._allocator is not None:
-            self._allocator.close()
+        if self.allocator is not None:
+            self.allocator.close()
         for segment in self._segments:
             segment.close()
 
@@ -371,8 +371,8 @@ class SegmentChain:
         )
 
     def _count(self, segment: Segment, change: int) -> None:
-        if self._directories is not None:
-            self._directories.counts[segment.path.parent] += change
+        if self.directories is not None:
+            self.directories.counts[segment.path.parent] += change
 
     def _listed(self, directory: Path) -> list[Path]:
         self._fs.make_directory(directory)
@@ -381,22 +381,22 @@ class SegmentChain:
     def _paths_for(self, base: int) -> list[Path]:
         """Where the file that begins here may go, the best place first."""
         name = file_name(base)
-        if self._directories is None:
+        if self.directories is None:
             return [self.directory / name]
-        return [directory / name for directory in self._directories.candidates(base // self.segment_size_bytes)]
+        return [directory / name for directory in self.directories.candidates(base // self.segment_size_bytes)]
 
     def _create(self, base: int) -> MappedFile:
         """Make a file: where it was prepared, or else in the first place that has room and takes files at all.
 
         Raises StoreFull if one that takes files has no room, and OSError if none takes any.
         """
-        prepared = self._allocator.prepared_path if self._allocator is not None else None
+        prepared = self.allocator.prepared_path if self.allocator is not None else None
         paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
         errors: list[OSError] = []
         for path in paths:
             try:
-                if self._allocator is not None:
-                    return self._allocator.take(path)
+                if self.allocator is not None:
+                    return self.allocator.take(path)
                 return self._fs.create_mapped(path, self.segment_size_bytes, reserved_bytes=self._first_bytes)
             except OSError as error:
                 if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there

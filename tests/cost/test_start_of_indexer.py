@@ -81,7 +81,7 @@ async def test_a_start_reads_the_headers_of_the_last_index_files(monkeypatch: py
     header_read_counts = []
     for file_count in (2, 20):
         store = await stopped(1_000 * file_count, index_entry_capacity=1_001, index_slot_count=1 << 16)
-        buffers = [memoryview(store.disk._file(path).data) for path in index_paths(store)]
+        buffers = [memoryview(store.disk.file(path).data) for path in index_paths(store)]
         header_reads: list[memoryview] = []
 
         def counted(buffer: memoryview, reads: list[memoryview] = header_reads) -> IndexHeader:
@@ -113,7 +113,7 @@ async def test_the_first_look_at_a_queue_touches_a_few_pages(file_count: int, mo
     store = await stopped(record_count, queue_file_size_bytes=UNIT_SIZE_BYTES * unit_count)
     indexer, _ = opened(store)
     directory = store.config.data_dir / "consumequeue" / "topic-00000" / "0"
-    buffers = [memoryview(store.disk._file(directory / name).data) for name in store.disk.list(directory)]
+    buffers = [memoryview(store.disk.file(directory / name).data) for name in store.disk.list(directory)]
     with touched_pages(*buffers) as touched:
         end = indexer.queues.end_of("topic-00000", 0)
     assert end is not None

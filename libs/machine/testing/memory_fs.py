@@ -182,7 +182,7 @@ class MemoryFs:
     def open_mapped(self, path: Path, *, writable: bool = True) -> MemoryMappedFile:
         """See `Fs.open_mapped`."""
         with self._mutex:
-            file = self._file(path)
+            file = self.file(path)
             if not file.data:
                 raise OSError(errno.EINVAL, "cannot map an empty file", str(path))
             return MemoryMappedFile(self, path, file, writable=writable)
@@ -190,7 +190,7 @@ class MemoryFs:
     def open_readable(self, path: Path) -> MemoryReadableFile:
         """See `Fs.open_readable`."""
         with self._mutex:
-            return MemoryReadableFile(self, path, self._file(path))
+            return MemoryReadableFile(self, path, self.file(path))
 
     def reserve(self, path: Path, file: File, end: int) -> None:
         """Give a file blocks up to here, if there is room."""
@@ -209,7 +209,7 @@ class MemoryFs:
     def read(self, path: Path) -> bytes:
         """See `Fs.read`."""
         with self._mutex:
-            return bytes(self._file(path).data)
+            return bytes(self.file(path).data)
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         """See `Fs.write_atomic`."""
@@ -246,7 +246,7 @@ class MemoryFs:
     def remove(self, path: Path) -> None:
         """See `Fs.remove`."""
         with self._mutex:
-            self._file(path).is_removed = True
+            self.file(path).is_removed = True
             del self._directory(path.parent).names[path.name]
 
     def rename(self, source: Path, target: Path) -> None:
@@ -279,12 +279,12 @@ class MemoryFs:
     def size(self, path: Path) -> int:
         """See `Fs.size`."""
         with self._mutex:
-            return len(self._file(path).data)
+            return len(self.file(path).data)
 
     def allocated_bytes(self, path: Path) -> int:
         """See `Fs.allocated_bytes`."""
         with self._mutex:
-            return self._file(path).allocated_bytes
+            return self.file(path).allocated_bytes
 
     def make_directory(self, path: Path) -> None:
         """See `Fs.make_directory`."""
@@ -345,7 +345,8 @@ class MemoryFs:
             node = node.names[name]
         return node
 
-    def _file(self, path: Path) -> File:
+    def file(self, path: Path) -> File:
+        """The file itself, for a test that looks into it or harms it. Raises OSError as a disk does."""
         node = self._node(path)
         if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))

@@ -85,8 +85,9 @@ class GrpcServer:
         self._errors = errors
         self._telemetry = telemetry
         self._limits = limits
-        self._bounds = self._room(config.concurrent_rpc_max)
-        self._trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
+        self.bounds = self._room(config.concurrent_rpc_max)
+        self.trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
+        """Room of callers, and that of services and operators."""
         self._health = HealthServicer()
         self._service_names: list[str] = []
         rooms = (config.concurrent_rpc_max, TRUSTED_CALL_COUNT_MAX, HEALTH_CALL_COUNT_MAX, REFLECTION_CALL_COUNT_MAX)
@@ -112,8 +113,8 @@ class GrpcServer:
             limits=self._limits,
             errors=self._errors,
             gate=self,
-            bounds=self._bounds,
-            trusted_bounds=self._trusted_bounds,
+            bounds=self.bounds,
+            trusted_bounds=self.trusted_bounds,
             telemetry=self._telemetry,
         )
         self._server.add_generic_rpc_handlers((handler,))

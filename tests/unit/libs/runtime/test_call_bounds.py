@@ -99,7 +99,7 @@ async def test_a_stream_that_is_read_slowly_goes_on() -> None:
 async def test_answers_that_nobody_takes_are_bounded() -> None:
     """What is beyond the budget is refused with WINDOW_FULL, small ones pass; all is back when the reader has gone."""
     async with serving(ServerConfig(port=0, answer_inflight_bytes_max=4 << 20)) as served:
-        answers = served.server._trusted_bounds.answers
+        answers = served.server.trusted_bounds.answers
         connection = await _connection(served)
         served.log.answer = LARGE
         for _ in range(4):
@@ -134,7 +134,7 @@ async def _first_answer(served: Served) -> object:
 async def test_unary_answers_that_nobody_takes_count_until_the_call_is_over() -> None:
     """gRPC holds them after the handler is done, so they stay in the budget."""
     async with serving(ServerConfig(port=0, answer_inflight_bytes_max=4 << 20)) as served:
-        answers = served.server._bounds.answers
+        answers = served.server.bounds.answers
         connection = await _connection(served)
         connection.call(APPEND, LARGE[: SMALL_ANSWER_BYTES + 1])
         await until(lambda: answers.taken_bytes == SMALL_ANSWER_BYTES + 1)
@@ -168,7 +168,7 @@ async def test_health_has_room_of_its_own() -> None:
         answer = health_pb2.HealthCheckResponse.FromString(await served.call(CHECK))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
         held.cancel()
-        await until(lambda: served.server._bounds.calls.count == 0)
+        await until(lambda: served.server.bounds.calls.count == 0)
         assert await served.call(APPEND, b"y") == b"y"
 
 
@@ -196,15 +196,15 @@ async def test_services_have_room_of_their_own() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.call(APPEND, b"y")
         assert details_of(caught.value)[0].reason == "WINDOW_FULL"
-        taken = served.server._bounds.answers
+        taken = served.server.bounds.answers
         taken.take(ServerConfig(port=0).answer_inflight_bytes_max)
         following = served.channel.unary_stream(DISPATCH)(b"")
         await following.read()
-        assert (served.server._bounds.calls.count, served.server._trusted_bounds.calls.count) == (1, 1)
-        assert served.server._trusted_bounds.answers is not taken
+        assert (served.server.bounds.calls.count, served.server.trusted_bounds.calls.count) == (1, 1)
+        assert served.server.trusted_bounds.answers is not taken
         following.cancel()
         held.cancel()
-        await until(lambda: served.server._trusted_bounds.calls.count == 0)
+        await until(lambda: served.server.trusted_bounds.calls.count == 0)
 
 
 async def test_a_watch_tells_each_change_and_ends_with_the_server() -> None:

@@ -149,12 +149,12 @@ async def test_a_trace_goes_from_caller_to_callee() -> None:
             served.append.error = TooLate(1)
             with pytest.raises(grpc.aio.AioRpcError):
                 await channel.unary_unary(APPEND)(b"x")
-        assert server._tracer_provider is not None
-        assert client._tracer_provider is not None
-        client._tracer_provider.force_flush()
+        assert server.tracer_provider is not None
+        assert client.tracer_provider is not None
+        client.tracer_provider.force_flush()
         while len(server_spans.get_finished_spans()) < 2:  # the caller may hear of the end before the span does
             await asyncio.sleep(0)
-            server._tracer_provider.force_flush()
+            server.tracer_provider.force_flush()
     callers: tuple[ReadableSpan, ...] = client_spans.get_finished_spans()
     callees: tuple[ReadableSpan, ...] = server_spans.get_finished_spans()
     client.shutdown()

@@ -54,13 +54,13 @@ def test_it_stays_where_there_is_room() -> None:
     """Neither a write that fits nor a step that might need room touches the file."""
     fs = full_disk()
     fs.capacity_bytes += SIZE
-    file = fs._file(BALLAST)
+    file = fs.file(BALLAST)
     ballast = made(fs)
     with ballast.given_way():
         assert fs.size(BALLAST) == SIZE
     ballast.roomy_fs().write_atomic(FILE, bytes(SIZE))
     ballast.take()
-    assert fs._file(BALLAST) is file
+    assert fs.file(BALLAST) is file
 
 
 def test_a_crash_while_it_is_away_costs_nothing() -> None:

@@ -372,8 +372,8 @@ def test_the_next_segment_is_warm_and_locked_until_it_is_full(tmp_path: Path) ->
 
 def warmed(chain: SegmentChain) -> None:
     """Wait until the allocator's thread has nothing more to do."""
-    assert chain._allocator is not None
-    chain._allocator._executor.submit(lambda: None).result()
+    assert chain.allocator is not None
+    chain.allocator.wait()
 
 
 def pages_kib(path: Path) -> tuple[int, int]:

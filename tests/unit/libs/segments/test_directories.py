@@ -90,11 +90,11 @@ def test_files_go_round(preallocates: bool) -> None:
     again = open_chain(fs, SegmentDirectories((A, B)))
     assert [segment.base_physical_offset for segment in again.segments] == [0, SIZE, 2 * SIZE, 3 * SIZE]
     assert again.find(SIZE).path.parent == B
-    assert again._directories is not None
-    assert again._directories.counts == {A: 2, B: 2}
+    assert again.directories is not None
+    assert again.directories.counts == {A: 2, B: 2}
     again.drop_first()
     again.truncate_after(2 * SIZE)
-    assert again._directories.counts == {A: 0, B: 1}
+    assert again.directories.counts == {A: 0, B: 1}
 
 
 @pytest.mark.parametrize("preallocates", [False, True])

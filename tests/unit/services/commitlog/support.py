@@ -102,7 +102,7 @@ class Machine:
 
     def segment_bytes(self, base: int = 0) -> bytearray:
         """The bytes of one segment, as processes see them; changes count."""
-        return self.fs._file(DATA_DIR / "commitlog" / f"{base:020d}").data
+        return self.fs.file(DATA_DIR / "commitlog" / f"{base:020d}").data
 
     def files(self, directory: Path = DATA_DIR) -> dict[Path, bytes]:
         """All files of the store with their bytes."""

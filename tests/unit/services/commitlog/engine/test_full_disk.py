@@ -108,9 +108,9 @@ async def full_at_the_end_of_a_segment(machine: Machine) -> CommitLog:
     """A log whose next segment does not fit on the disk."""
     log = await machine.start()
     await append(log, message(bytes(60_000)))
-    allocator = log.chain._allocator
+    allocator = log.chain.allocator
     if allocator is not None:
-        allocator._executor.submit(lambda: None).result()
+        allocator.wait()
     fill_disk(machine)
     if allocator is not None:  # one more was made ahead
         await append(log, message(bytes(60_000)))
@@ -213,10 +213,10 @@ async def test_the_background_leaves_the_ballast_alone() -> None:
     log = await machine.start()
     await append(log, durability=LOCAL_DISK)
     fill_disk(machine)
-    ballast = machine.fs._file(DATA_DIR / store_layout.BALLAST)
+    ballast = machine.fs.file(DATA_DIR / store_layout.BALLAST)
     with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):
         await log._save_snapshot()
-    assert machine.fs._file(DATA_DIR / store_layout.BALLAST) is ballast
+    assert machine.fs.file(DATA_DIR / store_layout.BALLAST) is ballast
     assert len(ballast.data) == BALLAST_BYTES
     await log.close()
     assert not machine.exists("abort")

@@ -215,8 +215,8 @@ async def test_a_removed_prepared_file_does_not_come_back() -> None:
     made, fs = machine(preallocate=True)
     async with made.running() as log:
         await appended(log, 3)
-        assert log.chain._allocator is not None
-        prepared = log.chain._allocator.prepared_path
+        assert log.chain.allocator is not None
+        prepared = log.chain.allocator.prepared_path
     assert prepared == A / f"{2 * SEGMENT_SIZE:020d}"
     fs.used = {A: 99}
     log = await made.start()

@@ -183,7 +183,7 @@ async def test_a_cut_that_was_interrupted_keeps_the_first_copy() -> None:
     data = machine.segment_bytes()
     data[starts[-1] :] = b"x" * (SEGMENT_SIZE - starts[-1])
     torn = bytes(data[starts[-1] :])
-    machine.fs._file(DATA_DIR / "commitlog" / f"{0:020d}").sync()
+    machine.fs.file(DATA_DIR / "commitlog" / f"{0:020d}").sync()
     with armed("segment.before_sync", "raise"), pytest.raises(SyncFailed):
         await machine.start()
     machine.fs.crash(lambda _path, page: page is not None and page < 8)

@@ -190,13 +190,13 @@ def test_ends_of_files_in_any_state() -> None:
     assert len(names) == 3
     last = log.records[-1].physical_offset
     assert end_on_disk(fs, directory, topic="A", queue_id=0) == QueueEnd("A", 0, 40, last)
-    fs._file(directory / names[-1]).data[0:60] = bytes(60)
+    fs.file(directory / names[-1]).data[0:60] = bytes(60)
     assert end_on_disk(fs, directory, topic="A", queue_id=0) == QueueEnd("A", 0, 40, last)
     fs.remove(directory / names[0])
-    fs._file(directory / names[-1]).data[:] = bytes(320)
+    fs.file(directory / names[-1]).data[:] = bytes(320)
     assert end_on_disk(fs, directory, topic="A", queue_id=0) == QueueEnd("A", 0, 32, log.records[31].physical_offset)
     fs.append(directory / "notes", b"x")
-    fs._file(directory / names[1]).data[:] = bytes(320)
+    fs.file(directory / names[1]).data[:] = bytes(320)
     assert end_on_disk(fs, directory, topic="A", queue_id=0) is None
 
 

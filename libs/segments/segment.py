@@ -206,8 +206,8 @@ class Segment:
     def reserve(self, position: int) -> None:
         """Make sure that the writer can't lack space below `position`; before it writes past `reserved_position`.
 
-        Takes three times as much ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises StoreFull, and
-        WriteFailed, as `put` does, if somebody took the file away.
+        Takes three times as much ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises
+        StoreFull, and WriteFailed, as `put` does, if somebody took the file away.
         """
         if position <= self.reserved_position:
             return

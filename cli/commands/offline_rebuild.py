@@ -18,18 +18,12 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.limits import SEGMENT_SIZE_BYTES
 from libs.log import directories as log_directories
+from libs.log.errors import ConfigFileDamaged
 from libs.machine.clock import SystemClock
 from libs.machine.fs import Fs
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.config import load
-from libs.segments.errors import (
-    ConfigFileDamaged,
-    SegmentMissing,
-    SegmentSizeWrong,
-    SegmentTwice,
-    StoreError,
-    StoreLocked,
-)
+from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreError, StoreLocked
 from services.indexer.bootstrap import Settings, fitted
 from services.indexer.engine.offline_rebuild import RebuildProgress, rebuild
 from services.indexer.errors import Inapplicable, RecordDamaged

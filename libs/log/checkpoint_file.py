@@ -9,8 +9,8 @@ from pathlib import Path
 
 from libs.formats.errors import FormatError
 from libs.formats.state.store_checkpoint import StoreCheckpoint, decode, encode
+from libs.log.errors import CheckpointDamaged
 from libs.machine.fs import Fs
-from libs.segments.errors import CheckpointDamaged
 
 
 def load(fs: Fs, path: Path) -> StoreCheckpoint:

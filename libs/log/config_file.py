@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
+from libs.log.errors import ConfigFileDamaged
 from libs.machine.fs import Fs
-from libs.segments.errors import ConfigFileDamaged
 
 T = TypeVar("T")
 

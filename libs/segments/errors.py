@@ -9,11 +9,8 @@ from pathlib import Path
 from libs.machine.errors import StoreLocked
 
 __all__ = [
-    "CheckpointDamaged",
     "CommitFailed",
     "IndexDamaged",
-    "LogDirectoryLeftOut",
-    "LogDirectoryMissing",
     "OffsetBeyondEnd",
     "OffsetTrimmed",
     "SegmentMissing",
@@ -59,28 +56,6 @@ class SegmentTwice(StoreError):
             f"{path}: there is {other}, too; nothing was changed: compare the two, and move the wrong one away"
         )
         self.path, self.other = path, other
-
-
-class LogDirectoryMissing(StoreError):
-    """A directory that the last start used for segments is not there, most likely because of its disk."""
-
-    def __init__(self, *, path: Path) -> None:
-        super().__init__(
-            f"{path}: this directory of the log is not there; nothing was changed: mount its disk, make an empty "
-            "directory if nothing is lost with it, or remove reput/log_directories if log_dirs names its new place"
-        )
-        self.path = path
-
-
-class LogDirectoryLeftOut(StoreError):
-    """A directory has segments of the log, and the settings do not name it any more."""
-
-    def __init__(self, *, path: Path) -> None:
-        super().__init__(
-            f"{path}: this directory has segments of the log, but neither log_dirs nor log_dirs_read_only names it; "
-            "nothing was changed: name it, as a read-only one if nothing new is to go there"
-        )
-        self.path = path
 
 
 class SegmentSizeWrong(StoreError):
@@ -163,18 +138,3 @@ class OffsetBeyondEnd(StoreError):
     def __init__(self, *, value: int, max_offset: int) -> None:
         super().__init__(f"offset {value} is beyond the end, {max_offset}")
         self.value, self.max = value, max_offset
-
-
-class CheckpointDamaged(StoreError):
-    """A checkpoint file does not follow its format."""
-
-    def __init__(self, *, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
-
-
-class ConfigFileDamaged(StoreError):
-    """A file of `config/` can't be read, and no copy stands in for it."""
-
-    def __init__(self, *, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}; nothing was changed: restore the file from a copy")

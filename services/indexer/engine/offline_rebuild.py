@@ -22,9 +22,9 @@ from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
 from libs.log import end as log_end
 from libs.log.end import KnownDurable, ScanEndKind
+from libs.log.errors import CheckpointDamaged
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
-from libs.segments.errors import CheckpointDamaged
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.files import LogFiles

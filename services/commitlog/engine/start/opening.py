@@ -16,11 +16,11 @@ from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
 from libs.log import directories as log_directories
+from libs.log.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
-from libs.segments.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
 from libs.segments.pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.follow.progress import Progress

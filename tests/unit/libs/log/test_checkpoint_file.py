@@ -7,8 +7,8 @@ import pytest
 
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
+from libs.log.errors import CheckpointDamaged
 from libs.machine.testing.memory_fs import MemoryFs
-from libs.segments.errors import CheckpointDamaged
 
 PATH = Path("/checkpoint")
 

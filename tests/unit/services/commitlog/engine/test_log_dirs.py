@@ -8,9 +8,10 @@ import pytest
 
 from libs.formats import store_layout
 from libs.log import directories as log_directories
+from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
 from libs.machine.fs import DiskUsage
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.segments.errors import LogDirectoryLeftOut, LogDirectoryMissing, SegmentMissing, StoreLocked
+from libs.segments.errors import SegmentMissing, StoreLocked
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.errors import AppendsRefused
 from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message

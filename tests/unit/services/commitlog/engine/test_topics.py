@@ -14,9 +14,9 @@ from libs.formats.state import topics_json
 from libs.formats.state.system_topics import is_system_topic
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from libs.log import config_file, topics_file
+from libs.log.errors import ConfigFileDamaged
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
-from libs.segments.errors import ConfigFileDamaged
 from services.commitlog.engine.write.topic_names import check_topic_name
 from services.commitlog.errors import (
     BadArgument,

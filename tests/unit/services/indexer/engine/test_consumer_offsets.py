@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from libs.formats.state import consumer_offsets_json
+from libs.log.errors import ConfigFileDamaged
 from libs.machine.failpoints import FailpointRaised
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
-from libs.segments.errors import ConfigFileDamaged
 from services.indexer.engine.groups import consumer_offsets
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets, GroupOffset
 from services.indexer.errors import WindowFull

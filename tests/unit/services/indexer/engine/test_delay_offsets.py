@@ -8,9 +8,9 @@ import pytest
 from libs.formats.state import delay_offsets_json
 from libs.formats.state.config_json import DataVersion
 from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.log.errors import ConfigFileDamaged
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from libs.segments.errors import ConfigFileDamaged
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 
 PATH = Path("/data/config/delayOffset.json")

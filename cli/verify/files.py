@@ -15,8 +15,7 @@ from typing import Self
 
 OPEN_FILE_COUNT_MAX = 256
 WINDOW_BYTES = 4 << 20
-OVERLAP_BYTES_MAX = 64
-_ZEROS = bytes(WINDOW_BYTES + OVERLAP_BYTES_MAX)
+_ZEROS = bytes(WINDOW_BYTES)
 
 
 class Files:
@@ -39,15 +38,11 @@ class Files:
             filled += count
         return filled
 
-    def windows(self, path: Path, start: int, end: int, *, overlap_bytes: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Position and bytes of the pieces of [start, end) that have a byte other than zero.
-
-        Each piece has up to `overlap_bytes` more than the next one's start, so that a pattern is not cut.
-        """
-        assert overlap_bytes <= OVERLAP_BYTES_MAX
+    def windows(self, path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Position and bytes of the pieces of [start, end) that have a byte other than zero."""
         for range_start, range_end in self._data_ranges(path, start, end):
             for position in range(range_start, range_end, WINDOW_BYTES):
-                window_end = min(min(position + WINDOW_BYTES, range_end) + overlap_bytes, end)
+                window_end = min(position + WINDOW_BYTES, range_end)
                 window = self.read(path, position, window_end - position)
                 if not _is_zero(window):
                     yield position, window

@@ -4,13 +4,14 @@
 Works in windows and leaves out what was never written, so that a mostly empty segment of a gigabyte costs little.
 """
 
+import re
 from pathlib import Path
 from typing import Protocol
 
 from libs.formats.limits import RECORD_SIZE_BYTES_MIN
+from libs.formats.records.record import BLANK, MAGIC_AT, check_header, is_blank
 from libs.formats.records.record import INT as SIZE
 from libs.formats.records.record import LONG as TIME
-from libs.formats.records.record import MAGIC_AT, check_header
 from libs.kernel.scan import scan_cy
 
 WINDOW_BYTES = 1 << 20
@@ -19,7 +20,9 @@ SECTOR_BYTES = 512
 RECORD_HEAD_BYTES = 4
 """The size, with which a record begins, is never 0."""
 _ZEROS = bytes(WINDOW_BYTES)
-_MAGIC_PREFIX = bytes.fromhex("daa320")  # both versions of the magic begin so
+MAGIC_SIZE_BYTES = 4
+_MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]")
+_MAGIC_OR_BLANK = re.compile(_MAGIC.pattern + b"|\xcb\xd4\x31\x94")
 
 
 class LogFile(Protocol):
@@ -68,23 +71,29 @@ def content_end(segment: LogFile, start: int) -> int:
 
 
 def find_record(
-    buffer: memoryview, start: int, end: int, *, base_physical_offset: int, store_time_ms_min: int
+    buffer: memoryview,
+    start: int,
+    end: int,
+    *,
+    base_physical_offset: int,
+    store_time_ms_min: int,
+    or_blank: bool = False,
 ) -> int | None:
-    """Position of the first whole record at or after `start` that belongs where it lies; None if there is none.
+    """Position of the first whole record that begins in [start, end) and belongs where it lies; None if there is none.
 
     Whole means: magic, lengths, checksums and the stored physical offset are right, and the record is not older than
-    `store_time_ms_min`, which tells it from one that an older log left behind.
+    `store_time_ms_min`, which tells it from one that an older log left behind. It may end behind `end`: its last bytes
+    may be zeros. `or_blank` also finds the blank that closes the buffer.
     """
+    pattern = _MAGIC_OR_BLANK if or_blank else _MAGIC
     window_start = start
     while window_start < end:
         window_end = min(window_start + WINDOW_BYTES, end)
-        window = bytes(buffer[window_start : min(window_end + len(_MAGIC_PREFIX) - 1, end)])
-        at = window.find(_MAGIC_PREFIX)
-        while at >= 0:
-            position = window_start + at - MAGIC_AT
-            if position >= start and _is_record(buffer, position, end, base_physical_offset, store_time_ms_min):
+        window = bytes(buffer[window_start : min(window_end + MAGIC_SIZE_BYTES - 1, len(buffer))])
+        for match in pattern.finditer(window):
+            position = window_start + match.start() - MAGIC_AT
+            if position >= start and _is_item(buffer, position, base_physical_offset, store_time_ms_min):
                 return position
-            at = window.find(_MAGIC_PREFIX, at + 1)
         window_start = window_end
     return None
 
@@ -120,10 +129,15 @@ def first_store_time_ms(segment: LogFile) -> int | None:
     return _store_time_ms(buffer, 0)
 
 
-def _is_record(buffer: memoryview, position: int, end: int, base_physical_offset: int, store_time_ms_min: int) -> bool:
-    if end - position < RECORD_SIZE_BYTES_MIN:
-        return False
-    if scan_cy.check_record(buffer, position, end, base_physical_offset, True) <= 0:
+def _is_item(buffer: memoryview, position: int, base_physical_offset: int, store_time_ms_min: int) -> bool:
+    """Whether a whole record that is not too old lies here, or a blank that reaches to the end."""
+    left = len(buffer) - position
+    if left >= BLANK.size and is_blank(buffer, position):
+        return bool(SIZE.unpack_from(buffer, position)[0] == left)
+    if (
+        left < RECORD_SIZE_BYTES_MIN
+        or scan_cy.check_record(buffer, position, len(buffer), base_physical_offset, True) <= 0
+    ):
         return False
     return _store_time_ms(buffer, position) >= store_time_ms_min
 

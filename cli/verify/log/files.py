@@ -7,7 +7,6 @@ sizes, missing and double segments, missing directories. Layout: docs/formats/co
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -20,18 +19,14 @@ from cli.verify.findings import Report
 from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records import record
-from libs.kernel.scan import scan_cy
 from libs.log import directories as log_directories
+from libs.log import tail_search
 from libs.log.files import MappedLogFile
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 
 RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
 """No record is larger; a size above it is damage, so that memory is bounded."""
-
-_MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
-_MAGIC_SIZE_BYTES = 4
-_HEADER_SIZE_BYTES = record.STORE_TIME_AT_IPV4 + 20
 
 
 class LogFile(MappedLogFile):
@@ -109,32 +104,22 @@ class LogFiles:
         (queue_id,) = record.INT.unpack_from(head, record.QUEUE_ID_AT)
         return RecordHead(queue_id, record.LONG.unpack_from(head, record.QUEUE_OFFSET_AT)[0])
 
-    def next_item(self, segment: LogFile, start: int, *, store_time_ms_min: int) -> int | None:
+    @staticmethod
+    def next_item(segment: LogFile, start: int, *, store_time_ms_min: int) -> int | None:
         """Position of the next whole record, or of the blank that closes the segment, from `start` on.
 
-        Whole means that magic, lengths, checksums and physical offset are right and that the record is not older than
-        `store_time_ms_min`. Raises OSError.
+        Whole means what it does to `find_record`. Raises OSError.
         """
-        for at, window in self._files.windows(segment.path, start, segment.size_bytes, overlap_bytes=8):
-            for match in _MAGIC.finditer(window):
-                position = at + match.start() - record.MAGIC_AT
-                if position >= start and self._is_item(segment, position, store_time_ms_min):
-                    return position
-        return None
-
-    def _is_item(self, segment: LogFile, position: int, store_time_ms_min: int) -> bool:
-        head = self._files.read(segment.path, position, _HEADER_SIZE_BYTES)
-        left = segment.size_bytes - position
-        if len(head) >= record.BLANK.size and record.is_blank(head):
-            return bool(record.BLANK.unpack_from(head)[0] == left)
-        physical_offset = segment.base_physical_offset + position
-        size = record.INT.unpack_from(head)[0] if _is_head_of(head, physical_offset) else 0
-        if not limits.RECORD_SIZE_BYTES_MIN <= size <= min(left, RECORD_SIZE_BYTES_MAX):
-            return False
-        data = self._files.read(segment.path, position, size)
-        if scan_cy.check_record(data, 0, len(data), physical_offset, True) <= 0:
-            return False
-        return bool(record.TIME.unpack_from(data, record.check_header(data).store_time_at)[0] >= store_time_ms_min)
+        end = tail_search.content_end(segment, start)
+        segment.check_readable(start, end)
+        return tail_search.find_record(
+            segment.buffer,
+            start,
+            end,
+            base_physical_offset=segment.base_physical_offset,
+            store_time_ms_min=store_time_ms_min,
+            or_blank=True,
+        )
 
     def _directories(self, data_dir: Path) -> list[Path]:
         """Where the log says that its segments are; a directory that is not there is a finding."""

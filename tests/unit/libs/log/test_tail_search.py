@@ -132,3 +132,28 @@ def test_the_zeros_of_the_next_size_may_be_missing_too(shared_bytes: int, is_los
     buffer[100:104] = (end - 100 - 20).to_bytes(4, "big")
     buffer[512:end] = bytes(end - 512)
     assert has_lost_sector(memoryview(buffer), 100, end) is is_lost
+
+
+def test_a_record_may_end_in_zeros() -> None:
+    """One without properties does: the search goes up to the last byte that is not zero, the record behind it."""
+    record = encoded(properties=b"")
+    assert record.endswith(bytes(2))
+    fs, path = MemoryFs(), Path("/s")
+    segment = segment_of(fs, path, 1_000)
+    segment.buffer[: len(record)] = record
+    end = content_end(segment, 0)
+    assert end < len(record)
+    assert find_record(segment.buffer, 0, end, base_physical_offset=0, store_time_ms_min=0) == 0
+
+
+@pytest.mark.parametrize("left", [8, 9, 500])
+def test_a_blank_closes_a_segment(left: int) -> None:
+    """It is found by whoever asks for it, if it reaches to the end."""
+    blank = left.to_bytes(4) + b"\xcb\xd4\x31\x94" + bytes(left - 8)
+    for more, expected in ((b"", 700), (b"x", None)):
+        buffer = memoryview(bytes(700) + blank + more)
+        found = [
+            find_record(buffer, 0, len(buffer), base_physical_offset=0, store_time_ms_min=0, or_blank=or_blank)
+            for or_blank in (False, True)
+        ]
+        assert found == [None, expected]

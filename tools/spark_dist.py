@@ -2,7 +2,7 @@
 """Make what brings the Spark connector to clusters that do not have it installed.
 
 `python -m tools.spark_dist [DIR]` writes two files; docs/spark.md tells how each is used.
-- reput_spark-VERSION-py-files.zip, for `--py-files`: the connector and the stubs of the API, which are Python alone.
+- reput_spark-VERSION-py-files.zip, for `--py-files`: the connector, the Python client and the stubs of the API.
 - reput_spark-VERSION-environment-pyX.Y.tar.gz, for `--archives`: a virtual environment with all that executors need, in
   the locked versions. It runs on machines of this kind that have the same Python at the same path.
 """
@@ -22,7 +22,8 @@ from rich.console import Console
 from tools.setup_environment import ROOT, uv_command
 
 PROJECT = ROOT / "clients" / "spark"
-SOURCES = (PROJECT / "src", ROOT / "protos" / "python" / "src")
+SOURCES = (PROJECT / "src", ROOT / "clients" / "python" / "src", ROOT / "protos" / "python" / "src")
+OWN = ("reput-client", "reput-protos")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -64,7 +65,8 @@ def environment(directory: Path) -> Path:
 def install(directory: Path, *, has_connector: bool = True) -> None:
     """Make a virtual environment of the locked versions, which may be moved; without the connector if so wanted."""
     uv, settings = uv_command(), {"UV_PROJECT_ENVIRONMENT": str(directory), "UV_PYTHON_DOWNLOADS": "never"}
-    chosen = [] if has_connector else ["--no-install-project", "--no-install-package", "reput-protos"]
+    without = ["--no-install-project", *(part for name in OWN for part in ("--no-install-package", name))]
+    chosen = [] if has_connector else without
     for command in (
         ["venv", "--relocatable", "--clear", "--python", sys.executable, str(directory)],
         ["sync", "--frozen", "--no-dev", "--no-editable", "--link-mode", "copy", *chosen],

@@ -17,7 +17,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / ".cache" / "spark-matrix"
 VERSIONS = ("4.1", "4.2", "4.3")
-PACKAGES = ("./protos/python", "./clients/spark", "pytest>=9,<10", "pytest-timeout>=2.4,<3")
+PACKAGES = ("./protos/python", "./clients/python", "./clients/spark", "pytest>=9,<10", "pytest-timeout>=2.4,<3")
 
 
 def prepared(version: str) -> Path:
@@ -28,7 +28,7 @@ def prepared(version: str) -> Path:
         venv.create(directory, with_pip=True, clear=True)
         pip(python, f"pyspark=={version}.*")
     pip(python, *PACKAGES)
-    pip(python, "--force-reinstall", "--no-deps", *PACKAGES[:2])
+    pip(python, "--force-reinstall", "--no-deps", *PACKAGES[:3])
     return python
 
 

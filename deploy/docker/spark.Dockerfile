@@ -11,9 +11,10 @@ ARG SPARK_IMAGE=apache/spark:4.3.0-python3
 FROM ${SPARK_IMAGE}
 USER 0
 COPY protos/python /tmp/reput/protos
+COPY clients/python /tmp/reput/client
 COPY clients/spark /tmp/reput/spark
 # hadolint ignore=DL3013,DL3042
-RUN python3 -m pip install --no-cache-dir --break-system-packages /tmp/reput/protos /tmp/reput/spark \
+RUN python3 -m pip install --no-cache-dir --break-system-packages /tmp/reput/protos /tmp/reput/client /tmp/reput/spark \
     && mkdir -p /opt/reput && cp -r /tmp/reput/spark/src/reput_spark/jobs /opt/reput/jobs && rm -rf /tmp/reput
 USER 185
 ENV PYSPARK_PYTHON=python3

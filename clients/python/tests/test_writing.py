@@ -103,7 +103,7 @@ def test_without_a_writer() -> None:
     queue = write_queue("a", writer_id="")
     assert not AppendRequest.FromString(queue.requests()[0]).HasField("writer")
     queue.on_outcome(stored(MEMORY))
-    assert queue.is_idle
+    assert (queue.is_idle, queue.weak_count) == (True, 1)
 
 
 def test_the_same_messages_are_the_same_batch() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class FakeIndexer:
     metadata: list[dict[str, str]] = field(default_factory=list)
     break_after: list[int] = field(default_factory=list)
     """Answers after which the next scans break, one number per scan; then they don't any more."""
+    silent_after: list[int] = field(default_factory=list)
+    """Answers after which the next scans say nothing more until they are cancelled, one number per scan."""
     break_code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     break_reason: str = ""
     break_metadata: dict[str, str] = field(default_factory=dict)
@@ -85,10 +88,13 @@ class FakeIndexer:
         """Frames of a partition."""
         self.note(request, context)
         break_after = self.break_after.pop(0) if self.break_after else None
+        silent_after = self.silent_after.pop(0) if self.silent_after else None
         answers = self.key_answers(request) if request.partition.keys else self.range_answers(request)
         for count, answer in enumerate(answers):
             if count == break_after:
                 self.break_off(context)
+            if count == silent_after:
+                wait_cancelled(context)
             yield answer
         if break_after is not None:
             self.break_off(context)
@@ -150,6 +156,13 @@ class FakeIndexer:
     def scans(self) -> list[Any]:
         """The scans that were asked for."""
         return [request for request in self.requests if isinstance(request, scan_service_pb2.ScanRequest)]
+
+
+def wait_cancelled(context: Any) -> None:
+    """Return when the client has given up a call."""
+    is_over = threading.Event()
+    if context.add_callback(is_over.set):
+        is_over.wait()
 
 
 def passes(row: dict[str, Any], scan_filter: Any) -> bool:

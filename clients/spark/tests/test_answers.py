@@ -6,7 +6,7 @@ import random
 import pytest
 from google.protobuf.message import DecodeError
 from reput.indexer.v1.scan_service_pb2 import ScanRange, ScanResponse
-from reput_spark.read.answers import parse
+from reput_spark.read.answers import ScanAnswer
 
 RANGE = ScanRange(topic="orders", queue_id=3, start_queue_offset=5, end_queue_offset=2**40)
 FRAME = ScanResponse(arrow_ipc=b"frame" * 100).SerializeToString()
@@ -17,7 +17,7 @@ REST = ScanResponse(row_count=7, range=RANGE).SerializeToString()
 def test_frames_of_any_size(size: int) -> None:
     """Frame and range come through, without a copy of the frame."""
     raw = ScanResponse(arrow_ipc=b"x" * size, row_count=7, range=RANGE).SerializeToString()
-    answer = parse(raw)
+    answer = ScanAnswer.FromString(raw)
     assert (bytes(answer.arrow_ipc), answer.range) == (b"x" * size, RANGE)
     assert size == 0 or answer.arrow_ipc.obj is raw
 
@@ -38,7 +38,7 @@ def test_frames_of_any_size(size: int) -> None:
 )
 def test_any_order_of_fields(raw: bytes) -> None:
     """What protobuf finds is found."""
-    answer, expected = parse(raw), ScanResponse.FromString(raw)
+    answer, expected = ScanAnswer.FromString(raw), ScanResponse.FromString(raw)
     assert (bytes(answer.arrow_ipc), answer.range) == (expected.arrow_ipc, expected.range)
 
 
@@ -55,7 +55,7 @@ def test_damage() -> None:
             expected = ScanResponse.FromString(bytes(raw))
         except DecodeError:
             with pytest.raises(DecodeError):
-                parse(bytes(raw))
+                ScanAnswer.FromString(bytes(raw))
         else:
-            answer = parse(bytes(raw))
+            answer = ScanAnswer.FromString(bytes(raw))
             assert (bytes(answer.arrow_ipc), answer.range) == (expected.arrow_ipc, expected.range)

@@ -12,8 +12,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from reput.commitlog.v1 import append_service_pb2 as pb
+from reput_client import Written
 from reput_spark.errors import CallFailed, ReplayChanged
-from reput_spark.write.appending import Appender, Totals
+from reput_spark.write.appending import Appender
 from reput_spark.write.options import parse_write
 
 DISK = 2
@@ -98,7 +99,7 @@ def log() -> Iterator[FakeLog]:
     server.stop(grace=None).wait()
 
 
-def write(log: FakeLog, bodies: list[bytes], writer_id: str = "job/0", **options: str) -> Totals:
+def write(log: FakeLog, bodies: list[bytes], writer_id: str = "job/0", **options: str) -> Written:
     """Append one message for each body; batches are small."""
     fast = {"retryIntervalMs": "0", "batchBytes": "100", "windowBytes": "1k"}
     chosen = parse_write({"commitlog.endpoint": log.endpoint, "topic": "t", **fast, **options})
@@ -116,9 +117,9 @@ def test_everything_is_stored_in_order(log: FakeLog) -> None:
     """In batches of about the wanted size, through one stream."""
     totals = write(log, BODIES)
     assert log.bodies == BODIES
-    assert (totals.row_count, totals.repeated_row_count, log.stream_count) == (500, 0, 1)
+    assert (totals.message_count, totals.repeated_message_count, log.stream_count) == (500, 0, 1)
     assert max(log.request_sizes) < 100 + 2 * 20 + 20
-    assert write(log, []) == Totals()
+    assert write(log, []) == Written()
 
 
 @pytest.mark.parametrize("how", ["before", "after"])
@@ -128,9 +129,9 @@ def test_a_broken_stream_loses_and_repeats_nothing(log: FakeLog, number: int, ho
     log.plan = lambda count: how if count in (number, number + 3) else None
     totals = write(log, BODIES)
     assert log.bodies == BODIES
-    assert totals.row_count == 500
+    assert totals.message_count == 500
     assert log.stream_count == 3
-    assert (totals.repeated_row_count > 0) == (how == "after")
+    assert (totals.repeated_message_count > 0) == (how == "after")
 
 
 def test_without_a_writer_nothing_is_lost(log: FakeLog) -> None:
@@ -168,8 +169,8 @@ def test_a_task_that_runs_again_stores_nothing_twice(log: FakeLog) -> None:
     log.plan = lambda _count: None
     totals = write(log, BODIES)
     assert log.bodies == BODIES
-    assert totals.repeated_row_count > 0
-    assert write(log, BODIES).repeated_row_count == 500
+    assert totals.repeated_message_count > 0
+    assert write(log, BODIES).repeated_message_count == 500
 
 
 def test_a_replay_with_other_rows(log: FakeLog) -> None:
@@ -178,8 +179,8 @@ def test_a_replay_with_other_rows(log: FakeLog) -> None:
     changed = [*BODIES[:50], b"new!", *BODIES[51:120]]
     totals = write(log, changed)
     assert set(log.bodies) == {*BODIES[:100], *changed}
-    assert totals.row_count == 120
-    assert 0 < totals.repeated_row_count <= 50
+    assert totals.message_count == 120
+    assert 0 < totals.repeated_message_count <= 50
     assert len(set(log.writer_ids)) == 2
     with pytest.raises(ReplayChanged, match=r"batch \d+ of writer job/0: because of WRITER_CONTENT_DIFFERS"):
         write(log, [b"other", *BODIES[1:]], changedReplay="fail")
@@ -190,9 +191,9 @@ def test_a_batch_that_is_not_on_the_disk_yet(log: FakeLog) -> None:
     log.plan = lambda count: 1 if count in (3, 30) else None
     totals = write(log, BODIES)
     assert log.bodies == BODIES
-    assert totals.repeated_row_count > 0
+    assert totals.repeated_message_count > 0
     log.bodies.clear()
-    assert write(log, BODIES[:60], writer_id="", durability="memory").row_count == 60
+    assert write(log, BODIES[:60], writer_id="", durability="memory").message_count == 60
     assert log.bodies == BODIES[:60]
 
 

@@ -2,6 +2,8 @@
 """Options: what is accepted, what is refused, and with which words."""
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,12 @@ def test_every_option_is_documented() -> None:
     """docs/spark-reference.md has a row for each option and alias."""
     page = (Path(__file__).resolve().parents[3] / "docs" / "spark-reference.md").read_text()
     assert [name for name in (*NAMES, *ALIASES) if f"`{name}`" not in page] == []
+
+
+def test_the_source_needs_nothing_heavy() -> None:
+    """A package of this kind that fails to import hides all others from Spark, so reading and writing import later."""
+    pytest.importorskip("pyspark")
+    later = ("grpc", "google.protobuf", "reput", "reput_client")
+    program = f"import sys, pyspark_reput; print([name for name in {later!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

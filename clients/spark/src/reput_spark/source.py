@@ -18,8 +18,8 @@ from reput_spark.read.options import parse
 from reput_spark.read.reader import ReputReader
 from reput_spark.read.schema import default_ddl, projection
 from reput_spark.read.stream import ReputStreamReader
+from reput_spark.write.columns import check_columns
 from reput_spark.write.options import parse_write
-from reput_spark.write.rows import check_columns
 from reput_spark.write.sink import ReputBatchSink, ReputStreamSink
 
 if TYPE_CHECKING:

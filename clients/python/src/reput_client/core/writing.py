@@ -40,6 +40,8 @@ class WriteQueue:
     def __init__(self, writer_id: str, *, first_sequence: int = 0, durability: int, window_bytes: int) -> None:
         self.writer_id, self.first_sequence = writer_id, first_sequence
         self.written = Written()
+        self.weak_count = 0
+        """Batches that are stored less safely than was asked for, without a writer id that allows to ask again."""
         self._durability, self._window_bytes = durability, window_bytes
         self._kept: deque[Batch] = deque()
         self._kept_size_bytes = 0
@@ -74,9 +76,11 @@ class WriteQueue:
             raise ValueError("the server answered more batches than it was sent")
         if outcome.HasField("error"):
             raise from_status(outcome.error)
-        if self.writer_id and outcome.result.durability < self._durability:
+        is_weak = outcome.result.durability < self._durability
+        if is_weak and self.writer_id:
             text = "a batch is stored, but not yet as safely as was asked for"
             raise DeadlineExceededError(text, code=grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.weak_count += is_weak
         batch = self._kept.popleft()
         self._kept_size_bytes -= len(batch.messages)
         self.first_sequence += 1

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from reput_spark.errors import BadOption
 from reput_spark.jobs import command
 from reput_spark.jobs.command import Chosen, Job
+from reput_spark.write.columns import WRITTEN_TYPES
 from reput_spark.write.options import parse_write
-from reput_spark.write.rows import WRITTEN_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,15 +22,15 @@ class ScanAnswer(NamedTuple):
     arrow_ipc: memoryview
     range: ScanRange
 
-
-def parse(raw: bytes) -> ScanAnswer:
-    """The answer in these bytes. Raises google.protobuf.message.DecodeError."""
-    start, end = _frame(raw)
-    rest = ScanResponse.FromString(raw[end:])
-    if rest.arrow_ipc or len(raw) < end:  # the frame is elsewhere, or nowhere
-        whole = ScanResponse.FromString(raw)
-        return ScanAnswer(memoryview(whole.arrow_ipc), whole.range)
-    return ScanAnswer(memoryview(raw)[start:end], rest.range)
+    @classmethod
+    def FromString(cls, raw: bytes) -> ScanAnswer:  # noqa: N802
+        """The answer in these bytes. Raises google.protobuf.message.DecodeError."""
+        start, end = _frame(raw)
+        rest = ScanResponse.FromString(raw[end:])
+        if rest.arrow_ipc or len(raw) < end:  # the frame is elsewhere, or nowhere
+            whole = ScanResponse.FromString(raw)
+            return cls(memoryview(whole.arrow_ipc), whole.range)
+        return cls(memoryview(raw)[start:end], rest.range)
 
 
 def _frame(raw: bytes) -> tuple[int, int]:

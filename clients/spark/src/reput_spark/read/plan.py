@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from reput.indexer.v1 import scan_service_pb2
 from reput.indexer.v1.scan_service_pb2 import ScanFilter, ScanPartition, ScanRange
+from reput_client.core.calls.call import Call
+from reput_client.core.types import to_timestamp
 
 from reput_spark import calls
 from reput_spark.read import positions
@@ -52,8 +53,8 @@ def scan_filter(options: ReadOptions) -> ScanFilter:
     is_position = options.starts_latest  # of a stream, whose entries behind its start all pass
     return ScanFilter(
         tag_expression=options.tag_expression,
-        start_time=None if is_position else timestamp(options.start_time_ms),
-        end_time=timestamp(options.end_time_ms),
+        start_time=None if is_position else to_timestamp(options.start_time_ms),
+        end_time=to_timestamp(options.end_time_ms),
         keys=options.keys,
     )
 
@@ -83,11 +84,6 @@ def named_ranges(options: ReadOptions) -> list[ScanRange]:
     ]
 
 
-def timestamp(time_ms: int | None) -> Timestamp | None:
-    """Milliseconds since the epoch as protobuf's type."""
-    return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)
-
-
 def _end(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
     topic, queue_id = queue
     time_ms = options.ending_times_ms.get(topic, {}).get(queue_id)
@@ -111,8 +107,8 @@ def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: 
         partition_row_count_max=options.partition_row_count_max,
         partition_size_bytes_max=options.partition_size_bytes_max,
     )
-    response = calls.unary(options, calls.SCAN_SERVICE + "PlanScan", request, scan_service_pb2.PlanScanResponse)
-    return list(response.partitions)
+    path, response_type = "reput.indexer.v1.ScanService/PlanScan", scan_service_pb2.PlanScanResponse
+    return calls.run(options, Call("indexer", path, request, response_type, lambda response: list(response.partitions)))
 
 
 def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:

@@ -8,10 +8,10 @@ names that begin with `$` are ours, for no topic has such a name. Invariant: the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reput.indexer.v1 import queue_service_pb2
+from reput_client.core.calls import reads
 
 from reput_spark import calls
 from reput_spark.errors import DataLoss, NoMessageAtTime
@@ -26,7 +26,6 @@ Positions = dict[Queue, int]
 Bounds = dict[Queue, tuple[int, int]]
 """First entry that is kept and end, exclusive, by topic and queue id."""
 
-PAGE_SIZE = 1_000
 SYSTEM_TOPIC = re.compile(r"SCHEDULE_TOPIC_XXXX|TBW102|rmq_sys_.*|RMQ_SYS_.*|SELF_TEST_TOPIC|OFFSET_MOVED_EVENT|%.*")
 """Topics that a pattern does not mean: the store's own, and those of consumer groups."""
 
@@ -36,7 +35,8 @@ def bounds(options: ReadOptions) -> Bounds:
     names = options.topics or tuple(options.assigned) or ("",)
     found: Bounds = {}
     for topic in names:
-        found |= _listed(options, topic)
+        for one in calls.items(options, reads.queues(topic)):
+            found[one.topic, one.queue_id] = one.min_queue_offset, one.max_queue_offset
     return {queue: found[queue] for queue in sorted(found) if is_chosen(options, queue)}
 
 
@@ -84,12 +84,7 @@ def resolved(options: ReadOptions, option: str, queue: Queue, value: int, kept: 
 
 def at_time(options: ReadOptions, queue: Queue, time_ms: int) -> int:
     """The first entry at or after a store time; the end if there is none. Raises CallFailed."""
-    request = queue_service_pb2.GetOffsetByTimeRequest(topic=queue[0], queue_id=queue[1])
-    request.time.FromMilliseconds(time_ms)
-    response = calls.unary(
-        options, calls.QUEUE_SERVICE + "GetOffsetByTime", request, queue_service_pb2.GetOffsetByTimeResponse
-    )
-    return response.queue_offset
+    return calls.run(options, reads.offset_by_time(*queue, time_ms, is_upper=False))
 
 
 def limited(begin: Positions, ends: Positions, row_count_max: int) -> Positions:
@@ -120,18 +115,3 @@ def from_json(offset: Mapping[str, Any]) -> Positions:
         if not topic.startswith("$")
         for queue_id, value in queues.items()
     }
-
-
-def _listed(options: ReadOptions, topic: str) -> Bounds:
-    found: Bounds = {}
-    request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
-    while True:
-        page = calls.unary(options, calls.QUEUE_SERVICE + "ListQueues", request, queue_service_pb2.ListQueuesResponse)
-        found.update(_bounds_of(page.queues))
-        if not page.next_page_token:
-            return found
-        request.page_token = page.next_page_token
-
-
-def _bounds_of(queues: Iterable[queue_service_pb2.Queue]) -> Bounds:
-    return {(one.topic, one.queue_id): (one.min_queue_offset, one.max_queue_offset) for one in queues}

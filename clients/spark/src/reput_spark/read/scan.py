@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from reput.indexer.v1 import scan_service_pb2
+from reput_client.core.calls.call import Call, same
+from reput_client.core.errors import ReputError
 
 from reput_spark import calls
 from reput_spark.errors import BadAnswer
-from reput_spark.read import answers
+from reput_spark.read.answers import ScanAnswer
 from reput_spark.read.plan import scan_filter
 from reput_spark.read.schema import HEADERS, LOG_APPEND_TIME, PROPERTIES, arrow_schema, headers_of, sent_columns
 
 if TYPE_CHECKING:
-    from google.rpc.error_details_pb2 import ErrorInfo
-
     from reput_spark.read.options import ReadOptions
+
+PATH = "reput.indexer.v1.ScanService/Scan"
 
 ROW_IDENTITY = ("partition", "offset")
 """What tells two rows of one topic apart."""
@@ -38,7 +40,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition. Raises CallFailed and BadAnswer."""
     reader: Progress = KeyProgress(partition, columns) if partition.keys else RangeProgress(partition, columns)
-    attempts = calls.Attempts(options, calls.SCAN_SERVICE + "Scan")
+    attempts = calls.Attempts(options, PATH)
     while not reader.is_done():
         request = scan_service_pb2.ScanRequest(
             partition=reader.remaining(),
@@ -47,12 +49,13 @@ def read(
             frame_size_bytes=options.frame_size_bytes,
             compression=options.compression,
         )
+        call: Call[ScanAnswer] = Call("indexer", PATH, request, ScanAnswer, same)
         try:
-            for answer in calls.stream(options, attempts.endpoint, attempts.method, request, answers.parse):
+            for answer in attempts.channels().stream(call, options.rpc_timeout_ms / 1000):
                 attempts.progressed()
                 yield from reader.take(answer)
-        except attempts.errors as error:
-            if options.fail_on_data_loss or not reader.skip_lost(calls.error_info(error)):
+        except ReputError as error:
+            if options.fail_on_data_loss or not reader.skip_lost(error):
                 attempts.failed(error)
         else:
             return
@@ -72,13 +75,13 @@ class Progress:
         """What is left of the partition."""
         raise NotImplementedError
 
-    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
+    def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer, and counts them as read once they were yielded. Raises BadAnswer."""
         raise NotImplementedError
 
-    def skip_lost(self, info: ErrorInfo) -> bool:
+    def skip_lost(self, error: ReputError) -> bool:
         """Steps over what expired since the plan, if that is what a failure says; whether it did."""
-        del info
+        del error
         return False
 
 
@@ -99,7 +102,7 @@ class RangeProgress(Progress):
         """The ranges that are left."""
         return scan_service_pb2.ScanPartition(ranges=self.ranges)
 
-    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
+    def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer and cuts the ranges that are left."""
         done = answer.range
         constants = {"topic": done.topic, "partition": done.queue_id, "timestampType": LOG_APPEND_TIME}
@@ -107,10 +110,10 @@ class RangeProgress(Progress):
             yield conform(batch, self.schema, constants)
         self.advance(done)
 
-    def skip_lost(self, info: ErrorInfo) -> bool:
+    def skip_lost(self, error: ReputError) -> bool:
         """The first range that is left begins at the oldest entry that is kept, or is dropped."""
         first = self.ranges[0]
-        kept_from = int(info.metadata["min"]) if info.reason == "OFFSET_TRIMMED" else 0
+        kept_from = int(error.metadata["min"]) if error.reason == "OFFSET_TRIMMED" else 0
         if kept_from <= first.start_queue_offset:
             return False
         self.ranges.pop(0)
@@ -170,7 +173,7 @@ class KeyProgress(Progress):
         self.seen = pa.concat_tables(self.yielded) if self.yielded else None
         return self.partition
 
-    def take(self, answer: answers.ScanAnswer) -> Iterator[pa.RecordBatch]:
+    def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yields the rows of an answer that were not yielded before the stream broke."""
         constants = {"topic": self.partition.key_topic, "timestampType": LOG_APPEND_TIME}
         for batch in frames(answer.arrow_ipc):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as messages: which columns a write understands, and record batches as chunks of append requests.
+"""Rows as messages: record batches as chunks of append requests.
 
-A chunk is one `messages` entry of an AppendRequest as protobuf writes it, so a request is chunks one behind the other.
 Invariant: the same rows give the same bytes, on every machine and in every attempt; nothing here asks the clock.
-Layout: reput/commitlog/v1/append_service.proto. Properties: docs/formats/commit_log.md section 5.
+Properties: docs/formats/commit_log.md section 5.
 """
 
 from __future__ import annotations
@@ -11,52 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reput_spark.errors import BadRow, BadSchema
+import pyarrow as pa
+import pyarrow.compute as pc
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
+from reput_client.core.encode import chunk, property_string
+
+from reput_spark.errors import BadRow
+from reput_spark.write.columns import WRITTEN_TYPES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
     from reput_spark.write.options import WriteOptions
-
-WRITTEN_TYPES = {
-    "value": ("binary", "string"),
-    "key": ("string", "binary"),
-    "topic": ("string",),
-    "partition": ("int",),
-    "tag": ("string",),
-    "properties": ("map<string,string>",),
-    "headers": ("array<struct<key:string,value:binary>>",),
-    "born_timestamp": ("timestamp",),
-    "flag": ("int",),
-}
-"""Columns that a write understands, with their types."""
-
-IGNORED = ("offset", "timestamp", "timestampType", "physical_offset", "message_id", "sys_flag")
-"""Columns that reading gives and only the store decides."""
-
-INT32_SPAN = 1 << 64
-"""Protobuf writes a negative int32 as 64 bits."""
-
-
-def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raises BadSchema for columns that can't be written."""
-    names = [field.name for field in schema.fields]
-    for field in schema.fields:
-        expected = WRITTEN_TYPES.get(field.name)
-        found = field.dataType.simpleString()
-        if expected is None and field.name not in IGNORED:
-            raise BadSchema(f"no column {field.name!r} can be written; these can: {', '.join(WRITTEN_TYPES)}")
-        if expected is not None and found not in expected:
-            raise BadSchema(f"column {field.name!r} must be {' or '.join(expected)}, not {found}")
-        if names.count(field.name) > 1:
-            raise BadSchema(f"column {field.name!r} is there twice")
-    if "value" not in names:
-        raise BadSchema("there is no column 'value', the body of the messages")
-    if "topic" not in names and not options.topic:
-        raise BadSchema("there is no column 'topic'; add one, or the option 'topic'")
-    if options.has_sharding_key and "key" not in names:
-        raise BadSchema("partitionBy=key needs a column 'key'")
 
 
 class Encoder:
@@ -65,7 +28,6 @@ class Encoder:
     def __init__(self, options: WriteOptions) -> None:
         self._topic = options.topic
         self._has_sharding_key = options.has_sharding_key
-        self._topic_fields: dict[str, bytes] = {}
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         """One chunk for each row. Raises BadRow."""
@@ -73,8 +35,7 @@ class Encoder:
         if self._topic:
             columns["topic"] = [self._topic] * batch.num_rows
         for row in zip(*columns.values(), strict=True):
-            payload = self._message(*row)
-            yield b"\x0a" + varint(len(payload)) + payload
+            yield chunk(self._message(*row))
 
     def _message(
         self,
@@ -87,32 +48,22 @@ class Encoder:
         headers: Sequence[dict[str, Any]] | None,
         born_time_ms: int | None,
         flag: int | None,
-    ) -> bytes:
-        """One AppendMessage. Raises BadRow."""
+    ) -> AppendMessage:
+        """One message. Raises BadRow."""
         if body is None:
             raise BadRow("value", "is null; a message has a body, though it may be empty")
         if topic is None:
             raise BadRow("topic", "is null")
-        if isinstance(body, str):
-            body = body.encode()
-        parts = [self._topic_fields.get(topic) or self._topic_field(topic)]
-        if queue_id is not None:
-            if queue_id < 0:
-                raise BadRow("partition", f"is {queue_id}, below 0")
-            parts.append(b"\x10" + varint(queue_id))
-        parts += (b"\x1a", varint(len(body)), body)
-        text = self._property_string(key, tag, properties, headers)
-        if text:
-            parts += (b"\x2a", varint(len(text)), text)
-        if flag:
-            parts.append(b"\x30" + varint(flag % INT32_SPAN))
-        if born_time_ms is not None and born_time_ms > 0:
-            parts.append(b"\x40" + varint(born_time_ms))
-        return b"".join(parts)
-
-    def _topic_field(self, topic: str) -> bytes:
-        raw = topic.encode()
-        return self._topic_fields.setdefault(topic, b"\x0a" + varint(len(raw)) + raw)
+        if queue_id is not None and queue_id < 0:
+            raise BadRow("partition", f"is {queue_id}, below 0")
+        return AppendMessage(
+            topic=topic,
+            queue_id=queue_id,
+            body=body.encode() if isinstance(body, str) else body,
+            property_string=self._property_string(key, tag, properties, headers),
+            flag=flag or 0,
+            born_time_ms=max(0, born_time_ms or 0),
+        )
 
     def _property_string(
         self,
@@ -132,29 +83,10 @@ class Encoder:
             found["KEYS"] = _text("key", key)
             if self._has_sharding_key:
                 found["__SHARDINGKEY"] = found["KEYS"]
-        pieces = []
-        for name, text in found.items():
-            if not text:
-                continue
-            if not name or "\x01" in name or "\x02" in name or "\x02" in text:
-                raise BadRow("properties", f"{name!r} is empty or has a separator (0x01, 0x02), or its value has 0x02")
-            pieces.append(f"{name}\x01{text}\x02")
-        return "".join(pieces).encode()
-
-
-def varint(number: int) -> bytes:
-    """A number that is not negative in protobuf's base 128."""
-    if number < 0x80:
-        return _ONE_BYTE[number]
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+        try:
+            return property_string({name: text for name, text in found.items() if text})
+        except ValueError as error:
+            raise BadRow("properties", f"can't be stored: {error}") from None
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
@@ -164,9 +96,6 @@ def _column(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
         return [None] * batch.num_rows
     column: Any = batch.column(position)
     if name == "born_timestamp":
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         column = pc.divide(column.cast(pa.int64()), 1000)  # microseconds
     values: Sequence[Any] = column.to_pylist()
     return values

@@ -102,8 +102,8 @@ def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatc
         for batch in batches:
             for chunk in encoder.chunks(batch):
                 appender.put(chunk)
-        totals = appender.finish()
-    return Written(totals.row_count, totals.size_bytes, totals.repeated_row_count)
+        stored = appender.finish()
+    return Written(stored.message_count, stored.size_bytes, stored.repeated_message_count)
 
 
 def tell(messages: Sequence[WriterCommitMessage | None], name: str) -> None:

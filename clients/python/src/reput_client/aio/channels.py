@@ -45,12 +45,7 @@ class AsyncChannels:
                 timeout_s = end_s - time.monotonic()
                 return call.convert(await method(call.request, timeout=timeout_s, metadata=self._metadata))
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure, call.service, self.options.target(call.service))
-            left_s = end_s - time.monotonic()
-            delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None:
-                raise error
-            await asyncio.sleep(delay_s)
+                await self._wait(call, attempt, failure, end_s)
             attempt += 1
 
     async def pages(self, pages: Pages[T]) -> AsyncIterator[T]:
@@ -68,22 +63,16 @@ class AsyncChannels:
         attempt = 0
         while True:
             answers = self.open(call)
-            has_begun = False
             try:
                 while (answer := await next_in_time(answers, answer_timeout_s)) is not None:
-                    has_begun = True
+                    end_s = 0.0
                     yield call.convert(answer)
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure, call.service, self.options.target(call.service))
+                await self._wait(call, attempt, failure, end_s)
             else:
                 return
             finally:
                 answers.cancel()
-            left_s = 0.0 if has_begun else end_s - time.monotonic()
-            delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None:
-                raise error
-            await asyncio.sleep(delay_s)
             attempt += 1
 
     def open(self, call: Call[Any]) -> Any:
@@ -105,6 +94,15 @@ class AsyncChannels:
         """End all connections."""
         for channel in self._channels.values():
             await channel.close()
+
+    async def _wait(self, call: Call[Any], attempt: int, failure: grpc.RpcError, end_s: float) -> None:
+        """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
+        error = from_rpc_error(failure, call.service, self.options.target(call.service))
+        left_s = end_s - time.monotonic()
+        delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+        if delay_s is None:
+            raise error from None
+        await asyncio.sleep(delay_s)
 
     def _channel(self, service: Service) -> grpc.aio.Channel:
         """The channel to a service."""

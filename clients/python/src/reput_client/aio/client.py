@@ -4,14 +4,14 @@
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
 from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
 from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
@@ -252,7 +252,7 @@ class AsyncAdmin(_AsyncPart):
         return self._channels.pages(admin.segments())
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """A connection to a store. Made by `connect`; close it, or let `async with` do that.
 
     Calls that failed for a passing reason are repeated within the time-out. All methods raise ReputError.
@@ -312,14 +312,6 @@ class AsyncClient:
     async def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         await self._closers.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def connect(

@@ -3,12 +3,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from types import TracebackType
-from typing import Self
 
 import grpc
 
 from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.start import find_start
 from reput_client.core.calls import groups, reads
 from reput_client.core.calls.groups import Place
@@ -17,7 +16,7 @@ from reput_client.core.errors import ReputError, UnavailableError, from_rpc_erro
 from reput_client.core.types import Message
 
 
-class AsyncConsumer:
+class AsyncConsumer(AsyncClosing):
     """Iterates over the messages of a topic as they are stored, each queue in order. Made by `AsyncClient.consumer`.
 
     The promises are those of Consumer. Use it on the event loop where it was made.
@@ -92,14 +91,6 @@ class AsyncConsumer:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _begin(self) -> None:
         """Find where to begin, and begin; only the first call does anything."""

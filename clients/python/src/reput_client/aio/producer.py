@@ -6,12 +6,12 @@ One task keeps the stream: it writes batches, and a second one reads outcomes wh
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
 from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.closing import AsyncClosing
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
 from reput_client.core.producing import (
@@ -26,7 +26,7 @@ from reput_client.core.sending import Entry, Outcome
 from reput_client.core.types import NewMessage, SendResult
 
 
-class AsyncProducer(Sender[Coroutine[Any, Any, asyncio.Future[SendResult]]]):
+class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[SendResult]]]):
     """Sends messages. Made by `AsyncClient.producer`; close it, or use it in an `async with` block.
 
     The promises are those of Producer. Use it on the event loop where it was made.
@@ -82,14 +82,6 @@ class AsyncProducer(Sender[Coroutine[Any, Any, asyncio.Future[SendResult]]]):
             self._notify()
         self._task.cancel()
         await asyncio.wait([self._task])
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _wait_for_room(self, size_bytes: int) -> None:
         """Return when an entry of this size may be added. Raises ReputError if the producer is closed."""

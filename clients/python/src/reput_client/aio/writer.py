@@ -3,13 +3,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 import grpc
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome
 
 from reput_client.aio.channels import AsyncChannels
+from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.streams import AsyncRequests, next_in_time
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
@@ -18,7 +17,7 @@ from reput_client.core.types import NewMessage
 from reput_client.core.writing import Batch, WriteQueue, Written
 
 
-class AsyncWriter:
+class AsyncWriter(AsyncClosing):
     """Appends batches, each stored once. Made by `AsyncClient.writer`; close it, or let `async with` do that.
 
     A batch without an outcome, because the connection broke or no answer came, is sent again, and the log knows it by
@@ -78,12 +77,7 @@ class AsyncWriter:
         finally:
             self._drop()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._batches.clear()
         await self.close()

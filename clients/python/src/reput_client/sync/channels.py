@@ -45,12 +45,7 @@ class Channels:
                 timeout_s = end_s - time.monotonic()
                 return call.convert(method(call.request, timeout=timeout_s, metadata=self._metadata))
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure, call.service, self.options.target(call.service))
-            left_s = end_s - time.monotonic()
-            delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None:
-                raise error
-            time.sleep(delay_s)
+                self._wait(call, attempt, failure, end_s)
             attempt += 1
 
     def pages(self, pages: Pages[T]) -> Iterator[T]:
@@ -67,22 +62,16 @@ class Channels:
         attempt = 0
         while True:
             answers = self.open(call)
-            has_begun = False
             try:
                 while (answer := next_in_time(answers, answer_timeout_s)) is not None:
-                    has_begun = True
+                    end_s = 0.0
                     yield call.convert(answer)
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure, call.service, self.options.target(call.service))
+                self._wait(call, attempt, failure, end_s)
             else:
                 return
             finally:
                 answers.cancel()
-            left_s = 0.0 if has_begun else end_s - time.monotonic()
-            delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
-            if delay_s is None:
-                raise error
-            time.sleep(delay_s)
             attempt += 1
 
     def open(self, call: Call[Any]) -> Any:
@@ -104,6 +93,15 @@ class Channels:
         """End all connections."""
         for channel in self._channels.values():
             channel.close()
+
+    def _wait(self, call: Call[Any], attempt: int, failure: grpc.RpcError, end_s: float) -> None:
+        """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
+        error = from_rpc_error(failure, call.service, self.options.target(call.service))
+        left_s = end_s - time.monotonic()
+        delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
+        if delay_s is None:
+            raise error from None
+        time.sleep(delay_s)
 
     def _channel(self, service: Service) -> grpc.Channel:
         """The channel to a service."""

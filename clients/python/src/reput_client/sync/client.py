@@ -5,8 +5,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
 from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
@@ -29,6 +28,7 @@ from reput_client.core.types import (
 )
 from reput_client.core.writing import WriteQueue
 from reput_client.sync.channels import Channels
+from reput_client.sync.closing import Closing
 from reput_client.sync.consumer import Consumer
 from reput_client.sync.producer import Producer
 from reput_client.sync.writer import AppendStream, Writer
@@ -251,7 +251,7 @@ class Admin(_Part):
         return self._channels.pages(admin.segments())
 
 
-class Client:
+class Client(Closing):
     """A connection to a store. Made by `connect`; close it, or let `with` do that.
 
     Calls that failed for a passing reason are repeated within the time-out. All methods raise ReputError.
@@ -311,14 +311,6 @@ class Client:
     def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         self._closers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def connect(

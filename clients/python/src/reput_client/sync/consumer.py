@@ -9,8 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
@@ -21,10 +20,11 @@ from reput_client.core.errors import ReputError, UnavailableError, from_rpc_erro
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Message
 from reput_client.sync.channels import Channels
+from reput_client.sync.closing import Closing
 from reput_client.sync.start import find_start
 
 
-class Consumer:
+class Consumer(Closing):
     """Iterates over the messages of a topic as they are stored, each queue in order. Made by `Client.consumer`.
 
     Streams that break are opened again where they were. At least once: after a restart a consumer of a group begins at
@@ -102,14 +102,6 @@ class Consumer:
             for reader in self._readers.values():
                 reader.stop()
             self._inbox.changed.notify_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _read(self, queue_id: int, queue_offset: int) -> "_Reader":
         """Begin to follow a queue."""

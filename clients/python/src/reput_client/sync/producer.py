@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
@@ -28,9 +27,10 @@ from reput_client.core.producing import (
 from reput_client.core.sending import Entry, Outcome
 from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels
+from reput_client.sync.closing import Closing
 
 
-class Producer(Sender[Future[SendResult]]):
+class Producer(Closing, Sender[Future[SendResult]]):
     """Sends messages. Made by `Client.producer`; close it, or use it in a `with` block.
 
     At least once: when the connection breaks, batches without an outcome are sent again and may then be stored twice;
@@ -107,14 +107,6 @@ class Producer(Sender[Future[SendResult]]):
             if self._call is not None:
                 self._call.cancel()
             self._thread.join(_CANCEL_TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _add(self, entry: Entry) -> None:
         """Put an entry into the queue, under the lock; waits for room."""

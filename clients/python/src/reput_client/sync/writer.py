@@ -4,8 +4,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 import grpc
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome
@@ -16,10 +14,11 @@ from reput_client.core.retry import RetryPolicy, is_passing
 from reput_client.core.types import NewMessage
 from reput_client.core.writing import Batch, WriteQueue, Written
 from reput_client.sync.channels import Channels
+from reput_client.sync.closing import Closing
 from reput_client.sync.streams import Requests, next_in_time
 
 
-class Writer:
+class Writer(Closing):
     """Appends batches, each stored once. Made by `Client.writer`; close it, or let `with` do that.
 
     A batch without an outcome, because the connection broke or no answer came, is sent again, and the log knows it by
@@ -79,12 +78,7 @@ class Writer:
         finally:
             self._drop()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._batches.clear()
         self.close()

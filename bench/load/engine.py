@@ -21,7 +21,9 @@ from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime import malloc
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
+from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK, Acknowledgement
+from services.commitlog.engine.open_log import OpenLog
 
 WARM_UP_S = 1.0
 WINDOW_COUNT = 8
@@ -29,32 +31,38 @@ WINDOW_COUNT = 8
 BORN_HOST = Host.parse("127.0.0.1:1000").to_bytes()
 
 
-async def append(log: CommitLog, source: batches.Source, seconds: float) -> Loaded:
+async def append(log: OpenLog, source: batches.Source, seconds: float) -> Loaded:
     """Append one batch after the other; with synchronous flushing some wait for the disk together."""
     message_count = 0
-    waiting: deque[asyncio.Future[None]] = deque()
+    waiting: deque[Acknowledgement] = deque()
     start_s = time.perf_counter()
     while time.perf_counter() - start_s < seconds:
         batch = source()
-        appended = await log.append(batch.data, BORN_HOST)
+        appended = await log.pipeline.append(batch.data, BORN_HOST)
         message_count += appended.message_count
-        sync = log.sync_of(appended)
-        if sync is not None:
-            waiting.append(sync)
+        acknowledgement = log.acknowledgements.of(appended)
+        if acknowledgement.has_waited:
+            waiting.append(acknowledgement)
         if len(waiting) == WINDOW_COUNT:
-            assert await log.wait_sync(waiting.popleft()) == DURABILITY_LOCAL_DISK
+            await synced(waiting.popleft())
         await asyncio.sleep(0)
     while waiting:
-        assert await log.wait_sync(waiting.popleft()) == DURABILITY_LOCAL_DISK
+        await synced(waiting.popleft())
     return Loaded(message_count, 0, time.perf_counter() - start_s)
+
+
+async def synced(acknowledgement: Acknowledgement) -> None:
+    """Wait for the disk."""
+    await acknowledgement.settle()
+    assert acknowledgement.durability() == DURABILITY_LOCAL_DISK
 
 
 async def run(arguments: argparse.Namespace) -> Loaded:
     """Open a log, warm it up, load it, close it."""
     failures: list[BaseException] = []
     config = CommitLogConfig(data_dir=Path(arguments.target) / "store", flush_mode=arguments.durability)
-    log = CommitLog(config, PosixFs(), SystemClock(), on_failure=failures.append)
-    await log.open(Host.parse("127.0.0.1:1001"))
+    commit_log = CommitLog(config, PosixFs(), SystemClock(), on_failure=failures.append)
+    log = await commit_log.open(Host.parse("127.0.0.1:1001"))
     try:
         source = batches.prebuilt(
             body_size_bytes=arguments.body,
@@ -64,7 +72,7 @@ async def run(arguments: argparse.Namespace) -> Loaded:
         await append(log, source, WARM_UP_S)
         done = await append(log, source, arguments.seconds)
     finally:
-        await log.close()
+        await commit_log.close()
     if failures:
         raise failures[0]
     return Loaded(done.message_count, done.message_count * arguments.body, done.duration_s)

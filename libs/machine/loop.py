@@ -27,9 +27,9 @@ class SupervisedLoop:
     """Runs `step` until stopped.
 
     After a good step the next one starts when `wake` is called or `interval_ms` has passed, whichever comes first;
-    0 means at once. `backoff_ms_min` doubles with each failure in a row up to `backoff_ms_max`; a jitter of up to a
-    half is taken off. `expected_errors` and those of the operating system are logged in one line, all others with their
-    traceback.
+    0 means at once. Who does not know the loop may set the event `wakes` instead. `backoff_ms_min` doubles with each
+    failure in a row up to `backoff_ms_max`; a jitter of up to a half is taken off. `expected_errors` and those of the
+    operating system are logged in one line, all others with their traceback.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class SupervisedLoop:
         backoff_ms_min: int = 100,
         backoff_ms_max: int = 10_000,
         expected_errors: tuple[type[Exception], ...] = (),
+        wakes: asyncio.Event | None = None,
         chance: random.Random | None = None,
     ) -> None:
         assert 0 < backoff_ms_min <= backoff_ms_max
@@ -54,7 +55,7 @@ class SupervisedLoop:
         self._backoff_ms_max = backoff_ms_max
         self._expected_errors = expected_errors
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not a secret
-        self._wake = asyncio.Event()
+        self._wake = wakes or asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 

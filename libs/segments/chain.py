@@ -224,11 +224,12 @@ class SegmentChain:
                 self.allocator.retire(active)
         return segment
 
-    def commit(self) -> None:
-        """Copy all that was published before the call from the pool into the files.
+    def commit(self) -> int:
+        """Copy all that was published before the call from the pool into the files; return where that ends.
 
         Oldest first. Blocks without the GIL; does nothing without a pool. Raises CommitFailed.
         """
+        end = self.max_physical_offset
         pending: list[Segment] = []
         for segment in reversed(self._segments):
             if not segment.is_committed:
@@ -237,6 +238,7 @@ class SegmentChain:
                 break
         for segment in reversed(pending):
             segment.commit()
+        return end
 
     def sync(self) -> int:
         """Make all that was committed before the call durable; return the flushed offset of the chain.

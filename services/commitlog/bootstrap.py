@@ -10,6 +10,7 @@ from libs.formats.records.host import Host
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
+from libs.runtime.rpc.late import LateServicer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
@@ -18,8 +19,9 @@ from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
-from services.commitlog.rpc.log_servicer import EARLY_METHODS, LogServicer
+from services.commitlog.rpc.log_servicer import LogServicer
 from services.commitlog.rpc.segment_servicer import SegmentServicer
+from services.commitlog.rpc.status import EARLY_METHODS, StatusServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
 
 
@@ -36,19 +38,19 @@ class Service:
     """The CommitLog as the process shell runs it."""
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
-        config = settings.engine
+        self._config = settings.engine
         self._listen_host = settings.server.listen_host
-        self.commit_log = CommitLog(config, PosixFs(), SystemClock(), on_failure=shell.fail)
+        self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", self.commit_log.statistics)
-        streams = InflightBudget("streams", config.stream_count_max)
-        self._append = AppendServicer(self.commit_log, streams)
-        service_streams = InflightBudget("streams of services", config.service_stream_count_max)
-        self._log = LogServicer(self.commit_log, streams, service_streams)
+        self._append = LateServicer(AppendServicer)
+        self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log))
+        self._segments = LateServicer(SegmentServicer)
+        self._topics = LateServicer(TopicServicer)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
             telemetry=shell.telemetry,
-            request_size_bytes_max=config.append_request_size_bytes_max,
+            request_size_bytes_max=self._config.append_request_size_bytes_max,
             limits=LIMITS,
         )
         services = append_service_pb2.DESCRIPTOR.services_by_name
@@ -56,16 +58,21 @@ class Service:
         self.server.add_service(
             log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self._log, early=EARLY_METHODS
         )
-        self.server.add_service(
-            segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], SegmentServicer(self.commit_log)
-        )
-        self.server.add_service(
-            topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer(self.commit_log)
-        )
+        self.server.add_service(segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], self._segments)
+        self.server.add_service(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], self._topics)
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
-        await self.commit_log.open(store_host(self._listen_host, self.server.port))
+        config = self._config
+        log = await self.commit_log.open(store_host(self._listen_host, self.server.port))
+        streams = InflightBudget("streams", config.stream_count_max)
+        service_streams = InflightBudget("streams of services", config.service_stream_count_max)
+        self._append.made = AppendServicer(log.pipeline, log.acknowledgements, streams, config, log.store_host)
+        self._log.made = LogServicer(
+            log.reader, log.followers, log.queue_offsets, log.topics.set_apart.reasons, streams, service_streams
+        )
+        self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
+        self._topics.made = TopicServicer(log.topics)
 
     async def until_connected(self) -> None:
         """It needs no other service."""
@@ -75,8 +82,9 @@ class Service:
 
     async def drain(self) -> None:
         """End the streams."""
-        self._append.drain()
-        self._log.drain()
+        for servicer in (self._append.made, self._log.made):
+            if servicer is not None:
+                servicer.drain()
 
     async def close(self) -> None:
         """Sync and close the store."""

@@ -4,9 +4,9 @@
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from tests.cost.counting_fs import CountingFs
-from tests.unit.services.commitlog.support import Machine, append, fill, message
+from tests.support.commitlog import Machine, append, fill, message
 
 BODY = bytes(8_000)
 TOPIC = "orders"
@@ -22,27 +22,27 @@ class CountedMachine(Machine):
         self.fs = CountingFs(self.fs)
 
 
-Growth = Callable[[CommitLog], Awaitable[None]]
+Growth = Callable[[OpenLog], Awaitable[None]]
 """Adds something to a store."""
 
 
-async def nothing(log: CommitLog) -> None:
+async def nothing(log: OpenLog) -> None:
     """Leave the store small."""
     del log
 
 
-async def many_topics(log: CommitLog) -> None:
+async def many_topics(log: OpenLog) -> None:
     """A thousand more topics, each with a message."""
     for names in _in_parts([f"topic-{number}" for number in range(1_000)], 250):
         await append(log, *(message(topic=name) for name in names))
 
 
-async def many_segments(log: CommitLog) -> None:
+async def many_segments(log: OpenLog) -> None:
     """Twenty segments."""
     await fill(log, 20, BODY)
 
 
-async def high_queue_offset(log: CommitLog) -> None:
+async def high_queue_offset(log: OpenLog) -> None:
     """A queue that had a million messages."""
     log.topics.table.set_next_queue_offset(TOPIC.encode(), 0, 1_000_000)
 

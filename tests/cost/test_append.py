@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY, CommitLog
+from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY
+from services.commitlog.engine.open_log import OpenLog
 from tests.cost.counting_fs import bytes_by_operation, count_by_operation
 from tests.cost.python_work import instructions, taken_memory
 from tests.cost.stored import (
@@ -21,7 +22,7 @@ from tests.cost.stored import (
     many_topics,
     nothing,
 )
-from tests.unit.services.commitlog.support import append, fill, message
+from tests.support.commitlog import append, fill, message
 
 pytestmark = pytest.mark.pure
 
@@ -29,19 +30,19 @@ GROWTHS = [many_topics, many_segments, high_queue_offset]
 MESSAGE_COUNT = 10
 
 
-async def append_batch(log: CommitLog, durability: int = DURABILITY_MEMORY) -> int:
+async def append_batch(log: OpenLog, durability: int = DURABILITY_MEMORY) -> int:
     """Append some messages; the bytes that they took."""
     messages = [message(topic=TOPIC, queue_id=number % 4) for number in range(MESSAGE_COUNT)]
     batch = await append(log, *messages, durability=durability)
     return batch.end_physical_offset - batch.start_physical_offset
 
 
-async def in_a_fresh_segment(log: CommitLog) -> None:
+async def in_a_fresh_segment(log: OpenLog) -> None:
     """Let the log begin a segment, so that the next batches fit into it, and finish the snapshot that this wakes."""
     await fill(log, len(log.chain.segments) + 1, BODY)
     await append_batch(log)
-    await log._snapshot_loop.stop()
-    await log._save_snapshot()
+    await log.snapshot.loop.stop()
+    await log.snapshot.save()
 
 
 async def work_after(grow: Growth) -> tuple[int, int, int]:
@@ -105,7 +106,7 @@ async def test_a_new_segment_costs_the_same_however_many_there_are() -> None:
         machine = CountedMachine()
         async with machine.running() as log:
             await fill(log, segment_count, BODY)
-            await log.flusher.sync_now()
+            await log.marks.flushed.soon(log.chain.max_physical_offset)
             with machine.fs.counted() as calls:
                 await fill(log, segment_count + 1, BODY)
         costs.append((count_by_operation(calls), bytes_by_operation(calls)))

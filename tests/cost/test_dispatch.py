@@ -13,7 +13,7 @@ from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory
 from tests.cost.stored import BODY, CountedMachine, Growth, high_queue_offset, many_segments, many_topics, nothing
 from tests.cost.touched_pages import touched_pages
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, append, fill, message
+from tests.support.commitlog import SEGMENT_SIZE, append, fill, message
 
 pytestmark = pytest.mark.pure
 
@@ -37,8 +37,8 @@ async def tail_work(grow: Growth) -> tuple[int, int, int]:
         await append(log)
         await grow(log)
         await fill(log, len(log.chain.segments) + 1, BODY)
-        end = log.confirmed_physical_offset
-        steps = log.tail(start_physical_offset=end, record_count_max=RECORD_COUNT_MAX).steps()
+        end = log.marks.visible.value
+        steps = log.followers.tail(start_physical_offset=end, record_count_max=RECORD_COUNT_MAX).steps()
         messages = [message(queue_id=number % 4) for number in range(RECORD_COUNT)]
         await append(log, *messages)
         await next_step(steps)
@@ -65,16 +65,16 @@ async def test_a_step_of_the_tail_costs_its_records(grow: Growth) -> None:
 async def test_a_step_touches_the_pages_of_its_records() -> None:
     """What lies before them in the same segment is not looked at, neither is what will be behind them."""
     async with CountedMachine(segment_size_bytes=LARGE_SEGMENT_BYTES).running() as log:
-        while log.confirmed_physical_offset < LARGE_SEGMENT_BYTES // 2:
+        while log.marks.visible.value < LARGE_SEGMENT_BYTES // 2:
             await append(log, *[message(BODY)] * 50)
-        start = log.confirmed_physical_offset
-        steps = log.tail(start_physical_offset=start, record_count_max=RECORD_COUNT_MAX).steps()
+        start = log.marks.visible.value
+        steps = log.followers.tail(start_physical_offset=start, record_count_max=RECORD_COUNT_MAX).steps()
         await append(log, *[message(BODY)] * RECORD_COUNT)
         with touched_pages(log.chain.segments[0].buffer) as touched:
             count, _ = await next_step(steps)
         await steps.aclose()
         assert count == RECORD_COUNT
-        assert 0 < touched.page_count <= (log.confirmed_physical_offset - start) // PAGE_SIZE_BYTES + 2
+        assert 0 < touched.page_count <= (log.marks.visible.value - start) // PAGE_SIZE_BYTES + 2
 
 
 async def test_a_tail_opens_the_segment_that_it_reads() -> None:
@@ -84,7 +84,7 @@ async def test_a_tail_opens_the_segment_that_it_reads() -> None:
         await fill(log, 8, BODY)
     async with machine.running() as log:
         start = 2 * SEGMENT_SIZE
-        steps = log.tail(start_physical_offset=start, record_count_max=RECORD_COUNT_MAX).steps()
+        steps = log.followers.tail(start_physical_offset=start, record_count_max=RECORD_COUNT_MAX).steps()
         with machine.fs.counted() as calls:
             await next_step(steps)
         await steps.aclose()

@@ -3,13 +3,13 @@
 
 import pytest
 
-from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK
+from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import bytes_by_operation, count_by_operation, paths_of
 from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions
 from tests.cost.stored import BODY, CountedMachine
-from tests.unit.services.commitlog.support import append, fill
+from tests.support.commitlog import append, fill
 
 QUEUE_COUNTS = (10, 300)
 
@@ -86,10 +86,10 @@ async def test_a_sync_of_the_log_syncs_the_segments_that_are_dirty() -> None:
         machine = CountedMachine()
         async with machine.running() as log:
             await fill(log, segment_count, BODY)
-            await log.flusher.sync_now()
+            await log.marks.flushed.soon(log.chain.max_physical_offset)
             await append(log)
             with machine.fs.counted() as calls, instructions() as work:
-                await log.flusher.sync_now()
+                await log.marks.flushed.soon(log.chain.max_physical_offset)
         synced = paths_of(calls, "sync")
         assert [path.name for path in synced] == [log.chain.segments[-1].path.name]
         assert work.instruction_count < 2_000
@@ -103,11 +103,11 @@ async def test_a_checkpoint_is_one_page() -> None:
         async with machine.running() as log:
             await fill(log, segment_count, BODY)
             await append(log, durability=DURABILITY_LOCAL_DISK)
-            await log._snapshot_loop.stop()
-            await log._save_snapshot()
+            await log.snapshot.loop.stop()
+            await log.snapshot.save()
             with machine.fs.counted() as calls:
-                await log._save_checkpoint()
-                await log._save_snapshot()
+                await log.checkpoint.save()
+                await log.snapshot.save()
         assert count_by_operation(calls) == {"write_atomic": 1}
         sizes.append(bytes_by_operation(calls))
     assert sizes[0] == sizes[1]

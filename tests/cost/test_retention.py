@@ -11,7 +11,7 @@ from reput.commitlog.v1 import segment_service_pb2
 
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
 from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, IndexFacts, LogFacts, Trimmed
@@ -22,7 +22,7 @@ from services.janitor.rpc.convert import segment_facts
 from tests.cost.counting_fs import count_by_operation, paths_of
 from tests.cost.python_work import instructions
 from tests.cost.stored import BODY, CountedMachine
-from tests.unit.services.commitlog.support import fill
+from tests.support.commitlog import fill
 
 SEGMENT_COUNTS = (5, 25, 45)
 POLICY = Policy(retention_hours=72, delete_batch_count_max=1, schedule=Schedule(frozenset({4}), None))
@@ -32,10 +32,10 @@ INSTRUCTIONS_PER_SEGMENT_MAX = 2_000
 class Owners:
     """The log's servicer, and an Indexer that has indexed everything and has nothing to trim."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: OpenLog) -> None:
         self.list_call_count = 0
         self._log = log
-        self._servicer = SegmentServicer(log)
+        self._servicer = SegmentServicer(log.segments, log.disk, log.gate)
         self.end = log.chain.max_physical_offset
 
     async def log_facts(self) -> LogFacts:
@@ -110,7 +110,7 @@ async def test_a_run_that_deletes_nothing_asks_no_file() -> None:
         async with machine.running() as log:
             owners = IndexedFacts(log)
             loop = janitor(owners, machine.clock)
-            await log._disk.stop()
+            await log.disk.loop.stop()
             mapped_count = log.chain.statistics().mapped_count
             with machine.fs.counted() as calls, instructions() as work:
                 run = await loop.run_once(is_dry_run=True)
@@ -131,7 +131,7 @@ async def test_a_deletion_costs_its_own_file() -> None:
     for segment_count in SEGMENT_COUNTS:
         machine = await stopped(segment_count)
         async with machine.running() as log:
-            for background in (log._disk, log._snapshot_loop):
+            for background in (log.disk.loop, log.snapshot.loop):
                 await background.stop()
             owners = IndexedFacts(log)
             first = (await owners.log_facts()).segments[0]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.start.recovery import CLEAN_SCAN_SEGMENT_COUNT
 from tests.cost.counting_fs import FsCall, bytes_by_operation, paths_of
 from tests.cost.stored import BODY, CountedMachine
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, fill
+from tests.support.commitlog import SEGMENT_SIZE, fill
 
 NAMES_ONLY = {"list", "exists", "is_directory", "size", "make_directory"}
 SEGMENT_COUNTS = (6, 24)
@@ -49,11 +49,11 @@ async def killed(segment_count: int, *, later_segment_count: int) -> CountedMach
     return machine
 
 
-async def write_small_files(log: CommitLog) -> None:
+async def write_small_files(log: OpenLog) -> None:
     """Make the log durable, and write down that it is."""
-    await log.flusher.sync_now()
-    await log._save_snapshot()
-    await log._save_checkpoint()
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
+    await log.snapshot.save()
+    await log.checkpoint.save()
 
 
 def segment_numbers(paths: list[Path]) -> Counter[int]:

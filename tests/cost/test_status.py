@@ -10,6 +10,7 @@ from typing import Any
 
 from reput.indexer.v1 import index_service_pb2
 
+from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.rpc.status import status_of
 from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc.index_servicer import IndexServicer
@@ -19,7 +20,7 @@ from tests.cost.indexed import IndexedStore
 from tests.cost.python_work import instructions, taken_memory
 from tests.cost.stored import CountedMachine, Growth, many_segments, many_topics, nothing
 from tests.cost.touched_pages import touched_pages
-from tests.unit.services.commitlog.support import append
+from tests.support.commitlog import append
 
 TAKEN_BYTES_MAX = 16 * 1024
 
@@ -51,11 +52,12 @@ async def commitlog_work(grow: Growth, look: Callable[[Any], object]) -> int:
     async with machine.running() as log:
         await append(log)
         await grow(log)
-        look(log)
+        process = machine.process(log)
+        look(process)
         with machine.fs.counted() as calls, instructions() as work:
-            look(log)
+            look(process)
         with taken_memory() as memory:
-            look(log)
+            look(process)
     assert not calls
     assert memory.taken_bytes <= TAKEN_BYTES_MAX
     return work.instruction_count
@@ -63,7 +65,7 @@ async def commitlog_work(grow: Growth, look: Callable[[Any], object]) -> int:
 
 async def test_the_status_of_the_commitlog_costs_the_same_in_any_store() -> None:
     """Neither a thousand topics nor twenty segments make it dearer, and no file is asked."""
-    for look in (lambda log: log.statistics(), status_of):
+    for look in (CommitLog.statistics, status_of):
         works = [await commitlog_work(grow, look) for grow in (nothing, many_topics, many_segments)]
         assert max(works) <= 1.05 * works[0]
 

@@ -38,7 +38,7 @@ PLANTS = (
     ),
     Plant(
         "acknowledge before the write",
-        "services/commitlog/engine/write/append.py",
+        "services/commitlog/engine/write/tail.py",
         "            segment.put(size_bytes)\n",
         "            import asyncio\n\n"
         "            written, buffer = segment.wrote_position, segment.buffer\n"
@@ -50,9 +50,9 @@ PLANTS = (
     ),
     Plant(
         "acknowledge before the sync",
-        "services/commitlog/engine/durable/flush.py",
-        "            self._waiters.append((end_physical_offset, future))\n",
-        "            future.set_result(None)\n",
+        "libs/log/watermark.py",
+        "        if end <= self.value:\n",
+        "        if has_asked or end <= self.value:\n",
     ),
     Plant(
         "apply an index batch twice",
@@ -80,15 +80,14 @@ PLANTS = (
     ),
     Plant(
         "the checkpoint is ahead of the sync",
-        "services/commitlog/engine/commit_log.py",
-        "        self.progress.note_confirmed(self.confirmed_physical_offset)\n",
-        "        self.progress.note_confirmed(self.confirmed_physical_offset)\n"
-        "        self.progress.note_flushed(self.pipeline.last_appended_time_ms, self.chain.max_physical_offset)\n",
+        "services/commitlog/engine/keep/checkpoint.py",
+        "note_flushed(self._flusher.covered_time_ms, self._marks.flushed.value)\n",
+        "note_flushed(self._flusher._state.last_store_time_ms, self._marks.wrote.value)\n",
     ),
     Plant(
         "the snapshot is ahead of the sync",
-        "services/commitlog/engine/commit_log.py",
-        "            await self.flusher.flushed(end)\n",
+        "services/commitlog/engine/keep/snapshot.py",
+        "            await self._marks.flushed.soon(end)\n",
         "            pass\n",
     ),
     Plant(
@@ -99,9 +98,9 @@ PLANTS = (
     ),
     Plant(
         "a failed sync is tried again",
-        "services/commitlog/engine/durable/flush.py",
-        "            self.seal(error)\n            return\n",
-        "            flushed = self._chain.max_physical_offset\n",
+        "services/commitlog/engine/durable/syncer.py",
+        "            self._seal.set(error)\n            return\n",
+        "            end = self._source.value\n",
     ),
     Plant(
         "counters are not restored from the snapshot",
@@ -112,9 +111,9 @@ PLANTS = (
     ),
     Plant(
         "readers see what is not synced",
-        "services/commitlog/engine/commit_log.py",
-        '        if self.config.flush_mode == "sync":\n            return self.flusher.flushed_physical_offset\n',
-        "",
+        "services/commitlog/engine/write/marks.py",
+        '        visible = flushed if config.flush_mode == "sync" else committed\n',
+        "        visible = committed\n",
     ),
     Plant(
         "doubtful index files are kept",
@@ -149,7 +148,7 @@ PLANTS = (
     Plant(
         "a batch of a writer is not remembered",
         "services/commitlog/engine/write/append.py",
-        "            self._writers.note(self._writer_batch)\n",
+        "            self._state.writers.note(self._writer_batch)\n",
         "            pass\n",
     ),
     Plant(
@@ -160,8 +159,8 @@ PLANTS = (
     ),
     Plant(
         "the snapshot leaves out the writers",
-        "services/commitlog/engine/commit_log.py",
-        "            self.writers.batches(),\n            self.writers.next_sequences(),\n",
+        "services/commitlog/engine/keep/snapshot.py",
+        "            self._state.writers.batches(),\n            self._state.writers.next_sequences(),\n",
         "            [],\n            [],\n",
     ),
 )

@@ -21,9 +21,9 @@ from reput.common.v1 import message_pb2
 
 from libs.formats.protobuf_wire import FIXED64, int_field, length_delimited, tag
 from services.commitlog.rpc import page_token
+from tests.support.commitlog import SEGMENT_SIZE, message
+from tests.support.served_commitlog import Client, served
 from tests.support.service_process import Refusal, digest
-from tests.unit.services.commitlog.served import Client, served
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
 INVALID, RANGE, MISSING, EXISTS, DENIED, ABORTED, FAILED = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -369,7 +369,7 @@ async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
     async with served(tmp_path, **limits) as (service, client):
         good = append_pb.AppendRequest(messages=[message(), message()], durability=2)
         await client.append.Append(good)
-        await service.commit_log._save_checkpoint()
+        await service.commit_log.log.checkpoint.save()
         before = digest(tmp_path)
         wrong = [check(await refusal(client, case), case) for case in CASES]
         batches = [case for case in CASES if case.rpc == "AppendService/Append"]

@@ -13,10 +13,10 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
+from tests.support.commitlog import SEGMENT_SIZE, message
 from tests.support.patience import LIMIT_S
+from tests.support.served_commitlog import Client, Process, process
 from tests.support.service_process import Refusal
-from tests.unit.services.commitlog.served import Client, Process, process
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")]
 

@@ -15,10 +15,10 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 
 from libs.formats.state.store_checkpoint import FILE_SIZE_BYTES
+from tests.support.commitlog import SEGMENT_SIZE, message
+from tests.support.served_commitlog import Client, Process, process
 from tests.support.service_process import Refusal
 from tests.support.surroundings import free_port
-from tests.unit.services.commitlog.served import Client, Process, process
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
 pytestmark = pytest.mark.slow
 

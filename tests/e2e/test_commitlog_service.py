@@ -17,9 +17,9 @@ from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
 from libs.formats.records import record
+from tests.support.commitlog import SEGMENT_SIZE, message
+from tests.support.served_commitlog import Client, served
 from tests.support.service_process import Refusal
-from tests.unit.services.commitlog.served import Client, served
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 
 LOCAL_DISK, MEMORY = 2, 1
 
@@ -75,7 +75,7 @@ async def test_append_waits_for_the_disk(tmp_path: Path) -> None:
     async with served(tmp_path) as (service, client):
         result = (await client.append.Append(batch(b"one", durability=LOCAL_DISK))).result
         assert result.durability == LOCAL_DISK
-        assert service.commit_log.flusher.flushed_physical_offset >= result.end_physical_offset
+        assert service.commit_log.log.marks.flushed.value >= result.end_physical_offset
 
 
 async def test_stream_outcomes_come_in_order(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_stream_outcomes_come_in_order(tmp_path: Path) -> None:
         assert ends == sorted(ends)
         waited = [outcome.result.durability for index, outcome in enumerate(found) if index % 3 == 2 and index != 50]
         assert set(waited) == {LOCAL_DISK}
-        assert service.commit_log.pipeline.message_count == 198
+        assert service.commit_log.log.pipeline.message_count == 198
 
 
 async def test_a_writer_in_a_stream(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_a_writer_in_a_stream(tmp_path: Path) -> None:
         requests[0].messages[0].body = b"other"
         (refused,) = await outcomes(client, requests[:1])
         assert Refusal(refused.error).reason == "WRITER_CONTENT_DIFFERS"
-        assert service.commit_log.pipeline.message_count == 4
+        assert service.commit_log.log.pipeline.message_count == 4
 
 
 async def test_stream_outcomes_are_collected(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_stream_that_is_dropped_frees_what_it_took(tmp_path: Path) -> No
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await outcomes(client, [stream(b"x")])
         assert Refusal(refused.value).reason == "WINDOW_FULL"
-        [session] = service._append._sessions
+        [session] = service._append.made._sessions
         call.cancel()
         await asyncio.wait([session._reading])
         assert len(await outcomes(client, [stream(bytes(60_000))] * 40)) == 40
@@ -329,7 +329,7 @@ async def test_a_stop_ends_the_streams_in_order(tmp_path: Path) -> None:
         await following.read()
     # The channel is closed first, so look at the store that is left.
     async with served(tmp_path) as (service, client):
-        assert service.commit_log.recovery.was_clean_stop
+        assert service.commit_log.log.recovery.was_clean_stop
         status = await client.log.GetStatus(log_pb.GetStatusRequest())
         assert status.max_physical_offset > 0
 

@@ -15,10 +15,10 @@ from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, StoredMessage
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from libs.formats.state import delay_offsets_json
+from tests.support import served_commitlog as log_served
+from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
-from tests.unit.services.commitlog import served as log_served
-from tests.unit.services.commitlog.support import message
 from tests.unit.services.indexer import served as indexer_served
 from tests.unit.services.indexer.served import Client
 

@@ -19,14 +19,14 @@ from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 from libs.formats import store_layout
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.process import Process
+from tests.support import served_commitlog as log_served
+from tests.support.commitlog import DATA_DIR, SEGMENT_SIZE, Machine, append, fill, message, records
 from tests.support.service_process import Refusal
-from tests.unit.services.commitlog import served as log_served
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, fill, message, records
 from tests.unit.services.indexer import served as index_served
 from tests.unit.services.indexer.support import SMALL, eventually, files
 
@@ -40,7 +40,7 @@ class Follower:
         self.fs = MemoryFs()
 
     @contextlib.asynccontextmanager
-    async def following(self, machine: Machine, log: CommitLog) -> AsyncIterator[Indexer]:
+    async def following(self, machine: Machine, log: OpenLog) -> AsyncIterator[Indexer]:
         """Follow a log for a block; at its begin everything is indexed and the queues are compared."""
         server = Server(log, Process("log", machine.fs))
         link = Link(lambda: server, random.Random(0), record_count_max=100, delay_ms_max=0, listener=Listener())
@@ -59,12 +59,12 @@ class Follower:
         self.fs.crash(nothing_survives)
 
 
-async def caught_up(indexer: Indexer, log: CommitLog) -> None:
+async def caught_up(indexer: Indexer, log: OpenLog) -> None:
     """Wait until all is indexed and the queues were compared."""
     await eventually(
         lambda: (
             indexer.reput.state is ReputState.LIVE
-            and indexer.reput.indexed_physical_offset == log.confirmed_physical_offset
+            and indexer.reput.indexed_physical_offset == log.marks.visible.value
             and indexer.reput._queue_ends._task is not None
             and indexer.reput._queue_ends._task.done()
         )
@@ -85,22 +85,22 @@ async def check(follower: Follower, machine: Machine) -> None:
     assert not machine.failures
 
 
-async def write(log: CommitLog, count: int, text: str, *, durability: int = 1) -> None:
+async def write(log: OpenLog, count: int, text: str, *, durability: int = 1) -> None:
     """Append messages of different sizes to two topics."""
     for index in range(count):
         body = f"{text}-{index}".encode() * (1 + index % 5)
         await append(log, message(body, topic="even" if index % 2 else "odd"), durability=durability)
 
 
-async def started(machine: Machine) -> CommitLog:
+async def started(machine: Machine) -> OpenLog:
     """Start, and wait for the sync that each start makes: what is appended from here on is lost with the power."""
     log = await machine.start()
     await asyncio.sleep(0)  # the loops that save begin
-    await log._save_snapshot()
+    await log.snapshot.save()
     return log
 
 
-async def lose_power(machine: Machine, log: CommitLog) -> None:
+async def lose_power(machine: Machine, log: OpenLog) -> None:
     """Lose what was not synced, which must be something."""
     end = log.chain.max_physical_offset
     await machine.kill(log, nothing_survives)
@@ -146,8 +146,8 @@ async def test_epochs_that_were_deleted_with_their_segments() -> None:
     await lose_power(machine, log)
     async with machine.running() as log:
         await fill(log, 4)
-        await log.segments.delete([0, log.config.segment_size_bytes], allow_unindexed=True)
-        assert log.epoch > 1
+        await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
+        assert log.epochs.number > 1
     await check(follower, machine)
 
 
@@ -179,7 +179,7 @@ async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
         await write(log, 50, "later")
     machine.fs.remove(DATA_DIR / store_layout.EPOCHS)
     async with machine.running() as log:
-        assert log.epoch == 1
+        assert log.epochs.number == 1
     await check(follower, machine)
 
 
@@ -244,7 +244,7 @@ async def test_appends_wait_for_a_real_indexer(tmp_path: Path) -> None:
         for _ in range(160):
             await client.append.Append(append_pb.AppendRequest(messages=[message(bytes(1_000))]))
         async with index_served.served(index_dir, f"127.0.0.1:{service.server.port}") as (_, indexer):
-            await indexer.wait_indexed(service.commit_log.confirmed_physical_offset)
+            await indexer.wait_indexed(service.commit_log.log.marks.visible.value)
             request = segment_pb.DeleteSegmentsRequest(base_physical_offsets=[0], allow_unindexed=True)
             answer = await client.segments.DeleteSegments(request)
             assert answer.outcomes[0].is_deleted
@@ -255,5 +255,5 @@ async def test_appends_wait_for_a_real_indexer(tmp_path: Path) -> None:
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         assert Refusal(refused.value).reason == "QUEUE_OFFSETS_UNKNOWN"
         async with index_served.served(index_dir, f"127.0.0.1:{service.server.port}"):
-            await eventually(lambda: service.commit_log.gate.is_open)
+            await eventually(lambda: service.commit_log.log.gate.is_open)
         assert list((await client.append.Append(spent)).result.queue_offsets) == [7]

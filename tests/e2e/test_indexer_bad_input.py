@@ -23,10 +23,10 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 from reput.indexer.v1 import scan_service_pb2 as scan_pb
 
 from libs.formats.protobuf_wire import FIXED64, int_field, length_delimited, tag
+from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
+from tests.support.served_commitlog import served as served_log
 from tests.support.service_process import Refusal, digest
-from tests.unit.services.commitlog.served import served as served_log
-from tests.unit.services.commitlog.support import message
 from tests.unit.services.indexer.served import Client, served
 
 INVALID, RANGE, MISSING = (

@@ -14,11 +14,11 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.indexer.v1 import query_service_pb2 as query_pb
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
+from tests.support.commitlog import SEGMENT_SIZE, message
 from tests.support.patience import LIMIT_S
+from tests.support.served_commitlog import Process as LogProcess
 from tests.support.service_process import digest
 from tests.support.surroundings import free_port
-from tests.unit.services.commitlog.served import Process as LogProcess
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, message
 from tests.unit.services.indexer.served import Client, Process, process
 
 pytestmark = pytest.mark.slow

@@ -27,11 +27,11 @@ from reput.indexer.v1 import scan_service_pb2 as scan_pb
 from services.indexer.engine.answer.pull import PullStatus
 from services.indexer.engine.follow.reput_loop import ReputState
 from services.indexer.rpc import consumer_offset_servicer
+from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
+from tests.support.served_commitlog import Client as LogClient
+from tests.support.served_commitlog import served as served_log
 from tests.support.service_process import Refusal
-from tests.unit.services.commitlog.served import Client as LogClient
-from tests.unit.services.commitlog.served import served as served_log
-from tests.unit.services.commitlog.support import message
 from tests.unit.services.indexer.served import Client, served
 
 T = "orders"

@@ -23,9 +23,9 @@ from services.indexer.config import IndexerConfig
 from services.janitor.bootstrap import Service as Janitor
 from services.janitor.bootstrap import Settings as JanitorSettings
 from services.janitor.config import JanitorConfig
+from tests.support.commitlog import make_config
 from tests.support.methods import path_of, proto_methods
 from tests.support.service_process import Refusal
-from tests.unit.services.commitlog.support import make_config
 from tests.unit.services.indexer.served import SMALL
 
 ROLE_NAMES = ("client", "service", "operator")

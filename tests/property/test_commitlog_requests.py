@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.commitlog.errors import CommitLogError
-from tests.unit.services.commitlog.support import BORN_HOST, Machine, message, records, request
+from tests.support.commitlog import BORN_HOST, Machine, message, records, request
 
 GOOD = [
     request(message(b"abc", properties={"TAGS": "x", "KEYS": "a b"}), message(b"d", property_string=b"a\x01b\x02")),
@@ -42,7 +42,7 @@ def test_edited_batches(batches: list[tuple[bytes, list[tuple[str, float, int]]]
             for raw, edits in batches:
                 end = log.chain.max_physical_offset
                 try:
-                    count += (await log.append(edited(raw, edits), BORN_HOST)).message_count
+                    count += (await log.pipeline.append(edited(raw, edits), BORN_HOST)).message_count
                 except CommitLogError:
                     assert log.chain.max_physical_offset == end
             assert len(records(log)) == count

@@ -3,8 +3,11 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from libs.formats.records.host import Host
 from libs.runtime.rpc.handlers import Context
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.durable.acknowledge import Acknowledgements
+from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import AppendStreamSession
@@ -17,25 +20,40 @@ RAW_METHODS = ("Append", "AppendStream")
 class AppendServicer:
     """Serves reput.commitlog.v1.AppendService."""
 
-    def __init__(self, commit_log: CommitLog, streams: InflightBudget) -> None:
-        self._commit_log = commit_log
+    def __init__(
+        self,
+        pipeline: AppendPipeline,
+        acknowledgements: Acknowledgements,
+        streams: InflightBudget,
+        config: CommitLogConfig,
+        store_host: Host,
+    ) -> None:
+        self._pipeline = pipeline
+        self._acknowledgements = acknowledgements
         self._streams = streams
-        self._inflight = InflightBudget("bytes", commit_log.config.append_inflight_bytes_max)
+        self._config = config
+        self._encoder = AppendResultEncoder(store_host)
+        self._inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
         self._sessions: set[AppendStreamSession] = set()
-        self._encoder: AppendResultEncoder | None = None
 
     async def Append(self, request: bytes, context: Context) -> bytes:
         """One batch, answered at its durability."""
         with self._inflight.held(len(request)):
-            batch = await self._commit_log.append(request, born_host(context.peer()))
-            durability = await self._commit_log.wait_sync(self._commit_log.sync_of(batch))
-        return self._result_encoder().response(batch, durability)
+            batch = await self._pipeline.append(request, born_host(context.peer()))
+            acknowledgement = self._acknowledgements.of(batch)
+            await acknowledgement.settle()
+        return self._encoder.response(batch, acknowledgement.durability())
 
     async def AppendStream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncGenerator[bytes, None]:
         """See AppendStreamSession."""
         with self._streams.held(1):
             session = AppendStreamSession(
-                self._commit_log, self._result_encoder(), self._inflight, born_host(context.peer())
+                self._pipeline,
+                self._acknowledgements,
+                self._encoder,
+                self._inflight,
+                born_host(context.peer()),
+                self._config,
             )
             self._sessions.add(session)
             try:
@@ -48,8 +66,3 @@ class AppendServicer:
         """Let the streams end after the outcomes that they owe."""
         for session in self._sessions:
             session.stop()
-
-    def _result_encoder(self) -> AppendResultEncoder:
-        if self._encoder is None:
-            self._encoder = AppendResultEncoder(self._commit_log.store_host)
-        return self._encoder

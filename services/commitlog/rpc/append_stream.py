@@ -15,12 +15,14 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
 from libs.runtime.rpc.errors import Stopping, status_of
-from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY, CommitLog
-from services.commitlog.engine.write.append import AppendedBatch
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.durable.acknowledge import Acknowledgement, Acknowledgements
+from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.errors import StreamIdle
+from services.commitlog.errors import StoreSealed, StreamIdle
 from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
 from services.commitlog.rpc.error_table import ERROR_TABLE
 
@@ -33,33 +35,38 @@ OUTCOME_SIZE_BYTES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class PendingOutcome:
-    """What became of one request: a batch, or a serialized AppendOutcome with an error.
-
-    `sync` is what the batch waits for, until `deadline_s` of the loop's clock.
-    """
+    """What became of one request: a batch and what it waits for, or a serialized AppendOutcome with an error."""
 
     size_bytes: int
     batch: AppendedBatch | None
+    acknowledgement: Acknowledgement
     error: bytes
-    sync: asyncio.Future[None] | None
-    deadline_s: float
+
+
+_REFUSED = Acknowledgement(0)
+"""An error waits for nothing."""
 
 
 class AppendStreamSession:
     """One stream. `inflight` bounds what waits for durability over all callers."""
 
     def __init__(
-        self, commit_log: CommitLog, encoder: AppendResultEncoder, inflight: InflightBudget, born_host: bytes
+        self,
+        pipeline: AppendPipeline,
+        acknowledgements: Acknowledgements,
+        encoder: AppendResultEncoder,
+        inflight: InflightBudget,
+        born_host: bytes,
+        config: CommitLogConfig,
     ) -> None:
-        config = commit_log.config
-        self._commit_log = commit_log
+        self._pipeline = pipeline
+        self._acknowledgements = acknowledgements
         self._encoder = encoder
         self._inflight = inflight
         self._window = InflightBudget("bytes of one stream", config.append_stream_inflight_bytes_max)
         self._born_host = born_host
         self._delay_s = config.acknowledge_delay_ms / 1000
         self._count_max = config.acknowledge_count_max
-        self._sync_timeout_s = config.sync_timeout_ms / 1000
         self._idle_timeout_ms = config.append_stream_idle_timeout_ms
         self._idle_since_s: float | None = None
         """When it began to wait for a request, by the loop's clock; None while it works on one."""
@@ -116,12 +123,12 @@ class AppendStreamSession:
             self._idle_since_s = None
             await self._window.take_waiting(len(request) + OUTCOME_SIZE_BYTES)
             await self._inflight.take_waiting(len(request))
-            sync = None
+            acknowledgement = _REFUSED
             try:
                 outcome = await self._append(request)
-                sync = outcome.sync
+                acknowledgement = outcome.acknowledgement
             finally:
-                self._give_back_after(sync, len(request))
+                acknowledgement.when_reached(partial(self._inflight.give_back, len(request)))
             self._outcomes.append(outcome)
             self._arrived.set()
             if len(self._outcomes) >= self._count_max:
@@ -129,22 +136,12 @@ class AppendStreamSession:
             self._idle_since_s = clock()
 
     async def _append(self, request: bytes) -> PendingOutcome:
-        batch = sync = None
-        error = b""
+        size_bytes = len(request) + OUTCOME_SIZE_BYTES
         try:
-            batch = await self._commit_log.append(request, self._born_host)
-            sync = self._commit_log.sync_of(batch)
+            batch = await self._pipeline.append(request, self._born_host)
         except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
-            error = error_outcome(status_of(failure, ERROR_TABLE))
-        deadline_s = asyncio.get_running_loop().time() + self._sync_timeout_s
-        return PendingOutcome(len(request) + OUTCOME_SIZE_BYTES, batch, error, sync, deadline_s)
-
-    def _give_back_after(self, sync: asyncio.Future[None] | None, size_bytes: int) -> None:
-        """Give back what was taken of the common budget once nothing waits for durability any more."""
-        if sync is None or sync.done():
-            self._inflight.give_back(size_bytes)
-        else:
-            sync.add_done_callback(lambda _: self._inflight.give_back(size_bytes))
+            return PendingOutcome(size_bytes, None, _REFUSED, error_outcome(status_of(failure, ERROR_TABLE)))
+        return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch), b"")
 
     async def _wait_for_outcome(self) -> bool:
         """Wait for the next outcome; False when none will come."""
@@ -159,10 +156,9 @@ class AppendStreamSession:
     async def _collect(self) -> None:
         """Wait until the first outcome is settled, and a little longer for more of those that need no waiting."""
         assert self._reading is not None
-        first = self._outcomes[0]
-        if first.sync is not None:
-            timeout_s = first.deadline_s - asyncio.get_running_loop().time()
-            await asyncio.wait([first.sync], timeout=max(timeout_s, 0))
+        first = self._outcomes[0].acknowledgement
+        if first.has_waited:
+            await first.settle()
         elif self._delay_s and len(self._outcomes) < self._count_max and not self._reading.done():
             self._many_wait.clear()
             with contextlib.suppress(TimeoutError):
@@ -171,12 +167,11 @@ class AppendStreamSession:
 
     def _take_ready(self) -> tuple[list[bytes], int]:
         """The settled outcomes at the head, serialized, at least one; and what they took of the window."""
-        now_s = asyncio.get_running_loop().time()
         taken: list[bytes] = []
         window_bytes = response_bytes = 0
         while self._outcomes and response_bytes < RESPONSE_SIZE_BYTES_MAX:
             head = self._outcomes[0]
-            if taken and head.sync is not None and not head.sync.done() and now_s < head.deadline_s:
+            if taken and not head.acknowledgement.is_settled:
                 break
             taken.append(self._encode(self._outcomes.popleft()))
             window_bytes += head.size_bytes
@@ -186,10 +181,8 @@ class AppendStreamSession:
     def _encode(self, outcome: PendingOutcome) -> bytes:
         if outcome.batch is None:
             return outcome.error
-        if outcome.sync is None or not outcome.sync.done():
-            return self._encoder.response(outcome.batch, DURABILITY_MEMORY)
-        failure = outcome.sync.exception()
-        if failure is not None:
-            assert isinstance(failure, Exception)
+        try:
+            durability = outcome.acknowledgement.durability()
+        except StoreSealed as failure:
             return error_outcome(status_of(failure, ERROR_TABLE))
-        return self._encoder.response(outcome.batch, DURABILITY_LOCAL_DISK)
+        return self._encoder.response(outcome.batch, durability)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogService: reads records, follows the log's end, and tells its state. Records and columns are passed on as bytes."""
+"""LogService: reads records and follows the log's end. Records and columns are passed on as bytes."""
 
 import contextlib
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -12,17 +12,15 @@ from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
 from libs.runtime.rpc.errors import Stopping
 from libs.runtime.rpc.handlers import Context
-from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.follow.progress import IndexerReport
-from services.commitlog.engine.follow.queue_offset_check import QueueEnd
-from services.commitlog.engine.follow.reader import RecordRun
+from services.commitlog.engine.follow.dispatch import DispatchTail, TailStep
+from services.commitlog.engine.follow.followers import Followers
+from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
+from services.commitlog.engine.follow.reader import RecordReader, RecordRun
+from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import BadArgument, BeyondMaxOffset
 from services.commitlog.rpc.checks import check_range, size_of_page
-from services.commitlog.rpc.status import status_of
 
-EARLY_METHODS = ("GetStatus",)
-"""Methods that answer also while the log is being recovered."""
 READ_COUNT_MAX = 4_096
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
@@ -33,17 +31,33 @@ STREAM_START, STREAM_END, STREAM_COUNT, STREAM_RECORDS, STREAM_MESSAGES = range(
 
 
 class LogServicer:
-    """Serves reput.commitlog.v1.LogService. Streams of clients and those of services have a budget each."""
+    """Serves reput.commitlog.v1.LogService, but for its status.
 
-    def __init__(self, commit_log: CommitLog, streams: InflightBudget, service_streams: InflightBudget) -> None:
-        self._commit_log = commit_log
+    Streams of clients and those of services have a budget each. `set_apart` are topics by name, and why.
+    """
+
+    def __init__(
+        self,
+        reader: RecordReader,
+        followers: Followers,
+        queue_offsets: QueueOffsetCheck,
+        set_apart: Mapping[str, str],
+        streams: InflightBudget,
+        service_streams: InflightBudget,
+    ) -> None:
+        self._reader = reader
+        self._followers = followers
+        self._queue_offsets = queue_offsets
+        self._set_apart = set_apart
         self._streams, self._service_streams = streams, service_streams
+        self._tails: set[DispatchTail] = set()
         self._is_draining = False
 
     def drain(self) -> None:
         """Let the streams end with STOPPING."""
         self._is_draining = True
-        self._commit_log.wake_followers()
+        for tail in self._tails:
+            tail.wake()
 
     async def ReadRecords(self, request: pb.ReadRecordsRequest, context: Context) -> bytes:
         """Return the records that are kept, checked."""
@@ -62,13 +76,13 @@ class LogServicer:
         for index, size in enumerate(sizes):
             check_range(size, f"record_sizes_bytes[{index}]", least=1)
         is_raw = _is_raw(request.view)
-        batch = self._commit_log.reader.read(offsets, sizes, size_bytes_max=RESPONSE_SIZE_BYTES_MAX)
+        batch = self._reader.read(offsets, sizes, size_bytes_max=RESPONSE_SIZE_BYTES_MAX)
         return b"".join(
             (
                 length_delimited(READ_SIZES, array("i", batch.sizes).tobytes()),
                 _records(batch.runs, is_raw=is_raw, raw_field=READ_RECORDS, messages_field=READ_MESSAGES),
-                int_field(READ_MIN, self._commit_log.chain.min_physical_offset),
-                int_field(READ_MAX, self._commit_log.confirmed_physical_offset),
+                int_field(READ_MIN, self._reader.min_physical_offset),
+                int_field(READ_MAX, self._reader.end_physical_offset),
             )
         )
 
@@ -84,12 +98,12 @@ class LogServicer:
             default=RESPONSE_SIZE_BYTES_DEFAULT,
             most=RESPONSE_SIZE_BYTES_MAX,
         )
-        confirmed = self._commit_log.confirmed_physical_offset
+        confirmed = self._reader.end_physical_offset
         if end > confirmed:
             raise BeyondMaxOffset(end, max_physical_offset=confirmed, field="end_physical_offset")
         if 0 < end < start:
             raise BadArgument("the range ends before it starts", field="end_physical_offset", value=end, limit=start)
-        stretches = self._commit_log.reader.stretches(start, end or confirmed, size_bytes_max=size_max)
+        stretches = self._reader.stretches(start, end or confirmed, size_bytes_max=size_max)
         with self._streams.held(1), contextlib.closing(stretches):
             for stretch in stretches:
                 yield b"".join(
@@ -115,7 +129,7 @@ class LogServicer:
             request.record_count_max, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX
         )
         with self._service_streams.held(1):
-            handshake = self._commit_log.handshake(follower_epoch=epoch, follower_physical_offset=start)
+            handshake = self._followers.handshake(follower_epoch=epoch, follower_physical_offset=start)
             yield pb.DispatchResponse(
                 handshake=pb.DispatchHandshake(
                     common_end_physical_offset=handshake.common_end_physical_offset,
@@ -124,25 +138,25 @@ class LogServicer:
                     min_physical_offset=handshake.min_physical_offset,
                     confirmed_physical_offset=handshake.confirmed_physical_offset,
                     set_apart_topics=[
-                        pb.DispatchSetApart(topic=topic, why=why)
-                        for topic, why in self._commit_log.topics.set_apart.reasons.items()
+                        pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.items()
                     ],
                 )
             )
-            tail = self._commit_log.tail(
+            tail = self._followers.tail(
                 start_physical_offset=handshake.start_physical_offset, record_count_max=count_max
             )
-            async for step in tail.steps():
-                self._check_draining()
-                if step.columns is not None:
-                    yield dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
-                else:
-                    yield self._heartbeat()
+            self._tails.add(tail)
+            try:
+                async for step in tail.steps():
+                    self._check_draining()
+                    yield self._step(step)
+            finally:
+                self._tails.discard(tail)
 
     async def ReportProgress(self, request: pb.ReportProgressRequest, context: Context) -> pb.ReportProgressResponse:
         """Take note of how far the Indexer is."""
         del context
-        self._commit_log.report_progress(
+        self._followers.report(
             IndexerReport(
                 indexed_physical_offset=request.indexed_physical_offset,
                 flushed_physical_offset=request.flushed_physical_offset,
@@ -159,15 +173,14 @@ class LogServicer:
     ) -> pb.CheckQueueOffsetsResponse:
         """Compare the Indexer's queues with the numbers that are given next; the whole counts when the stream ends."""
         del context
-        log, check = self._commit_log, self._commit_log.queue_offsets
         raised_count = contradicting_count = forgotten_count = 0
         is_complete = False
         with self._service_streams.held(1):
             async for request in requests:
                 self._check_draining()
-                log.check_follower(request.epoch, request.history_id)
+                self._followers.check(request.epoch, request.history_id)
                 is_complete = request.is_complete
-                verdict = await check.compare(
+                verdict = await self._queue_offsets.compare(
                     [
                         QueueEnd(
                             end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset, end.is_removed
@@ -178,23 +191,21 @@ class LogServicer:
                 raised_count += verdict.raised_count
                 contradicting_count += verdict.contradicting_count
                 forgotten_count += verdict.forgotten_count
-        check.finish(is_complete=is_complete)
+        self._queue_offsets.finish(is_complete=is_complete)
         return pb.CheckQueueOffsetsResponse(
             raised_queue_count=raised_count,
             contradicting_queue_count=contradicting_count,
             forgotten_queue_count=forgotten_count,
         )
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
-        """Tell the state of the log."""
-        del request, context
-        return status_of(self._commit_log)
-
-    def _heartbeat(self) -> pb.DispatchResponse:
+    def _step(self, step: TailStep) -> bytes | pb.DispatchResponse:
+        """Columns, or a heartbeat where nothing is new."""
+        if step.columns is not None:
+            return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
         return pb.DispatchResponse(
             heartbeat=pb.DispatchHeartbeat(
-                confirmed_physical_offset=self._commit_log.confirmed_physical_offset,
-                min_physical_offset=self._commit_log.chain.min_physical_offset,
+                confirmed_physical_offset=self._reader.end_physical_offset,
+                min_physical_offset=self._reader.min_physical_offset,
             )
         )
 

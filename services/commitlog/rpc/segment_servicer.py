@@ -6,8 +6,9 @@ import math
 from reput.commitlog.v1 import segment_service_pb2 as pb
 
 from libs.runtime.rpc.handlers import Context
-from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.keep.segments import Deletion, Refusal, SegmentFacts
+from services.commitlog.engine.keep.disk_guard import DiskGuard
+from services.commitlog.engine.keep.segments import Deletion, Refusal, SegmentFacts, SegmentKeeper
+from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.errors import BadArgument
 from services.commitlog.rpc import page_token
 from services.commitlog.rpc.checks import size_of_page
@@ -29,27 +30,27 @@ _REFUSALS = {
 class SegmentServicer:
     """Serves reput.commitlog.v1.SegmentService."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
-        self._commit_log = commit_log
+    def __init__(self, segments: SegmentKeeper, disk: DiskGuard, gate: WriteGate) -> None:
+        self._segments = segments
+        self._disk = disk
+        self._gate = gate
 
     async def ListSegments(self, request: pb.ListSegmentsRequest, context: Context) -> pb.ListSegmentsResponse:
         """Return one page, oldest first."""
         del context
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         start = page_token.decode_number(request.page_token, scope=SCOPE)
-        found = self._commit_log.segments.list_from(start, size + 1)
+        found = self._segments.list_from(start, size + 1)
         token = page_token.encode(str(found[size].base_physical_offset), scope=SCOPE) if len(found) > size else ""
         return pb.ListSegmentsResponse(segments=[_segment(facts) for facts in found[:size]], next_page_token=token)
 
     async def DeleteSegments(self, request: pb.DeleteSegmentsRequest, context: Context) -> pb.DeleteSegmentsResponse:
         """Delete what may be deleted."""
         del context
-        deletions = await self._commit_log.segments.delete(
-            request.base_physical_offsets, allow_unindexed=request.allow_unindexed
-        )
+        deletions = await self._segments.delete(request.base_physical_offsets, allow_unindexed=request.allow_unindexed)
         return pb.DeleteSegmentsResponse(
             outcomes=[_outcome(deletion) for deletion in deletions],
-            min_physical_offset=self._commit_log.chain.min_physical_offset,
+            min_physical_offset=self._segments.min_physical_offset,
         )
 
     async def ReportDisk(self, request: pb.ReportDiskRequest, context: Context) -> pb.ReportDiskResponse:
@@ -58,8 +59,8 @@ class SegmentServicer:
         ratio = request.used_ratio
         if math.isnan(ratio) or not 0 <= ratio <= 1:
             raise BadArgument("a ratio is from 0 to 1", field="used_ratio", value=ratio, limit=1)
-        self._commit_log.report_disk(is_full=request.is_full, used_ratio=ratio)
-        return pb.ReportDiskResponse(is_writable=self._commit_log.gate.is_open)
+        self._disk.report(is_full=request.is_full, used_ratio=ratio)
+        return pb.ReportDiskResponse(is_writable=self._gate.is_open)
 
 
 def _segment(facts: SegmentFacts) -> pb.Segment:

@@ -6,23 +6,41 @@ from importlib import metadata
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
+from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.rpc.timestamps import timestamp
+
+EARLY_METHODS = ("GetStatus",)
+"""Methods that answer also while the log is being recovered."""
 
 DISTRIBUTION = "reput-server"
 
 _ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
 
 
-def status_of(log: CommitLog) -> pb.GetStatusResponse:
+class StatusServicer:
+    """Serves GetStatus of reput.commitlog.v1.LogService."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._commit_log = commit_log
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
+        """Tell the state of the log."""
+        del request, context
+        return status_of(self._commit_log)
+
+
+def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
     """All of it once the log is open; before that, what is known."""
-    progress = log.recovery_progress
+    progress = commit_log.recovery_progress
     status = pb.GetStatusResponse(
-        role=_ROLES[log.config.role],
-        segment_size_bytes=log.config.segment_size_bytes,
-        start_time=timestamp(log.started_at_ms),
+        role=_ROLES[commit_log.config.role],
+        segment_size_bytes=commit_log.config.segment_size_bytes,
+        start_time=timestamp(commit_log.started_at_ms),
         version=_version(),
-        state=pb.LOG_STATE_SERVING if log.is_open else pb.LOG_STATE_RECOVERING,
+        state=pb.LOG_STATE_SERVING if commit_log.is_open else pb.LOG_STATE_RECOVERING,
         recovery_progress=pb.RecoveryProgress(
             scanned_bytes=progress.scanned_bytes,
             target_bytes=progress.target_bytes,
@@ -30,13 +48,13 @@ def status_of(log: CommitLog) -> pb.GetStatusResponse:
             segment_count=progress.segment_count,
         ),
     )
-    if log.is_open:
-        _add(status, log)
+    if commit_log.is_open and commit_log.log is not None:
+        _add(status, commit_log.log)
     return status
 
 
-def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
-    statistics, reported_at_ms, recovery = log.statistics(), log.progress.reported_at_ms, log.recovery
+def _add(status: pb.GetStatusResponse, log: OpenLog) -> None:
+    statistics, reported_at_ms, recovery = statistics_of(log), log.progress.reported_at_ms, log.recovery
     status.epoch = statistics.epoch
     status.min_physical_offset = statistics.min_physical_offset
     status.max_physical_offset = statistics.max_physical_offset
@@ -63,7 +81,7 @@ def _add(status: pb.GetStatusResponse, log: CommitLog) -> None:
             disk_free_bytes=one.usage.free_bytes,
             disk_used_percent=one.usage.used_percent,
         )
-        for one in log.log_directories()
+        for one in log.disk.log_directories()
     )
     status.appended_message_count = statistics.appended_messages_total
     status.sync_count = statistics.syncs_total

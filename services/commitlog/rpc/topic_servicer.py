@@ -6,7 +6,7 @@ from reput.commitlog.v1 import topic_service_pb2 as pb
 from libs.formats.state.system_topics import is_system_topic
 from libs.formats.state.topics_json import TopicConfig
 from libs.runtime.rpc.handlers import Context
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.rpc import page_token
 from services.commitlog.rpc.checks import size_of_page
 
@@ -16,13 +16,13 @@ PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 class TopicServicer:
     """Serves reput.commitlog.v1.TopicService."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
-        self._commit_log = commit_log
+    def __init__(self, topics: TopicRegistry) -> None:
+        self._topics = topics
 
     async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.CreateTopicResponse:
         """Make a topic."""
         del context
-        topic = await self._commit_log.topics.create(
+        topic = await self._topics.create(
             request.name,
             read_queue_count=request.read_queue_count,
             write_queue_count=request.write_queue_count,
@@ -34,7 +34,7 @@ class TopicServicer:
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Context) -> pb.UpdateTopicResponse:
         """Change what the request names."""
         del context
-        topic = await self._commit_log.topics.update(
+        topic = await self._topics.update(
             request.name,
             read_queue_count=request.read_queue_count if request.HasField("read_queue_count") else None,
             write_queue_count=request.write_queue_count if request.HasField("write_queue_count") else None,
@@ -46,7 +46,7 @@ class TopicServicer:
     async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
         """Return one topic."""
         del context
-        return pb.GetTopicResponse(topic=self._topic(self._commit_log.topics.get(request.name)))
+        return pb.GetTopicResponse(topic=self._topic(self._topics.get(request.name)))
 
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Return one page, by name."""
@@ -54,7 +54,7 @@ class TopicServicer:
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         scope = f"topics include_system={request.include_system}"
         last_name = page_token.decode(request.page_token, scope=scope)
-        found = self._commit_log.topics.list_after(last_name, size + 1, include_system=request.include_system)
+        found = self._topics.list_after(last_name, size + 1, include_system=request.include_system)
         page = found[:size]
         token = page_token.encode(page[-1].name, scope=scope) if len(found) > size else ""
         return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
@@ -62,7 +62,7 @@ class TopicServicer:
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
         """Forget one topic."""
         del context
-        await self._commit_log.topics.delete(request.name)
+        await self._topics.delete(request.name)
         return pb.DeleteTopicResponse()
 
     def _topic(self, topic: TopicConfig) -> pb.Topic:
@@ -73,5 +73,5 @@ class TopicServicer:
             is_readable=topic.is_readable,
             is_writable=topic.is_writable,
             is_system=is_system_topic(topic.name),
-            set_apart=self._commit_log.topics.set_apart.why(topic.name),
+            set_apart=self._topics.set_apart.why(topic.name),
         )

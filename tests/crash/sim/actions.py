@@ -25,7 +25,7 @@ from tests.crash.sim.process import Killed, Process, current_process
 from tests.crash.sim.workers import pause
 from tests.crash.sim.world import World
 from tests.crash.sim.writers import SentBatch, WriterClient
-from tests.unit.services.commitlog import support
+from tests.support import commitlog as support
 
 Action = Callable[[World, random.Random], Awaitable[str]]
 
@@ -92,10 +92,10 @@ async def send(world: World, messages: list[Message], durability: int, pause_s: 
     request = support.request(*parts, durability=durability)
 
     async def appended() -> tuple[int, int]:
-        batch = await log.append(request, BORN_HOST)
+        batch = await log.pipeline.append(request, BORN_HOST)
         places = (memoryview(column).cast("q") for column in (batch.physical_offsets, batch.queue_offsets))
         model.place(messages, *places)
-        return batch.end_physical_offset, await log.wait_sync(log.sync_of(batch))
+        return batch.end_physical_offset, await support.durability_of(log, batch)
 
     try:
         end, reached = await world.call(process, appended())
@@ -147,9 +147,9 @@ async def send_as_writer(world: World, client: WriterClient, sequence: int, paus
     request = support.request(*parts, durability=batch.durability, writer=client.writer(sequence))
 
     async def appended() -> tuple[int, int, bool]:
-        stored = await log.append(request, BORN_HOST)
+        stored = await log.pipeline.append(request, BORN_HOST)
         world.writers.stored(client, sequence, stored)
-        return stored.end_physical_offset, await log.wait_sync(log.sync_of(stored)), stored.is_repeated
+        return stored.end_physical_offset, await support.durability_of(log, stored), stored.is_repeated
 
     try:
         end, reached, is_repeated = await world.call(process, appended())

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.pull import PullQuery, PullStatus
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
@@ -147,7 +147,7 @@ async def check_rebuilt(world: World) -> None:
             log_data_dir=world.setup.log.data_dir,
             segment_size_bytes=world.setup.log.segment_size_bytes,
             clock=world.clock,
-            end_physical_offset=world.log.log.confirmed_physical_offset,
+            end_physical_offset=world.log.log.marks.visible.value,
         )
         first = report.start_physical_offset  # a segment whose removal was not finished has no file any more
     else:
@@ -163,7 +163,7 @@ async def check_rebuilt(world: World) -> None:
     world.count("rebuilds compared")
 
 
-async def _follow_from_zero(world: World, log: CommitLog, config: IndexerConfig) -> None:
+async def _follow_from_zero(world: World, log: OpenLog, config: IndexerConfig) -> None:
     """Another Indexer, which follows the log from its beginning."""
     process = Process("rebuild", world.index_disk)
     link = Link(lambda: world.log, world.loop.chance, record_count_max=8_192, delay_ms_max=0, listener=Listener())
@@ -175,7 +175,7 @@ async def _follow_from_zero(world: World, log: CommitLog, config: IndexerConfig)
     async def build() -> None:
         indexer.open()
         indexer.reput.start()
-        end = log.confirmed_physical_offset
+        end = log.marks.visible.value
         while indexer.reput.indexed_physical_offset < end and not indexer.reput.last_error:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 

@@ -22,14 +22,17 @@ from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Hear
 from libs.formats.records.host import Host
 from libs.segments.errors import StoreError
 from services.commitlog import errors as log_errors
-from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
+from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
 from services.commitlog.engine.follow import queue_offset_check as checks
 from services.commitlog.engine.follow.dispatch import TailStep
-from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors
 from services.indexer.engine.log.sink import Appended
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
 from tests.crash.sim.process import Killed, Process
+from tests.support.commitlog import durability_of
 
 T = TypeVar("T")
 READ_SIZE_BYTES_MAX = 1 << 16
@@ -42,7 +45,7 @@ _REASONS = {log_errors.QueueOutOfRange: "QUEUE_OUT_OF_RANGE", log_errors.BatchTo
 class Server:
     """A CommitLog that serves."""
 
-    log: CommitLog
+    log: OpenLog
     process: Process
 
 
@@ -83,9 +86,9 @@ class Link:
         log = server.log
 
         async def shake() -> Handshake:
-            shake = log.handshake(follower_epoch=epoch, follower_physical_offset=start_physical_offset)
+            shake = log.followers.handshake(follower_epoch=epoch, follower_physical_offset=start_physical_offset)
             steps.append(
-                log.tail(
+                log.followers.tail(
                     start_physical_offset=shake.start_physical_offset, record_count_max=self._record_count_max
                 ).steps()
             )
@@ -111,7 +114,7 @@ class Link:
         server = self._connect()
 
         async def take() -> None:
-            server.log.report_progress(
+            server.log.followers.report(
                 IndexerReport(
                     report.indexed_physical_offset,
                     report.flushed_physical_offset,
@@ -133,8 +136,8 @@ class Link:
 
         async def compare() -> int:
             check = server.log.queue_offsets
-            server.log.check_follower(epoch, history_id)
-            are_unknown = server.log.gate.are_queue_offsets_unknown
+            server.log.followers.check(epoch, history_id)
+            are_unknown = server.log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN)
             verdicts = [await check.compare(page) for page in found]
             check.finish(is_complete=is_complete)
             contradicting_count = sum(verdict.contradicting_count for verdict in verdicts)
@@ -152,12 +155,12 @@ class Link:
 
         async def append() -> Appended:
             try:
-                batch = await server.log.append(request, BORN_HOST)
+                batch = await server.log.pipeline.append(request, BORN_HOST)
             except (log_errors.RequestRefused, log_errors.TopicNotFound, log_errors.TopicForbidden) as error:
                 index = re.match(r"messages\[(\d+)\]", error.field)
                 reason, at = _REASONS.get(type(error), "OTHER"), int(index[1]) if index else -1
                 raise errors.AppendRefused(reason, message_index=at, text=str(error)) from error
-            is_durable = await server.log.wait_sync(server.log.sync_of(batch)) == DURABILITY_LOCAL_DISK
+            is_durable = await durability_of(server.log, batch) == DURABILITY_LOCAL_DISK
             self._listener.appended(batch.end_physical_offset, is_durable)
             return Appended(batch.end_physical_offset, is_durable)
 
@@ -190,11 +193,11 @@ class Link:
             raise errors.DependencyUnavailable(SERVICE, "nobody listens")
         return server
 
-    async def _next_step(self, log: CommitLog, steps: AsyncGenerator[TailStep, None]) -> DispatchBatch | Heartbeat:
+    async def _next_step(self, log: OpenLog, steps: AsyncGenerator[TailStep, None]) -> DispatchBatch | Heartbeat:
         """The next step as it would come off the wire."""
         step = await anext(steps)
         if step.columns is None:
-            heartbeat = Heartbeat(log.confirmed_physical_offset, log.chain.min_physical_offset)
+            heartbeat = Heartbeat(log.marks.visible.value, log.chain.min_physical_offset)
             self._listener.confirmed(heartbeat.confirmed_physical_offset)
             return heartbeat
         self._listener.confirmed(step.end_physical_offset)

@@ -12,7 +12,7 @@ import contextlib
 import math
 import random
 import types
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from unittest import mock
@@ -27,6 +27,7 @@ from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow import reader
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.start import scan as log_scan
 from services.commitlog.engine.write import append
 from services.commitlog.errors import StoreSealed
@@ -40,6 +41,7 @@ from tests.crash.sim.model import Broken, Model, expect
 from tests.crash.sim.process import Killed, Process, check_alive, task_factory
 from tests.crash.sim.workers import SimulatedLock, Workers
 from tests.crash.sim.writers import Writers
+from tests.support.commitlog import synced
 
 T = TypeVar("T")
 LISTEN_HOST = Host.parse("127.0.0.1:7101")
@@ -126,6 +128,7 @@ class World:
         self.deletion_bound = 0
         """Segments below may be gone: somebody asked for it."""
         self.counts: dict[str, int] = {}
+        self._stop_log: Callable[[], Coroutine[Any, Any, None]]
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a total for the report."""
@@ -161,9 +164,9 @@ class World:
         assert self.log is None
         process = Process("commitlog", self.log_disk)
         process.fs.is_full = self.is_disk_full
-        log = CommitLog(self.setup.log, process.fs, self.clock, on_failure=process.failures.append)
+        commit_log = CommitLog(self.setup.log, process.fs, self.clock, on_failure=process.failures.append)
         try:
-            await self.call(process, log.open(LISTEN_HOST))
+            log = await self.call(process, commit_log.open(LISTEN_HOST))
         except Killed:
             self.was_stopped_cleanly = False
             return
@@ -173,10 +176,11 @@ class World:
             expect(self.is_disk_full or bool(process.failed_calls), f"the CommitLog did not start: {error!r}")
             return
         self.log = Server(log, process)
+        self._stop_log = commit_log.close
         self.sealed_at = None
         self._recovered(log)
 
-    def _recovered(self, log: CommitLog) -> None:
+    def _recovered(self, log: OpenLog) -> None:
         model = self.model
         if self.was_stopped_cleanly:
             expect(log.recovery.was_clean_stop, "a clean stop was not seen as one")
@@ -198,8 +202,8 @@ class World:
         """Compare all that the log shows with the model."""
         assert self.log is not None
         log, model = self.log.log, self.model
-        model.promise(log.flusher.flushed_physical_offset)
-        end = log.confirmed_physical_offset
+        model.promise(log.marks.flushed.value)
+        end = log.marks.visible.value
         expect(
             end >= model.seen_physical_offset, f"the log shows {end}, and showed {model.seen_physical_offset} before"
         )
@@ -275,7 +279,7 @@ class World:
         is_sealed = bool(server.process.failures)
         end = server.log.chain.max_physical_offset
         try:
-            await self.call(server.process, server.log.close())
+            await self.call(server.process, self._stop_log())
         except Killed:
             return
         except Exception as error:  # noqa: BLE001 - whatever keeps a stop from being clean
@@ -343,9 +347,9 @@ class World:
         expect(not self.broken, "; ".join(self.broken))
         self.notice_deaths()
         if self.log is not None:
-            flushed = self.log.log.flusher.flushed_physical_offset
+            flushed = self.log.log.marks.flushed.value
             self.model.promise(flushed)
-            self.confirmed(self.log.log.confirmed_physical_offset)
+            self.confirmed(self.log.log.marks.visible.value)
             if self.log.process.failures and self.sealed_at is None:
                 self.sealed_at = flushed
         if self.index is not None and not self.index.process.failures:
@@ -357,7 +361,7 @@ class World:
         end_s = self.loop.time() + CATCH_UP_S_MAX
         if self.log is not None and not self.is_disk_full:
             with contextlib.suppress(Killed, StoreSealed):
-                await self.call(self.log.process, self.log.log.flusher.sync_now())
+                await self.call(self.log.process, synced(self.log.log))
         while self.log is not None and self.index is not None:
             self.observe()
             log, index = self.log, self.index

@@ -19,10 +19,10 @@ from reput.indexer.v1 import query_service_pb2 as query_pb
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, from_reput, to_reput
+from tests.support.served_commitlog import Client as LogClient
+from tests.support.served_commitlog import served as log_served
 from tests.support.service_process import ServiceProcess
 from tests.support.trusted import trusted
-from tests.unit.services.commitlog.served import Client as LogClient
-from tests.unit.services.commitlog.served import served as log_served
 from tests.unit.services.indexer.served import Client as IndexClient
 from tests.unit.services.indexer.served import served as index_served
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """DispatchTail: follows the log from an offset on, as columns for those who build indexes from it.
 
-Invariants: steps are contiguous (each begins where the one before ended) and never pass the confirmed offset; a record
+Invariants: steps are contiguous (each begins where the one before ended) and never pass what is visible; a record
 that can't be read ends the tail with RecordDamaged and is never stepped over (RocketMQ skips the rest of the file).
-It wakes on notice, and looks by itself at each heartbeat. The first record after a pause goes at once; while small
-appends come one after the other they are collected for some milliseconds, because each step costs the same whatever it
-carries.
+It wakes when there is more to see, and looks by itself at each heartbeat. The first record after a pause goes at once;
+while small appends come one after the other they are collected for some milliseconds, because each step costs the same
+whatever it carries.
 Callers: the loop that owns the log; one task for each tail. The columns of a step are used again for the next one.
 Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is ReputMessageService.
 """
@@ -19,11 +19,11 @@ from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import STATUS_REASONS
+from libs.log.watermark import Watermark
 from libs.segments.chain import SegmentChain
 from libs.segments.hold import SegmentHold
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.durable.notice import EndNotice
 from services.commitlog.errors import BelowMinOffset, RecordDamaged
 
 KEYS_PER_RECORD = 4
@@ -47,8 +47,7 @@ class DispatchTail:
     def __init__(
         self,
         chain: SegmentChain,
-        confirmed: Callable[[], int],
-        notice: EndNotice,
+        visible: Watermark,
         config: CommitLogConfig,
         *,
         start_physical_offset: int,
@@ -56,22 +55,27 @@ class DispatchTail:
         on_damage: Callable[[RecordDamaged], None],
     ) -> None:
         self._chain = chain
-        self._confirmed = confirmed
-        self._notice = notice
+        self._visible = visible
         self._config = config
         self._at = start_physical_offset
         self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max, config.delay_levels_ms())
         self._on_damage = on_damage
         self._hold: SegmentHold | None = None
         self._next_step_s = 0.0
+        self._more: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Look now: the next step comes at once, with or without news."""
+        if self._more is not None:
+            self._more.cancel()
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
         """Steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
         try:
             while True:
-                if self._at >= self._confirmed():
-                    await self._notice.wait(self._config.dispatch_heartbeat_ms / 1000)
-                if self._at < self._confirmed():
+                if self._at >= self._visible.value:
+                    await self._wait()
+                if self._at < self._visible.value:
                     await self._collect()
                     yield self._step()
                 else:
@@ -79,10 +83,18 @@ class DispatchTail:
         finally:
             self._keep(None)
 
+    async def _wait(self) -> None:
+        """Until there is more, at most for a heartbeat."""
+        self._more = self._visible.reached(self._at + 1)
+        try:
+            await asyncio.wait([self._more], timeout=self._config.dispatch_heartbeat_ms / 1000)
+        finally:
+            self._more.cancel()
+
     async def _collect(self) -> None:
         """Until the next step is due, unless it is large already."""
         now_s = asyncio.get_running_loop().time
-        if self._confirmed() - self._at < self._config.dispatch_size_bytes_min and self._next_step_s > now_s():
+        if self._visible.value - self._at < self._config.dispatch_size_bytes_min and self._next_step_s > now_s():
             await asyncio.sleep(self._next_step_s - now_s())
         self._next_step_s = now_s() + self._config.dispatch_interval_ms / 1000
 
@@ -94,7 +106,7 @@ class DispatchTail:
         segment = self._chain.find(self._at)
         self._keep(segment)
         base, start = segment.base_physical_offset, self._at
-        readable = min(self._confirmed() - base, segment.wrote_position)
+        readable = min(self._visible.value - base, segment.wrote_position)
         columns = self._columns
         status = scan_cy.scan(segment.buffer, start - base, readable, base, False, columns)
         end_position = columns.end_position

@@ -13,7 +13,7 @@ the truth.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libs.formats.errors import FormatError
@@ -23,7 +23,8 @@ from libs.kernel.append.topic_table import QUEUE_ID_MAX
 from libs.kernel.scan import scan_cy
 from libs.machine.loop import in_steps
 from libs.segments.chain import SegmentChain
-from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.gate import Reason, WriteGate
+from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import BadArgument
 
@@ -65,18 +66,19 @@ class QueueVerdict:
 
 
 class QueueOffsetCheck:
-    """Comparisons with one topic table. `on_known` hears of what must be kept: the gate opens, numbers go."""
+    """Comparisons with the state of one log."""
 
-    def __init__(
-        self, chain: SegmentChain, topics: TopicRegistry, gate: WriteGate, *, on_known: Callable[[], None]
-    ) -> None:
+    def __init__(self, chain: SegmentChain, topics: TopicRegistry, state: LogState, gate: WriteGate) -> None:
         self.raised_count = 0
         self.contradicting_count = 0
-        self.forgotten_count = 0
         self._chain = chain
         self._topics = topics
+        self._state = state
         self._gate = gate
-        self._on_known = on_known
+
+    @property
+    def _are_unknown(self) -> bool:
+        return self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN)
 
     async def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
         """Compare one page. Raises BadArgument, and then nothing of the page was compared."""
@@ -96,7 +98,7 @@ class QueueOffsetCheck:
                 if self._contradicts(end, known):
                     contradicting_count += 1
                     self._tell_contradicting(end, known, contradicting_count)
-                elif not known and self._gate.are_queue_offsets_unknown:
+                elif not known and self._are_unknown:
                     raised_count += 1
                     self._raise(end, raised_count)
         if max(raised_count, contradicting_count) > TOLD_COUNT_MAX:
@@ -109,7 +111,7 @@ class QueueOffsetCheck:
         self.raised_count += raised_count
         self.contradicting_count += contradicting_count
         if forgotten_count:
-            self._on_known()
+            self._state.is_worth_saving.set()
         return QueueVerdict(raised_count, contradicting_count, forgotten_count)
 
     def _forget(self, end: QueueEnd) -> bool:
@@ -117,8 +119,8 @@ class QueueOffsetCheck:
         topic = end.topic.encode()
         if self._topics.find(end.topic) is not None or end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
             return False
-        self._topics.table.set_next_queue_offset(topic, end.queue_id, 0)
-        self.forgotten_count += 1
+        self._state.table.set_next_queue_offset(topic, end.queue_id, 0)
+        self._state.revision += 1
         return True
 
     def _exceeded(self, end: QueueEnd) -> int | None:
@@ -126,7 +128,7 @@ class QueueOffsetCheck:
         topic = end.topic.encode()
         if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
             return None
-        known = self._topics.table.next_queue_offset(topic, end.queue_id)
+        known = self._state.table.next_queue_offset(topic, end.queue_id)
         return known if end.end_queue_offset > known else None
 
     def _tell_contradicting(self, end: QueueEnd, known: int, count: int) -> None:
@@ -143,7 +145,7 @@ class QueueOffsetCheck:
 
     def _raise(self, end: QueueEnd, count: int) -> None:
         """Go on where the Indexer's queue ends, for the log has no number of its own."""
-        self._topics.table.set_next_queue_offset(end.topic.encode(), end.queue_id, end.end_queue_offset)
+        self._state.table.set_next_queue_offset(end.topic.encode(), end.queue_id, end.end_queue_offset)
         if count <= TOLD_COUNT_MAX:
             _log.warning(
                 "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at 0",
@@ -154,12 +156,12 @@ class QueueOffsetCheck:
 
     def finish(self, *, is_complete: bool) -> None:
         """All pages of a comparison were compared; a complete one lets appends in."""
-        if not self._gate.are_queue_offsets_unknown:
+        if not self._are_unknown:
             return
         if is_complete:
-            self._gate.are_queue_offsets_unknown = False
+            self._gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=False)
             _log.warning("the queue offsets are known now, from the Indexer: appends are accepted")
-            self._on_known()
+            self._state.is_worth_saving.set()
         else:
             _log.error(
                 "the Indexer does not know what the log had below %d either: appends wait for one that does, or for a "
@@ -170,7 +172,7 @@ class QueueOffsetCheck:
     def _contradicts(self, end: QueueEnd, known: int) -> bool:
         """Whether the log knows better: its own number is exact, unless it shows that very record as the last one."""
         if end.last_physical_offset < self._chain.min_physical_offset:
-            return known > 0 or not self._gate.are_queue_offsets_unknown
+            return known > 0 or not self._are_unknown
         if end.last_physical_offset >= self._chain.max_physical_offset:
             return True
         segment = self._chain.find(end.last_physical_offset)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RecordReader: finds records by physical offset and checks them before anybody sees them.
 
-Invariants: nothing at or past the confirmed offset is ever read; a record is returned whole and checked (magic,
+Invariants: nothing at or past the end of what is visible is ever read; a record is returned whole and checked (magic,
 lengths, checksums, stored physical offset) or not at all. Answers point into the mapped segments: they are views, to
 be used before the caller lets the loop run again, because a deleted segment is unmapped.
 Callers: the loop that owns the log. Layout: docs/formats/commit_log.md.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from libs.formats.records.record import INT as INT32
@@ -21,6 +21,7 @@ from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.log.answer_sizes import answer_sizes
 from libs.log.end import STATUS_REASONS
+from libs.log.watermark import Watermark
 from libs.segments.chain import SegmentChain
 from libs.segments.hold import SegmentHold
 from libs.segments.segment import Segment
@@ -68,11 +69,21 @@ class RecordStretch:
 
 
 class RecordReader:
-    """Reads from one chain. `confirmed` gives the end of what may be read."""
+    """Reads from one chain, what is visible of it."""
 
-    def __init__(self, chain: SegmentChain, confirmed: Callable[[], int]) -> None:
+    def __init__(self, chain: SegmentChain, visible: Watermark) -> None:
         self._chain = chain
-        self._confirmed = confirmed
+        self._visible = visible
+
+    @property
+    def min_physical_offset(self) -> int:
+        """First byte that is kept."""
+        return self._chain.min_physical_offset
+
+    @property
+    def end_physical_offset(self) -> int:
+        """End of what may be read: the confirmed offset."""
+        return self._visible.value
 
     def read(self, physical_offsets: Sequence[int], sizes: Sequence[int], *, size_bytes_max: int) -> RecordBatch:
         """Find records; `sizes` is empty or has the size that each must have.
@@ -136,7 +147,7 @@ class RecordReader:
 
     def check_boundary(self, physical_offset: int, field: str) -> None:
         """Raise NotARecord unless a record, a blank, a segment or the readable end begins here."""
-        if physical_offset == self._confirmed() or physical_offset % self._chain.segment_size_bytes == 0:
+        if physical_offset == self._visible.value or physical_offset % self._chain.segment_size_bytes == 0:
             return
         segment = self._chain.find(physical_offset)
         position = physical_offset - segment.base_physical_offset
@@ -151,14 +162,14 @@ class RecordReader:
             raise BelowMinOffset(
                 start, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
             )
-        if start > self._confirmed():
-            raise BeyondMaxOffset(start, max_physical_offset=self._confirmed(), field="start_physical_offset")
+        if start > self._visible.value:
+            raise BeyondMaxOffset(start, max_physical_offset=self._visible.value, field="start_physical_offset")
         self.check_boundary(start, "start_physical_offset")
 
     def _segment_of(self, physical_offset: int, field: str) -> Segment | None:
         """The segment of an offset, None if it is no longer kept. Raises BeyondMaxOffset."""
-        if physical_offset >= self._confirmed():
-            raise BeyondMaxOffset(physical_offset, max_physical_offset=self._confirmed(), field=field)
+        if physical_offset >= self._visible.value:
+            raise BeyondMaxOffset(physical_offset, max_physical_offset=self._visible.value, field=field)
         return None if physical_offset < self._chain.min_physical_offset else self._chain.find(physical_offset)
 
     @staticmethod
@@ -177,7 +188,7 @@ class RecordReader:
     ) -> RecordStretch:
         """The next records of a segment that begin below `end`. The first one is taken whatever its size."""
         base, buffer = segment.base_physical_offset, segment.buffer
-        start, readable = at - base, min(self._confirmed() - base, segment.wrote_position)
+        start, readable = at - base, min(self._visible.value - base, segment.wrote_position)
         size = scan_cy.check_record(buffer, start, readable, base, True)
         if size == -layout.S_BLANK:
             return RecordStretch(at, base + segment.size_bytes, RecordRun(buffer, array("q"), array("i")))

@@ -13,7 +13,7 @@ Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from libs.machine.clock import Clock
@@ -21,9 +21,21 @@ from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
 from libs.segments.directories import SegmentDirectories
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.keep.small_files import SmallFiles
+from services.commitlog.engine.write.gate import Reason, WriteGate
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A directory of segments. `is_full` keeps new ones away while there are others, `is_read_only` always."""
+
+    path: Path
+    usage: DiskUsage
+    segment_count: int
+    is_read_only: bool
+    is_full: bool
 
 
 class DiskGuard:
@@ -36,8 +48,7 @@ class DiskGuard:
         config: CommitLogConfig,
         directories: SegmentDirectories,
         gate: WriteGate,
-        *,
-        take_ballast: Callable[[], Awaitable[None]],
+        small_files: SmallFiles,
     ) -> None:
         self.usages = dict.fromkeys(directories.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
         """Of each directory of the log, as of the last look that it let."""
@@ -50,17 +61,9 @@ class DiskGuard:
         self._clock = clock
         self._config = config
         self._gate = gate
-        self._take_ballast = take_ballast
+        self._small_files = small_files
         self._reported_s = 0.0
-        self._loop = SupervisedLoop("disk guard", self.look, interval_ms=config.disk_interval_ms)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._loop.start()
-
-    async def stop(self) -> None:
-        """End. May be repeated."""
-        await self._loop.stop()
+        self.loop = SupervisedLoop("disk guard", self.look, interval_ms=config.disk_interval_ms)
 
     async def look(self) -> None:
         """Look once. Raises OSError."""
@@ -72,12 +75,25 @@ class DiskGuard:
         self._directories.full = frozenset(full | self.unusable)
         self._judge_reserve()
         self._judge_percent()
-        await self._take_ballast()
+        await self._small_files.write(self._small_files.ballast.take)
 
     @property
     def usage(self) -> DiskUsage:
         """The emptiest disk that takes new segments, as of the last look."""
         return min(self._usable(), key=lambda usage: usage.used_percent)
+
+    def log_directories(self) -> list[LogDirectory]:
+        """The directories of the segments, as of the last look at their disks."""
+        return [
+            LogDirectory(
+                path=directory,
+                usage=usage,
+                segment_count=self._directories.counts[directory],
+                is_read_only=directory in self._directories.read_only or directory in self.unusable,
+                is_full=directory in self._directories.full,
+            )
+            for directory, usage in self.usages.items()
+        ]
 
     def _usable(self) -> list[DiskUsage]:
         """Of the disks that take new segments; of all that should, if none does."""
@@ -107,17 +123,16 @@ class DiskGuard:
         self.unusable = frozenset(unusable)
 
     def report(self, *, is_full: bool, used_ratio: float) -> None:
-        """Take the Janitor's verdict."""
+        """Take the Janitor's verdict: a full disk refuses appends until a report says otherwise, or none comes."""
         self._reported_s = self._clock.monotonic_s()
-        if is_full != self._gate.is_disk_reported_full:
-            self._gate.is_disk_reported_full = is_full
+        if self._gate.put(Reason.DISK_REPORTED_FULL, holds=is_full):
             state = "full" if is_full else "not full"
             _log.warning("the Janitor reports the disk as %s, it is used to %.1f %%", state, used_ratio * 100)
 
     def _end_old_report(self) -> None:
         age_s = self._clock.monotonic_s() - self._reported_s
-        if self._gate.is_disk_reported_full and age_s * 1000 > self._config.disk_report_timeout_ms:
-            self._gate.is_disk_reported_full = False
+        is_old = age_s * 1000 > self._config.disk_report_timeout_ms
+        if is_old and self._gate.put(Reason.DISK_REPORTED_FULL, holds=False):
             _log.warning("the Janitor has not reported for %.0f s: its verdict of a full disk has ended", age_s)
 
     def _judge_reserve(self) -> None:
@@ -125,8 +140,7 @@ class DiskGuard:
         most_bytes = max(usage.free_bytes for usage in self._usable())
         free_bytes = min(self.data_usage.free_bytes, most_bytes)
         is_short = free_bytes < self._config.disk_reserve_bytes
-        if is_short != self._gate.is_disk_reserve_short:
-            self._gate.is_disk_reserve_short = is_short
+        if self._gate.put(Reason.DISK_RESERVE_SHORT, holds=is_short):
             _log.warning(
                 "%d bytes are free, the reserve is %d: appends are %s",
                 free_bytes,
@@ -135,14 +149,14 @@ class DiskGuard:
             )
 
     def _judge_percent(self) -> None:
-        percent, is_full = self.usage.used_percent, self._gate.is_disk_full
+        percent, is_full = self.usage.used_percent, self._gate.holds(Reason.DISK_FULL)
         if not is_full and percent > self._config.disk_full_percent:
-            self._gate.is_disk_full = True
+            self._gate.put(Reason.DISK_FULL, holds=True)
             _log.warning(
                 "%d %% of the disk are used: appends are refused until it is %d %%",
                 percent,
                 self._config.disk_open_percent,
             )
         elif is_full and percent <= self._config.disk_open_percent:
-            self._gate.is_disk_full = False
+            self._gate.put(Reason.DISK_FULL, holds=False)
             _log.warning("%d %% of the disk are used: appends are accepted again", percent)

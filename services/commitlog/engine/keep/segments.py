@@ -12,16 +12,23 @@ its use of file times.
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from libs.formats.state.queue_snapshot import SegmentTimes
+from libs.log import directories as log_directories
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.segments.chain import SegmentChain
+from libs.segments.directories import SegmentDirectories
 from libs.segments.segment import Segment
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.progress import Progress
+from services.commitlog.engine.keep.small_files import SmallFiles
+from services.commitlog.engine.keep.snapshot import SnapshotKeeper
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000
@@ -65,37 +72,43 @@ class Deletion:
 
 
 class SegmentKeeper:
-    """Facts and deletion. `indexed` gives the end of what the Indexer has on disk.
-
-    `remember` makes durable what else only the records below an offset would tell: the queues' next offsets.
-    `tidy` brings up to date, after deletions, what describes the log.
-    """
+    """Facts and deletion, with what must be written down before, and what describes the log, after it."""
 
     def __init__(
         self,
         fs: Fs,
         chain: SegmentChain,
+        directories: SegmentDirectories,
+        epochs: EpochHistory,
+        progress: Progress,
+        snapshot: SnapshotKeeper,
+        checkpoint: CheckpointKeeper,
+        small_files: SmallFiles,
         clock: Clock,
-        indexed: Callable[[], int],
-        remember: Callable[[int], Awaitable[None]],
-        tidy: Callable[[], Awaitable[None]],
-        *,
-        release_timeout_ms: int,
+        config: CommitLogConfig,
     ) -> None:
         self.deleted_count = 0
         self.evicted_count = 0
         """Segments whose readers were sent away."""
-        self._clock = clock
-        self._release_timeout_ms = release_timeout_ms
         self.reader_wait_s = READER_WAIT_S
         self._wanted: tuple[int, float] | None = None
         """The segment that was last refused for its readers, and when that was for the first time."""
         self._fs = fs
         self._chain = chain
-        self._indexed = indexed
-        self._remember = remember
-        self._tidy = tidy
+        self._directories = directories
+        self._epochs = epochs
+        self._progress = progress
+        self._snapshot = snapshot
+        self._checkpoint = checkpoint
+        self._small_files = small_files
+        self._clock = clock
+        self._config = config
         self._deletion = asyncio.Lock()
+
+    @property
+    def min_physical_offset(self) -> int:
+        """First byte that is kept."""
+        return self._chain.min_physical_offset
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
         """Up to `count` segments that begin at or after this offset, oldest first."""
@@ -105,14 +118,6 @@ class SegmentKeeper:
         behind = max(physical_offset - segments[0].base_physical_offset, 0)
         first = -(-behind // self._chain.segment_size_bytes)
         return [self._facts(segment) for segment in segments[first : first + count]]
-
-    def times(self) -> list[SegmentTimes]:
-        """Store times of all segments that have a record, for the snapshot."""
-        return [
-            SegmentTimes(s.base_physical_offset, s.first_store_time_ms, s.last_store_time_ms)
-            for s in self._chain.segments
-            if s.wrote_position > 0
-        ]
 
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
         """Delete segments at the old end, durably; one answer for each, in order.
@@ -149,7 +154,8 @@ class SegmentKeeper:
             _log.warning("segment %s is deleted although %d read it: their streams end", segment, segment.hold_count)
             segment.evict()
             self.evicted_count += 1
-        await self._remember(segment.end_physical_offset)
+        await self._snapshot.cover(segment.end_physical_offset)
+        await self._checkpoint.save_start(segment.end_physical_offset)
         is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
         assert is_held
         try:
@@ -158,6 +164,18 @@ class SegmentKeeper:
             segment.release()
         self._chain.detach_first()
         await asyncio.to_thread(segment.close)  # may wait for a sync that is under way
+
+    async def _tidy(self) -> None:
+        """Let small files forget what was deleted. What there is no room for waits for the next deletion, or start."""
+
+        def save() -> None:
+            self._epochs.trim(self._chain.min_physical_offset)
+            log_directories.save(self._fs, self._config.data_dir, self._directories.used)
+
+        try:
+            await self._small_files.write_with_ballast(save)
+        except OSError as error:
+            _log.warning("small files still speak of deleted segments: %s", error)
 
     def _remove_file(self, segment: Segment) -> None:
         failpoint("delete_segment.before_remove")
@@ -199,10 +217,10 @@ class SegmentKeeper:
         base, now_s = segment.base_physical_offset, self._clock.monotonic_s()
         if self._wanted is None or self._wanted[0] != base:
             self._wanted = (base, now_s)
-        return (now_s - self._wanted[1]) * 1000 < self._release_timeout_ms
+        return (now_s - self._wanted[1]) * 1000 < self._config.segment_release_timeout_ms
 
     def _is_indexed(self, segment: Segment) -> bool:
-        return self._indexed() >= segment.end_physical_offset
+        return self._progress.indexed_flushed_physical_offset >= segment.end_physical_offset
 
     def _facts(self, segment: Segment) -> SegmentFacts:
         return SegmentFacts(

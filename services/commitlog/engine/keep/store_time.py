@@ -6,9 +6,9 @@ queries by time find them there, and segments expire so much later. Nothing mend
 """
 
 import logging
-from collections.abc import Callable
 
 from libs.machine.clock import Clock
+from services.commitlog.engine.write.state import LogState
 
 _log = logging.getLogger(__name__)
 
@@ -16,16 +16,16 @@ _log = logging.getLogger(__name__)
 class StoreTimeWatch:
     """Tells once when store time is further ahead than is allowed, and once when it is not any more."""
 
-    def __init__(self, clock: Clock, last_store_time_ms: Callable[[], int], *, ahead_ms_max: int) -> None:
+    def __init__(self, clock: Clock, state: LogState, *, ahead_ms_max: int) -> None:
         self._clock = clock
-        self._last_store_time_ms = last_store_time_ms
+        self._state = state
         self._ahead_ms_max = ahead_ms_max
         self._is_told = False
 
     @property
     def ahead_ms(self) -> int:
         """Milliseconds by which the last record's store time is ahead of the clock; 0 if it is not."""
-        return max(0, self._last_store_time_ms() - self._clock.now_ms())
+        return max(0, self._state.last_store_time_ms - self._clock.now_ms())
 
     def look(self) -> None:
         """Say what is new."""
@@ -35,7 +35,7 @@ class StoreTimeWatch:
                 "store time is %.1f s ahead of the clock: all messages get one store time, %d ms after the epoch, "
                 "until the clock has caught up",
                 ahead_ms / 1000,
-                self._last_store_time_ms(),
+                self._state.last_store_time_ms,
             )
         elif ahead_ms <= self._ahead_ms_max and self._is_told:
             _log.warning("store time follows the clock again")

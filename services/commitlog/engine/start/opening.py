@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a data directory to an open store: claims it, reads the small files, recovers the log. Blocks; runs in a thread.
+"""From a data directory to a recovered store: claims it, reads the small files, recovers the log. Blocks.
 
 Invariants: whoever fails leaves the directory unlocked and, unless the log was already being settled, unchanged.
 RocketMQ's counterpart is DefaultMessageStore.load.
@@ -19,17 +19,19 @@ from libs.log import directories as log_directories
 from libs.log.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
+from libs.segments.ballast import Ballast
 from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
 from libs.segments.pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.follow.progress import Progress
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.progress import Progress
 from services.commitlog.engine.start import recovery
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.recovery import RecoveryReport
 from services.commitlog.engine.start.store_files import StoreFiles
+from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.engine.write.writers import WriterTable
 
@@ -37,22 +39,27 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStore:
-    """What an open store consists of."""
+class RecoveredStore:
+    """What the files told."""
 
     files: StoreFiles
     chain: SegmentChain
     topics: TopicRegistry
-    writers: WriterTable
+    state: LogState
     epochs: EpochHistory
     progress: Progress
     recovery: RecoveryReport
 
 
-def open_store(
-    fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, clock: Clock, progress: RecoveryProgress
-) -> OpenStore:
-    """Open the store of `config.data_dir`, whose segments are in `directories`.
+def recover_store(
+    fs: Fs,
+    config: CommitLogConfig,
+    directories: SegmentDirectories,
+    ballast: Ballast,
+    clock: Clock,
+    meter: RecoveryProgress,
+) -> RecoveredStore:
+    """Claim and recover the store of `config.data_dir`, whose segments are in `directories`.
 
     Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
     LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
@@ -60,23 +67,23 @@ def open_store(
     files = StoreFiles(fs, config.data_dir)
     was_clean_stop = files.claim()
     try:
-        with config.ballast(fs).given_way():
-            return _open_claimed(fs, config, directories, clock, progress, files, was_clean_stop=was_clean_stop)
+        with ballast.given_way():
+            return _recover_claimed(fs, config, directories, clock, meter, files, was_clean_stop=was_clean_stop)
     except BaseException:
         files.release()
         raise
 
 
-def _open_claimed(
+def _recover_claimed(
     fs: Fs,
     config: CommitLogConfig,
     directories: SegmentDirectories,
     clock: Clock,
-    progress: RecoveryProgress,
+    meter: RecoveryProgress,
     files: StoreFiles,
     *,
     was_clean_stop: bool,
-) -> OpenStore:
+) -> RecoveredStore:
     with contextlib.ExitStack() as undo:
         _claim_directories(fs, config, directories, files)
         chain = SegmentChain.open(
@@ -105,17 +112,16 @@ def _open_claimed(
             queue_count_max=config.queue_count_max,
             delay_level_count=len(config.delay_levels_ms()),
         )
-        writers = WriterTable(config.writer_batch_count_max, config.writer_count_max)
+        state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
         checkpoint = _load_checkpoint(fs, config)
         if files.is_of_rocketmq:
             checkpoint = checkpoint.of_rocketmq()
         finding = recovery.examine(
             chain,
-            topics.table,
-            writers,
+            state,
             config,
             clock,
-            progress,
+            meter,
             was_clean_stop=was_clean_stop,
             checkpoint=checkpoint,
             snapshot=_load_snapshot(fs, config),
@@ -130,10 +136,10 @@ def _open_claimed(
         report = recovery.settle(fs, config, chain, epochs, clock, finding)
         undo.pop_all()
     report = replace(report, missing_bytes=_missing_bytes(chain, checkpoint))
-    store_progress = Progress(fs, config.data_dir, clock, checkpoint, is_queue_time_kept=files.is_owed)
-    store_progress.note_flushed(report.last_store_time_ms, report.end_physical_offset)
-    store_progress.note_start(chain.min_physical_offset)
-    return OpenStore(files, chain, topics, writers, epochs, store_progress, report)
+    progress = Progress(fs, config.data_dir, clock, checkpoint, is_queue_time_kept=files.is_owed)
+    progress.note_flushed(state.last_store_time_ms, report.end_physical_offset)
+    progress.note_start(chain.min_physical_offset)
+    return RecoveredStore(files, chain, topics, state, epochs, progress, report)
 
 
 def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:

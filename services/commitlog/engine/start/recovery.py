@@ -32,7 +32,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.scan import LogScan
-from services.commitlog.engine.write.writers import WriterTable
+from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import LogDamaged
 
 CLEAN_SCAN_SEGMENT_COUNT = 3
@@ -49,7 +49,6 @@ class RecoveryReport:
     was_clean_stop: bool
     scan_end: ScanEndKind
     end_physical_offset: int
-    last_store_time_ms: int
     scan_start_physical_offset: int
     scanned_record_count: int
     are_queue_offsets_unknown: bool = False
@@ -72,7 +71,6 @@ class Finding:
     start_physical_offset: int
     durable_physical_offset: int
     """Below it everything is on the disk for certain, not only in the page cache."""
-    last_store_time_ms: int
     record_count: int
     are_queue_offsets_unknown: bool
     snapshot_physical_offset: int | None
@@ -81,8 +79,7 @@ class Finding:
 
 def examine(
     chain: SegmentChain,
-    table: TopicTable,
-    writers: WriterTable,
+    state: LogState,
     config: CommitLogConfig,
     clock: Clock,
     progress: RecoveryProgress,
@@ -92,7 +89,7 @@ def examine(
     snapshot: QueueSnapshot | None,
     epochs: Sequence[Epoch],
 ) -> Finding:
-    """Find the end of the log; fill the tables and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
+    """Find the end of the log; fill its state and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
     started_s = clock.monotonic_s()
     known_end = max(
         snapshot.end_physical_offset if snapshot else 0,
@@ -104,8 +101,8 @@ def examine(
         raise LogDamaged(segment=file_name(base), position=0, reason="the log has no file, although it had records")
     snapshot = snapshot if _fits(snapshot, chain) else None
     if snapshot is not None:
-        _restore(snapshot, chain, table)
-        writers.restore(snapshot.writers, snapshot.writer_sequences, snapshot.end_physical_offset)
+        _restore(snapshot, chain, state.table)
+        state.writers.restore(snapshot.writers, snapshot.writer_sequences, snapshot.end_physical_offset)
     start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
     durable = log_end.known_durable(checkpoint, has_epochs=bool(epochs))
     if snapshot is not None:
@@ -116,8 +113,8 @@ def examine(
         )
     scan = LogScan(
         chain,
-        table,
-        writers,
+        state.table,
+        state.writers,
         durable,
         progress,
         check_crc=config.check_crc_on_recover,
@@ -129,13 +126,12 @@ def examine(
     if end.kind is ScanEndKind.DAMAGED:
         base = segment_base(end.physical_offset, config.segment_size_bytes)
         raise LogDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
-    snapshot_time_ms = snapshot.last_store_time_ms if snapshot else 0
+    state.last_store_time_ms = max(scan.last_store_time_ms, snapshot.last_store_time_ms if snapshot else 0)
     return Finding(
         end=end,
         was_clean_stop=was_clean_stop,
         start_physical_offset=start,
         durable_physical_offset=max(durable.physical_offset, start),
-        last_store_time_ms=max(scan.last_store_time_ms, snapshot_time_ms),
         record_count=scan.record_count,
         are_queue_offsets_unknown=snapshot is None
         and chain.min_physical_offset > 0
@@ -171,7 +167,6 @@ def settle(
         was_clean_stop=finding.was_clean_stop,
         scan_end=finding.end.kind,
         end_physical_offset=end,
-        last_store_time_ms=finding.last_store_time_ms,
         scan_start_physical_offset=finding.start_physical_offset,
         scanned_record_count=finding.record_count,
         are_queue_offsets_unknown=finding.are_queue_offsets_unknown,

@@ -2,24 +2,20 @@
 """AppendPipeline: serialized AppendRequests become records at the end of the log.
 
 Invariants: a batch is contiguous inside one segment, has one store time, and store times never go back within the log;
-`wrote_position` moves only after all bytes are in the page cache (or the pool); a refused batch leaves no message and
-no topic behind; after a write that failed the store is sealed, because the batch has its queue offsets already.
+a refused batch leaves no message and no topic behind; a write that failed sets the seal, because the batch has its
+queue offsets already.
 Callers: the loop that owns the log (the loop is RocketMQ's put lock). Nothing here waits, except for topics.json when a
-batch names a topic that does not exist yet, and at a new segment for a free buffer of the pool. RocketMQ would write
-the new segment in place then; the file would hold later bytes than the pool, and a crash would leave a hole.
-Not handled: durability (Flusher) and who hears of it (dispatch).
+batch names a topic that does not exist yet, and for the next segment (LogTailWriter).
+Not handled: where the bytes go (LogTailWriter), durability (Syncer) and who hears of it (Acknowledgements).
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
-import contextlib
 import copy
-from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.records import writer_stamp
 from libs.formats.records.host import Host
-from libs.formats.records.record import encode_blank
 from libs.formats.state.queue_snapshot import WriterBatch
 from libs.kernel import layout
 from libs.kernel.append import append_cy
@@ -27,18 +23,21 @@ from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
-from libs.segments.chain import SegmentChain
-from libs.segments.errors import SyncFailed
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.refusal import AppendRefusal
+from services.commitlog.engine.write.state import LogState
+from services.commitlog.engine.write.tail import LogTailWriter
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.engine.write.writers import WriterTable, claim_of
-from services.commitlog.errors import BatchTooLarge, StoreSealed
+from services.commitlog.engine.write.writers import claim_of
+from services.commitlog.errors import BatchTooLarge
 
 NEW_BATCH_TOPIC_COUNT_MAX = 1_000
 """Topics of a batch of which one is new: each is looked at while no other append gets on."""
+
+REPEATED = -1_000
+"""Beside the kernel's codes: the log has the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,64 +56,32 @@ class AppendedBatch:
     """The log had the batch of this writer before; nothing was appended, and there are no columns."""
 
 
-class _RepeatedError(Exception):
-    """The log has the batch."""
-
-    def __init__(self, stored: WriterBatch, durability: int) -> None:
-        self.batch = AppendedBatch(
-            start_physical_offset=stored.start_physical_offset,
-            end_physical_offset=stored.end_physical_offset,
-            store_time_ms=stored.store_time_ms,
-            requested_durability=durability,
-            message_count=0,
-            physical_offsets=b"",
-            queue_offsets=b"",
-            queue_ids=b"",
-            is_repeated=True,
-        )
-
-
 class AppendPipeline:
-    """The one writer of the log. `on_append` is called after each batch, `on_roll` after each new segment.
-
-    `wait_for_commit` returns after a commit, or when there will be none any more; `on_failed` hears of a write that
-    failed.
-    """
+    """The one writer of the log."""
 
     def __init__(
         self,
-        chain: SegmentChain,
+        tail: LogTailWriter,
+        state: LogState,
         topics: TopicRegistry,
-        writers: WriterTable,
         gate: WriteGate,
         clock: Clock,
         config: CommitLogConfig,
         *,
         store_host: Host,
-        last_store_time_ms: int,
-        on_append: Callable[[], None],
-        on_roll: Callable[[], None],
-        wait_for_commit: Callable[[], Awaitable[None]],
-        on_failed: Callable[[Exception], None],
     ) -> None:
-        self.last_appended_time_ms = last_store_time_ms
-        """Store time of the last record of the log."""
         self.message_count = 0
         self.batch_count = 0
         self.repeated_batch_count = 0
-        self.roll_count = 0
-        self._chain = chain
+        self._tail = tail
+        self._state = state
         self._topics = topics
-        self._writers = writers
-        self._writer_batch: WriterBatch | None = None
         self._gate = gate
         self._clock = clock
         self._config = config
         self._store_host = store_host.to_bytes()
-        self._on_append = on_append
-        self._on_roll = on_roll
-        self._wait_for_commit = wait_for_commit
-        self._on_failed = on_failed
+        self._writer_batch: WriterBatch | None = None
+        """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
         self._limits = AppendLimits(
             body_size_bytes_max=config.message_size_bytes_max,
             record_size_bytes_max=min(
@@ -128,7 +95,7 @@ class AppendPipeline:
         )
         self._limits_of_checked = copy.copy(self._limits)
         self._limits_of_checked.begun_queue_count_max = BATCH_MESSAGE_COUNT_MAX
-        self._store_time_ms = last_store_time_ms
+        self._store_time_ms = state.last_store_time_ms
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
         self._refusal = AppendRefusal(self._limits, self._write_queue_count, topics.set_apart.why)
 
@@ -139,13 +106,6 @@ class AppendPipeline:
         fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nor was it if the batch of a writer
         is there already: the answer tells where.
         """
-        try:
-            return await self._append(request, born_host)
-        except _RepeatedError as error:
-            self.repeated_batch_count += 1
-            return error.batch
-
-    async def _append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         self._gate.check()
         if len(request) > self._config.append_request_size_bytes_max:
             raise BatchTooLarge(
@@ -155,26 +115,29 @@ class AppendPipeline:
                 value=len(request),
                 limit=self._config.append_request_size_bytes_max,
             )
-        segment = self._active_segment() or await self._roll()
+        segment = await self._tail.segment()
         code = self._place(segment, segment.room, request, born_host, self._topics.table)
         if code == layout.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
-            await self._create_topics(segment, request, born_host)
-            self._gate.check()
-            segment = self._active_segment() or await self._roll()
-            code = self._place(segment, segment.room, request, born_host, self._topics.table)
+            code = await self._create_topics(segment, request, born_host)
+            if code == layout.E_FULL:
+                self._gate.check()
+                segment = await self._tail.segment()
+                code = self._place(segment, segment.room, request, born_host, self._topics.table)
         while code == layout.E_FULL:
             self._check_fits()
-            self._close(segment)
-            segment = await self._roll()
+            self._tail.close(segment)
+            segment = await self._tail.segment()
             code = self._place(segment, segment.room, request, born_host, self._topics.table)
+        if code == REPEATED:
+            return self._repeated()
         if code < 0:
             raise self._refusal.error(code, request, self._columns)
         return self._publish(segment, code)
 
     def _place(self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable) -> int:
-        """Make the records of a request; their size in bytes, or the kernel's code for what is wrong."""
+        """Make the records of a request; their size in bytes, REPEATED, or the kernel's code for what is wrong."""
         failpoint("append.before_write")
-        self._store_time_ms = max(self._clock.now_ms(), self.last_appended_time_ms)
+        self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
         self._writer_batch = None
         code = self._encode(segment, room, request, born_host, table, b"")
         if code == layout.E_QUEUES:
@@ -182,6 +145,8 @@ class AppendPipeline:
             code = self._encode(segment, room, request, born_host, table, b"", checks_begun=False)
         if code == layout.E_WRITER:
             stamp = self._stamp(segment, request)
+            if stamp is None:
+                return REPEATED
             code = self._encode(segment, room, request, born_host, table, stamp, checks_begun=False)
         return code
 
@@ -196,13 +161,13 @@ class AppendPipeline:
                 limit=limit,
             )
 
-    def _stamp(self, segment: Segment, request: bytes) -> bytes:
-        """The stamp for a request that names a writer. Raises _RepeatedError, or a WriterError for a wrong batch."""
+    def _stamp(self, segment: Segment, request: bytes) -> bytes | None:
+        """The stamp for a request that names a writer; None if the log has it. Raises a WriterError for a wrong one."""
         columns = self._columns
         claim = claim_of(request, request[columns.writer_start : columns.writer_start + columns.writer_size])
-        stored = self._writers.stored(claim)
-        if stored is not None:
-            raise _RepeatedError(stored, columns.durability)
+        self._writer_batch = self._state.writers.stored(claim)
+        if self._writer_batch is not None:
+            return None
         stamp = claim.stamp(start_physical_offset=segment.end_physical_offset, plain_size_bytes=columns.error_value)
         self._writer_batch = WriterBatch.of(stamp, self._store_time_ms)
         return writer_stamp.encode_property(stamp)
@@ -232,21 +197,36 @@ class AppendPipeline:
             stamp,
         )
 
+    def _repeated(self) -> AppendedBatch:
+        """Where the log has the batch."""
+        stored = self._writer_batch
+        assert stored is not None
+        self.repeated_batch_count += 1
+        return AppendedBatch(
+            start_physical_offset=stored.start_physical_offset,
+            end_physical_offset=stored.end_physical_offset,
+            store_time_ms=stored.store_time_ms,
+            requested_durability=self._columns.durability,
+            message_count=0,
+            physical_offsets=b"",
+            queue_offsets=b"",
+            queue_ids=b"",
+            is_repeated=True,
+        )
+
     def _publish(self, segment: Segment, size_bytes: int) -> AppendedBatch:
         columns, count = self._columns, self._columns.count
         start, is_first = segment.end_physical_offset, segment.wrote_position == 0
-        with self._sealing():
-            segment.put(size_bytes)
+        self._tail.put(segment, size_bytes)
         if self._writer_batch is not None:  # at once: whatever fails from here on, the log has the batch
-            self._writers.note(self._writer_batch)
-        self.last_appended_time_ms = self._store_time_ms
+            self._state.writers.note(self._writer_batch)
+        self._state.last_store_time_ms = self._store_time_ms
         if is_first:
             segment.first_store_time_ms = self._store_time_ms
         segment.last_store_time_ms = self._store_time_ms
         failpoint("append.after_write")
         self.message_count += count
         self.batch_count += 1
-        self._on_append()
         return AppendedBatch(
             start_physical_offset=start,
             end_physical_offset=segment.end_physical_offset,
@@ -257,40 +237,6 @@ class AppendPipeline:
             queue_offsets=memoryview(columns.queue_offsets)[:count].tobytes(),
             queue_ids=memoryview(columns.queue_ids)[:count].tobytes(),
         )
-
-    def _close(self, segment: Segment) -> None:
-        """Fill a segment that has no room for the next batch."""
-        with self._sealing():
-            segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
-
-    @contextlib.contextmanager
-    def _sealing(self) -> Iterator[None]:
-        """Turn a write that fails into the end of all writing."""
-        try:
-            yield
-        except SyncFailed as error:
-            self._on_failed(error)
-            raise StoreSealed from error
-
-    def _active_segment(self) -> Segment | None:
-        active = self._chain.active
-        if active is None or active.is_full:
-            return None
-        with self._sealing():
-            active.reserve(active.size_bytes)
-        return active
-
-    async def _roll(self) -> Segment:
-        """The next segment, which another batch may have begun while this one waited for a free buffer."""
-        while not self._chain.can_roll:
-            await self._wait_for_commit()
-            self._gate.check()
-            if (segment := self._active_segment()) is not None:
-                return segment
-        segment = self._chain.roll()
-        self.roll_count += 1
-        self._on_roll()
-        return segment
 
     def _check_fits(self) -> None:
         """Refuse a batch that no segment can hold, before any segment is closed for it (RocketMQ closes two)."""
@@ -303,8 +249,8 @@ class AppendPipeline:
                 limit=limit,
             )
 
-    async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> None:
-        """Make the topics that the batch names, if nothing else is wrong with it; otherwise raise what is wrong."""
+    async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> int:
+        """Make the topics that the batch names, if nothing else is wrong with it; then the code is E_FULL."""
         field = f"messages[{self._columns.error_index}].topic"
         names = [topic.decode("ascii") for topic in self._columns.topics(request)]
         if len(names) > NEW_BATCH_TOPIC_COUNT_MAX:
@@ -317,10 +263,10 @@ class AppendPipeline:
         missing, table = self._topics.trial(names, field=field)
         # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
         code = self._place(segment, segment.room[:0], request, born_host, table)
-        if code != layout.E_FULL:
-            raise self._refusal.error(code, request, self._columns)
-        self._check_fits()
-        await self._topics.create_missing(missing, field=field)
+        if code == layout.E_FULL:
+            self._check_fits()
+            await self._topics.create_missing(missing, field=field)
+        return code
 
     def _write_queue_count(self, topic: str) -> int:
         found = self._topics.find(topic)

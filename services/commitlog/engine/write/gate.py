@@ -4,53 +4,64 @@
 Callers: the loop that owns the log. Reading stays possible whatever the gate says.
 """
 
-from services.commitlog.errors import AppendsRefused, QueueOffsetsUnknown, Stopping, StoreSealed
+import enum
+from collections.abc import Callable
+from functools import partial
+
+from services.commitlog.errors import AppendsRefused, CommitLogError, QueueOffsetsUnknown, Stopping, StoreSealed
+
+
+class Reason(enum.Enum):
+    """Why appends are refused, the most important first: its name in ErrorReason, and the error that tells it."""
+
+    STOPPING = "STOPPING", Stopping
+    """The store is being closed: what came now would never be synced. Never ends."""
+    SEALED = "STORE_SEALED", StoreSealed
+    """A write, a commit or a sync failed. Never ends."""
+    QUEUE_OFFSETS_UNKNOWN = "QUEUE_OFFSETS_UNKNOWN", QueueOffsetsUnknown
+    """Nobody knows how far the queues were whose records are gone; see QueueOffsetCheck."""
+    DISK_FULL = "STORE_FULL", partial(AppendsRefused, "the log's disk is used beyond disk_full_percent")
+    """Every disk of the log is used beyond disk_full_percent, and none has come back to disk_open_percent."""
+    DISK_REPORTED_FULL = "STORE_FULL", partial(AppendsRefused, "the Janitor reported the disk as full")
+    """The Janitor's last verdict."""
+    DISK_RESERVE_SHORT = (
+        "STORE_FULL",
+        partial(AppendsRefused, "the disk of data_dir or of the log has less free space than disk_reserve_bytes"),
+    )
+    """The disk of data_dir, or each disk of the log, has less free space than the reserve."""
+
+    def __init__(self, error_reason: str, error: Callable[[], CommitLogError]) -> None:
+        self.error_reason = error_reason
+        self.error = error
 
 
 class WriteGate:
-    """Open unless one of its flags is set."""
+    """Open as long as no reason holds."""
 
     def __init__(self) -> None:
-        self.is_stopping = False
-        """The store is being closed: what came now would never be synced. Never cleared."""
-        self.is_sealed = False
-        """A sync failed. Never cleared."""
-        self.is_disk_full = False
-        """Every disk of the log is used beyond disk_full_percent, and none has come back to disk_open_percent."""
-        self.is_disk_reported_full = False
-        """The Janitor's last verdict."""
-        self.is_disk_reserve_short = False
-        """The disk of data_dir, or each disk of the log, has less free space than the reserve."""
-        self.are_queue_offsets_unknown = False
-        """Nobody knows how far the queues were whose records are gone; see QueueOffsetCheck."""
+        self._holding: tuple[Reason, ...] = ()
 
     @property
     def is_open(self) -> bool:
         """Whether appends are accepted."""
-        return not self.refusals()
+        return not self._holding
+
+    def holds(self, reason: Reason) -> bool:
+        """Whether appends are refused for this reason, perhaps among others."""
+        return reason in self._holding
+
+    def put(self, reason: Reason, *, holds: bool) -> bool:
+        """Take note that a reason holds, or that it does not. Returns whether that is news."""
+        is_news = holds != self.holds(reason)
+        if is_news:
+            self._holding = tuple(one for one in Reason if (holds if one is reason else one in self._holding))
+        return is_news
 
     def check(self) -> None:
         """Raise Stopping, StoreSealed, QueueOffsetsUnknown or AppendsRefused for the first reason that holds."""
-        if self.is_stopping:
-            raise Stopping
-        if self.is_sealed:
-            raise StoreSealed
-        if self.are_queue_offsets_unknown:
-            raise QueueOffsetsUnknown
-        if self.is_disk_full:
-            raise AppendsRefused("the log's disk is used beyond disk_full_percent")
-        if self.is_disk_reported_full:
-            raise AppendsRefused("the Janitor reported the disk as full")
-        if self.is_disk_reserve_short:
-            raise AppendsRefused("the disk of data_dir or of the log has less free space than disk_reserve_bytes")
+        if self._holding:
+            raise self._holding[0].error()
 
     def refusals(self) -> list[str]:
         """Names of the reasons that hold, as in ErrorReason."""
-        reasons = ["STOPPING"] if self.is_stopping else []
-        if self.is_sealed:
-            reasons.append("STORE_SEALED")
-        if self.are_queue_offsets_unknown:
-            reasons.append("QUEUE_OFFSETS_UNKNOWN")
-        if self.is_disk_full or self.is_disk_reported_full or self.is_disk_reserve_short:
-            reasons.append("STORE_FULL")
-        return reasons
+        return list(dict.fromkeys(reason.error_reason for reason in self._holding))

@@ -14,10 +14,9 @@ from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.commit_log import CommitLog
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.offline_rebuild import rebuild
-from tests.unit.services.commitlog.support import BORN_HOST, BORN_HOST_IPV6, LISTEN_HOST, make_config, message, request
+from tests.support.commitlog import BORN_HOST, BORN_HOST_IPV6, log_on, make_config, message, request
 
 SEGMENT_SIZE = 16_384
 QUEUE_FILE_SIZE = 20 * 32
@@ -54,30 +53,24 @@ async def index(data_dir: Path, message_delay_level: str = DELAY_LEVELS_TEXT) ->
     await rebuild(PosixFs(), config, log_data_dir=data_dir, segment_size_bytes=SEGMENT_SIZE, clock=ManualClock())
 
 
-async def open_log(data_dir: Path, clock: ManualClock) -> CommitLog:
-    """Start the CommitLog's engine."""
-    log = CommitLog(commit_log_config(data_dir), PosixFs(), clock, on_failure=lambda error: None)
-    await log.open(LISTEN_HOST)
-    return log
-
-
 async def _make(data_dir: Path) -> None:
     clock = ManualClock()
-    log = await open_log(data_dir, clock)
-    for number in range(MESSAGE_COUNT):
-        clock.advance(1_100)
-        properties: dict[str, str] = {}
-        if number % 4:
-            properties |= {"KEYS": " ".join([f"key{number}", "shared"][: number % 3]), "UNIQ_KEY": f"id{number:04d}"}
-        if number % 2:
-            properties["TAGS"] = f"tag{number % 7}"
-        if number % 20 == 7:
-            properties["DELAY"] = str(1 + number % 18)
-        topic = "orders" if number % 5 else "events"
-        properties = {name: value for name, value in properties.items() if value}
-        made = message(f"body {number}".encode() * (1 + number % 5), topic, queue_id=number % 3, properties=properties)
-        await log.append(request(made), BORN_HOST_IPV6 if number % 6 == 0 else BORN_HOST)
-    await log.close()
+    async with log_on(PosixFs(), commit_log_config(data_dir), clock) as log:
+        for number in range(MESSAGE_COUNT):
+            clock.advance(1_100)
+            properties: dict[str, str] = {}
+            if number % 4:
+                keys = " ".join([f"key{number}", "shared"][: number % 3])
+                properties |= {"KEYS": keys, "UNIQ_KEY": f"id{number:04d}"}
+            if number % 2:
+                properties["TAGS"] = f"tag{number % 7}"
+            if number % 20 == 7:
+                properties["DELAY"] = str(1 + number % 18)
+            topic = "orders" if number % 5 else "events"
+            properties = {name: value for name, value in properties.items() if value}
+            body = f"body {number}".encode() * (1 + number % 5)
+            made = message(body, topic, queue_id=number % 3, properties=properties)
+            await log.pipeline.append(request(made), BORN_HOST_IPV6 if number % 6 == 0 else BORN_HOST)
     await index(data_dir)
     offsets = ConsumerOffsetsFile({("orders", "readers"): {0: 5, 1: 7}, ("events", "readers"): {0: 1}})
     (data_dir / "config").mkdir(exist_ok=True)

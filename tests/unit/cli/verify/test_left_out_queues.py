@@ -8,20 +8,18 @@ from pathlib import Path
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.manual_clock import ManualClock
-from services.commitlog.engine.commit_log import CommitLog
 from services.indexer.engine.offline_rebuild import rebuild
+from tests.support.commitlog import append, log_on, message
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE, commit_log_config, indexer_config
 from tests.unit.cli.verify.test_store import verified
-from tests.unit.services.commitlog.support import LISTEN_HOST, append, message
 
 
 async def _make(data_dir: Path) -> None:
-    log = CommitLog(commit_log_config(data_dir), PosixFs(), ManualClock(), on_failure=lambda error: None)
-    await log.open(LISTEN_HOST)
-    for _ in range(2):
-        await append(log, *(message(topic=topic, queue_id=number) for topic in ("orders", "wide") for number in (0, 1)))
-    await log.topics.delete("wide")
-    await log.close()
+    async with log_on(PosixFs(), commit_log_config(data_dir), ManualClock()) as log:
+        for _ in range(2):
+            sent = (message(topic=topic, queue_id=number) for topic in ("orders", "wide") for number in (0, 1))
+            await append(log, *sent)
+        await log.topics.delete("wide")
     fs = FaultyFs(
         PosixFs(),
         lambda operation, path: Fault(errno.ENOSPC) if operation == "create_mapped" and "wide" in path.parts else None,

@@ -9,21 +9,18 @@ import pytest
 from cli.verify.findings import Finding
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
-from services.commitlog.engine.commit_log import CommitLog
 from services.indexer.engine.offline_rebuild import rebuild
+from tests.support.commitlog import append, log_on, message
 from tests.support.records import encoded
 from tests.unit.cli.verify.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, commit_log_config, indexer_config
 from tests.unit.cli.verify.test_store import verified
-from tests.unit.services.commitlog.support import LISTEN_HOST, append, message
 
 OLD_COUNT, NEW_COUNT = 40, 9
 
 
 async def _appended(data_dir: Path, count: int) -> None:
-    log = CommitLog(commit_log_config(data_dir), PosixFs(), ManualClock(), on_failure=lambda error: None)
-    await log.open(LISTEN_HOST)
-    await append(log, *(message() for _ in range(count)))
-    await log.close()
+    async with log_on(PosixFs(), commit_log_config(data_dir), ManualClock()) as log:
+        await append(log, *(message() for _ in range(count)))
 
 
 def _write_foreign(data_dir: Path, queue_offsets: list[int]) -> int:

@@ -9,8 +9,10 @@ import pytest
 from cli.verify.codes import Area
 from cli.verify.findings import Finding, Report
 from cli.verify.store import Summary, verify_store
+from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
-from tests.unit.cli.verify.made_store import MESSAGE_COUNT, SEGMENT_SIZE, index, open_log
+from tests.support.commitlog import log_on
+from tests.unit.cli.verify.made_store import MESSAGE_COUNT, SEGMENT_SIZE, commit_log_config, index
 
 
 def verified(data_dir: Path, *, only: Area | None = None, limit: int = 100) -> tuple[Summary, list[Finding], Report]:
@@ -35,9 +37,8 @@ async def test_a_log_that_ends_with_a_closed_segment_is_sound(store: Path) -> No
     segments = sorted((store / "commitlog").iterdir())
     for path in (segments[-1], store / "checkpoint", store / "epochFileCheckpoint", store / "reput" / "queue_offsets"):
         path.unlink()
-    log = await open_log(store, ManualClock())
-    assert log.chain.max_physical_offset == (len(segments) - 1) * SEGMENT_SIZE
-    await log.close()
+    async with log_on(PosixFs(), commit_log_config(store), ManualClock()) as log:
+        assert log.chain.max_physical_offset == (len(segments) - 1) * SEGMENT_SIZE
     await index(store)
     _, found, _ = verified(store)
     assert found == []

@@ -152,3 +152,16 @@ async def test_a_step_that_swallows_its_cancellation_is_the_last_one() -> None:
     await asyncio.wait_for(loop.stop(), LIMIT_S)
     assert not loop.is_running
     assert count == 1
+
+
+async def test_an_event_wakes_the_loop() -> None:
+    """Whoever finds work need not know the loop that does it; what was found before the start is not forgotten."""
+    steps, found = Steps(), asyncio.Event()
+    found.set()
+    loop = SupervisedLoop("test", steps, interval_ms=3_600_000, wakes=found)
+    loop.start()
+    await steps.reach(1)
+    await asyncio.sleep(0)
+    found.set()
+    await steps.reach(2)
+    await loop.stop()

@@ -10,10 +10,10 @@ import pytest
 from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
-from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.open_log import OpenLog
+from tests.support.commitlog import DATA_DIR, Machine, append, bodies, message
 from tests.support.records import encoded
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, bodies, message
 
 CHECKPOINT = DATA_DIR / store_layout.CHECKPOINT
 ABORT = DATA_DIR / store_layout.ABORT
@@ -67,7 +67,7 @@ async def test_reput_goes_by_its_own_word_again() -> None:
     assert not checkpoint_file.load(machine.fs, CHECKPOINT).is_of_rocketmq
 
 
-def report(log: CommitLog, time_ms: int) -> None:
+def report(log: OpenLog, time_ms: int) -> None:
     """Say that all is indexed up to this time."""
     end = log.chain.max_physical_offset
     log.progress.report(
@@ -101,7 +101,7 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
     await machine.kill(log)
     log = await machine.start()
     assert not log.recovery.was_clean_stop
-    await log.close()
+    await machine.stop(log)
     assert machine.fs.read(ABORT) == store_layout.OWED
     assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
     machine.fs.remove(ABORT)  # RocketMQ has recovered and was stopped in order

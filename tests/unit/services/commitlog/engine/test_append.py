@@ -13,7 +13,7 @@ from libs.formats.records.host import Host
 from libs.formats.state.topics_json import loads
 from libs.machine.failpoints import armed
 from libs.segments.errors import StoreFull
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.append import NEW_BATCH_TOPIC_COUNT_MAX
 from services.commitlog.errors import (
     AppendsRefused,
@@ -31,7 +31,7 @@ from services.commitlog.errors import (
     TopicForbidden,
     TopicNotFound,
 )
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     BORN_HOST,
     BORN_HOST_IPV6,
     DATA_DIR,
@@ -96,9 +96,9 @@ async def test_hosts_of_both_families(born: bool, store: bool) -> None:
     machine = Machine(store_host=store_host)
     async with machine.running() as log:
         born_host = BORN_HOST_IPV6 if born else BORN_HOST
-        await log.append(request(message(sys_flag=0x30)), born_host)
+        await log.pipeline.append(request(message(sys_flag=0x30)), born_host)
         named = message_pb2.Host(address=b"\x09\x08\x07\x06", port=5)
-        await log.append(request(message(born_host=named)), born_host)
+        await log.pipeline.append(request(message(born_host=named)), born_host)
         first, second = records(log)
         assert first.born_host.to_bytes() == born_host
         assert str(first.store_host) == store_host
@@ -289,7 +289,7 @@ LIMITS = [
 ]
 
 
-def snapshot(log: CommitLog, machine: Machine) -> tuple[Any, ...]:
+def snapshot(log: OpenLog, machine: Machine) -> tuple[Any, ...]:
     """All that a refused append must leave as it was."""
     return (
         bytes(machine.segment_bytes()),
@@ -308,7 +308,7 @@ async def test_limits(raw: bytes, error: type[CommitLogError], field: str | None
         await append(log)
         before = snapshot(log, machine)
         with pytest.raises(error) as caught:
-            await log.append(raw, BORN_HOST)
+            await log.pipeline.append(raw, BORN_HOST)
         assert type(caught.value) is error
         assert getattr(caught.value, "field", None) == field
         assert getattr(caught.value, "value", None) == value
@@ -460,12 +460,12 @@ async def test_disk_reserve() -> None:
     async with machine.running() as log:
         await append(log)
         machine.fs.capacity_bytes = machine.fs.used_bytes() + (1 << 19)
-        await log._disk.look()
+        await log.disk.look()
         assert log.gate.refusals() == ["STORE_FULL"]
         with pytest.raises(AppendsRefused):
             await append(log)
         machine.fs.capacity_bytes = 1 << 40
-        await log._disk.look()
+        await log.disk.look()
         await append(log)
 
 
@@ -473,10 +473,10 @@ async def test_janitors_verdict() -> None:
     """A disk that the Janitor reports as full refuses appends until it reports otherwise."""
     machine = Machine()
     async with machine.running() as log:
-        log.report_disk(is_full=True, used_ratio=0.95)
+        log.disk.report(is_full=True, used_ratio=0.95)
         with pytest.raises(AppendsRefused, match="Janitor"):
             await append(log)
-        log.report_disk(is_full=False, used_ratio=0.5)
+        log.disk.report(is_full=False, used_ratio=0.5)
         await append(log)
 
 

@@ -12,23 +12,23 @@ from libs.machine.failpoints import armed
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
 from libs.segments.errors import CommitFailed
-from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.keep.segments import Refusal
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.errors import BeyondMaxOffset, StoreSealed
-from tests.support.patience import LIMIT_S
-from tests.unit.services.commitlog.support import BORN_HOST as BORN
-from tests.unit.services.commitlog.support import (
-    LISTEN_HOST,
+from tests.support.commitlog import BORN_HOST as BORN
+from tests.support.commitlog import (
     NEVER_MS,
     SEGMENT_SIZE,
     Machine,
     append,
     bodies,
     fill,
+    log_on,
     make_config,
     message,
     request,
 )
+from tests.support.patience import LIMIT_S
 
 LOCAL_DISK, MEMORY = 2, 1
 
@@ -44,19 +44,19 @@ async def test_what_is_not_committed_is_seen_by_nobody() -> None:
     async with machine.running() as log:
         batch = await append(log, durability=MEMORY)
         assert log.chain.max_physical_offset == batch.end_physical_offset
-        assert log.confirmed_physical_offset == log.statistics().committed_physical_offset == 0
+        assert log.marks.visible.value == statistics_of(log).committed_physical_offset == 0
         assert bytes(machine.segment_bytes()) == bytes(SEGMENT_SIZE)
         assert bodies(log) == []
         with pytest.raises(BeyondMaxOffset):
             log.reader.read([0], [], size_bytes_max=1)
-        handshake = log.handshake(follower_epoch=0, follower_physical_offset=batch.end_physical_offset)
+        handshake = log.followers.handshake(follower_epoch=0, follower_physical_offset=batch.end_physical_offset)
         assert (handshake.confirmed_physical_offset, handshake.start_physical_offset) == (0, 0)
-        steps = log.tail(start_physical_offset=0, record_count_max=10).steps()
+        steps = log.followers.tail(start_physical_offset=0, record_count_max=10).steps()
         following = asyncio.ensure_future(anext(steps))
         await append(log, durability=MEMORY)
         await asyncio.sleep(0)
         assert not following.done()
-        await log.commit_loop.wait()
+        await log.marks.committed.soon(log.chain.max_physical_offset)
         assert (await following).end_physical_offset == log.chain.max_physical_offset
         await steps.aclose()
         assert len(bodies(log)) == 2
@@ -81,7 +81,7 @@ async def test_a_committed_message_survives_the_process() -> None:
         machine = pooled()
         log = await machine.start()
         await append(log, message(b"a"), durability=MEMORY)
-        await log.commit_loop.wait()
+        await log.marks.committed.soon(log.chain.max_physical_offset)
         await append(log, message(b"b"), durability=MEMORY)
         await machine.kill(log, survives)
         async with machine.running() as log:
@@ -106,21 +106,15 @@ async def test_when_the_background_commits() -> None:
     machine = pooled(commit_interval_ms=1, commit_thorough_interval_ms=10_000, snapshot_interval_ms=NEVER_MS)
     async with machine.running() as log:
         await append(log)
-        assert not log.commit_loop._is_due()
+        assert not log.committer.is_due()
         await append(log, message(bytes(3 * 4096)))
-        assert not log.commit_loop._is_due()
+        assert not log.committer.is_due()
         machine.clock.advance(10_000)
-        await reach(log, log.chain.max_physical_offset)
-        assert not log.commit_loop._is_due()
+        await log.marks.committed.reached(log.chain.max_physical_offset)
+        assert not log.committer.is_due()
         await append(log, message(bytes(4 * 4096)))
-        assert log.commit_loop._is_due()
-        await reach(log, log.chain.max_physical_offset)
-
-
-async def reach(log: CommitLog, physical_offset: int) -> None:
-    """Wait until so much is committed."""
-    while log.confirmed_physical_offset < physical_offset:
-        await log._notice.wait(LIMIT_S)
+        assert log.committer.is_due()
+        await log.marks.committed.reached(log.chain.max_physical_offset)
 
 
 @pytest.mark.parametrize("buffer_count", [1, 2, 5])
@@ -146,7 +140,7 @@ async def test_all_who_wait_for_a_buffer_go_on() -> None:
         body = bytes(40_000)
         await append(log, message(body), durability=MEMORY)
         await asyncio.gather(*(append(log, message(body), durability=MEMORY) for _ in range(5)))
-        await log.commit_loop.wait()
+        await log.marks.committed.soon(log.chain.max_physical_offset)
         assert len(bodies(log)) == 6
         assert len(log.chain.segments) == 6
 
@@ -170,17 +164,17 @@ async def test_a_failed_commit_seals_the_store(place: str) -> None:
     log = await machine.start()
     await append(log, message(b"kept"), durability=LOCAL_DISK)
     with armed(place, "raise"):
-        batch = await log.append(request(durability=MEMORY), BORN)
+        batch = await log.pipeline.append(request(durability=MEMORY), BORN)
         with pytest.raises(StoreSealed):
-            await log.commit_loop.wait()
+            await log.marks.committed.soon(log.chain.max_physical_offset)
     assert [type(failure) for failure in machine.failures] == [CommitFailed]
     assert log.gate.refusals() == ["STORE_SEALED"]
     with pytest.raises(StoreSealed):
         await append(log)
     with pytest.raises(StoreSealed):
-        log.flusher.flushed(batch.end_physical_offset)
+        await log.marks.flushed.soon(batch.end_physical_offset)
     assert bodies(log) == [b"kept"]
-    await log.close()
+    await machine.stop(log)
     assert len(machine.failures) == 1
     assert machine.exists("abort")
     async with machine.running() as log:
@@ -195,7 +189,7 @@ async def test_who_waits_for_a_buffer_hears_of_a_failed_commit() -> None:
     with armed("file.write", "raise"), pytest.raises(StoreSealed):
         await append(log, message(bytes(60_000)), durability=MEMORY)
     assert log.pipeline.message_count == 1
-    await log.close()
+    await machine.stop(log)
     assert machine.exists("abort")
 
 
@@ -211,16 +205,16 @@ async def test_a_disk_waiter_does_not_wait_for_the_interval() -> None:
 
         await append(log, message(b"a"), durability=MEMORY)
         with armed("segment.before_commit", pause):
-            background = asyncio.create_task(log.commit_loop.wait())
+            background = log.marks.committed.soon(log.chain.max_physical_offset)
             await asyncio.to_thread(entered.wait)
-            batch = await log.append(request(message(b"b"), durability=LOCAL_DISK), BORN)
-            waiting = log.sync_of(batch)
+            batch = await log.pipeline.append(request(message(b"b"), durability=LOCAL_DISK), BORN)
+            acknowledgement = log.acknowledgements.of(batch)
             await asyncio.sleep(0)
-            assert waiting is not None
-            assert not waiting.done()
+            assert not acknowledgement.is_settled
             go_on.set()
             await background
-            assert await log.wait_sync(waiting) == LOCAL_DISK
+            await acknowledgement.settle()
+            assert acknowledgement.durability() == LOCAL_DISK
         assert bodies(log) == [b"a", b"b"]
 
 
@@ -232,10 +226,11 @@ async def test_the_checkpoint_tells_of_synced_records_only() -> None:
         machine.clock.advance(60_000)
 
         def late() -> None:
-            log.pipeline.last_appended_time_ms += 60_000
+            log.state.last_store_time_ms += 60_000
 
         with armed("segment.before_sync", late):
-            await log.flusher.sync_now()
+            await log.marks.flushed.soon(log.chain.max_physical_offset)
+        await log.checkpoint.save()
         assert log.progress.checkpoint.commit_log_time_ms == first.store_time_ms
 
 
@@ -254,21 +249,17 @@ async def test_a_segment_that_is_not_in_its_file_stays() -> None:
             await append(log, message(bytes(60_000)), durability=MEMORY)
             assert [d.refusal for d in await log.segments.delete([0], allow_unindexed=True)] == [Refusal.ACTIVE]
             go_on.set()
-        await log.flusher.sync_now()
+        await log.marks.flushed.soon(log.chain.max_physical_offset)
         assert [d.refusal for d in await log.segments.delete([0], allow_unindexed=True)] == [None]
 
 
 async def test_the_pool_on_a_real_disk(tmp_path: Path) -> None:
     """What pwrite puts into a file is what readers see in its mapping, over several segments and a restart."""
     config = make_config(data_dir=tmp_path, transient_store_pool=True, commit_interval_ms=5, preallocate=True)
-    failures: list[BaseException] = []
     for _ in range(2):
-        log = CommitLog(config, PosixFs(), SystemClock(), on_failure=failures.append)
-        await log.open(LISTEN_HOST)
-        before = len(bodies(log))
-        segment_count = len(log.chain.segments)
-        count = await fill(log, segment_count + 3)
-        await reach(log, log.chain.max_physical_offset)
-        assert len(bodies(log)) == before + count
-        await log.close()
-    assert failures == []
+        async with log_on(PosixFs(), config, SystemClock()) as log:
+            before = len(bodies(log))
+            segment_count = len(log.chain.segments)
+            count = await fill(log, segment_count + 3)
+            await log.marks.committed.reached(log.chain.max_physical_offset)
+            assert len(bodies(log)) == before + count

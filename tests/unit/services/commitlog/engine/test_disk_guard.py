@@ -4,7 +4,7 @@
 import pytest
 
 from services.commitlog.errors import AppendsRefused
-from tests.unit.services.commitlog.support import Machine, append
+from tests.support.commitlog import Machine, append
 
 PLENTY = 1 << 40
 STEPS = ((9000, True), (9050, False), (8600, False), (8550, False), (8500, True), (9000, True))
@@ -17,7 +17,7 @@ async def test_percent_with_hysteresis() -> None:
     async with machine.running() as log:
         for used, is_open in STEPS:
             machine.fs.capacity_bytes = -(-machine.fs.used_bytes() * 10_000 // used)
-            await log._disk.look()
+            await log.disk.look()
             assert log.gate.is_open is is_open, used
             if not is_open:
                 assert log.gate.refusals() == ["STORE_FULL"]
@@ -31,7 +31,7 @@ async def test_without_a_limit() -> None:
     machine = Machine()
     async with machine.running() as log:
         machine.fs.capacity_bytes = machine.fs.used_bytes() + 1
-        await log._disk.look()
+        await log.disk.look()
         assert log.gate.is_open
         machine.fs.capacity_bytes = PLENTY
 
@@ -40,15 +40,15 @@ async def test_a_report_holds_for_a_while() -> None:
     """A Janitor that reported a full disk and is gone keeps nobody out; one that reports again does."""
     machine = Machine(disk_report_timeout_ms=60_000)
     async with machine.running() as log:
-        log.report_disk(is_full=True, used_ratio=0.95)
+        log.disk.report(is_full=True, used_ratio=0.95)
         machine.clock.advance(59_000)
-        await log._disk.look()
+        await log.disk.look()
         assert not log.gate.is_open
-        log.report_disk(is_full=True, used_ratio=0.95)
+        log.disk.report(is_full=True, used_ratio=0.95)
         machine.clock.advance(59_000)
-        await log._disk.look()
+        await log.disk.look()
         with pytest.raises(AppendsRefused, match="Janitor"):
             await append(log)
         machine.clock.advance(2_000)
-        await log._disk.look()
+        await log.disk.look()
         await append(log)

@@ -8,15 +8,16 @@ import pytest
 
 from libs.formats.java import string_hash
 from libs.machine.failpoints import armed
-from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.dispatch import TailStep
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.errors import BelowMinOffset, NotARecord, RecordDamaged
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, SlowDisk, append, fill, message, records
+from tests.support.commitlog import SEGMENT_SIZE, Machine, SlowDisk, append, fill, message, records
 
 
-def follow(log: CommitLog, start: int = 0, count_max: int = 1000) -> AsyncGenerator[TailStep, None]:
+def follow(log: OpenLog, start: int = 0, count_max: int = 1000) -> AsyncGenerator[TailStep, None]:
     """A tail's steps."""
-    return log.tail(start_physical_offset=start, record_count_max=count_max).steps()
+    return log.followers.tail(start_physical_offset=start, record_count_max=count_max).steps()
 
 
 async def test_steps_cover_the_log_without_a_gap() -> None:
@@ -25,7 +26,7 @@ async def test_steps_cover_the_log_without_a_gap() -> None:
     async with machine.running() as log:
         await fill(log, 3)
         steps, at, offsets = follow(log, count_max=7), 0, []
-        while at < log.confirmed_physical_offset:
+        while at < log.marks.visible.value:
             step = await anext(steps)
             assert step.start_physical_offset == at
             assert step.columns is not None
@@ -122,7 +123,7 @@ async def test_nothing_unconfirmed_is_dispatched() -> None:
             await asyncio.to_thread(disk.entered.wait)
             assert (await anext(steps)).columns is None
             disk.go_on.set()
-            await log.flusher.sync_now()
+            await log.marks.flushed.soon(log.chain.max_physical_offset)
         assert (await anext(steps)).end_physical_offset == log.chain.max_physical_offset
         await steps.aclose()
 
@@ -141,7 +142,7 @@ async def test_damage_ends_the_tail_and_is_never_stepped_over() -> None:
         assert (caught.value.segment, caught.value.position) == (f"{0:020d}", third)
         with pytest.raises(RecordDamaged):
             await anext(follow(log, third))
-        assert log.statistics().dispatch_stops_by_damage_total == 2
+        assert statistics_of(log).dispatch_stops_by_damage_total == 2
 
 
 async def test_a_tail_holds_the_segment_that_it_reads() -> None:
@@ -167,13 +168,14 @@ async def test_handshake() -> None:
     async with machine.running() as log:
         await fill(log, 3)
         second = records(log)[1].physical_offset
-        assert log.handshake(follower_epoch=1, follower_physical_offset=second).start_physical_offset == second
-        end = log.confirmed_physical_offset
-        ahead = log.handshake(follower_epoch=1, follower_physical_offset=end + 999)
+        exact = log.followers.handshake(follower_epoch=1, follower_physical_offset=second)
+        assert exact.start_physical_offset == second
+        end = log.marks.visible.value
+        ahead = log.followers.handshake(follower_epoch=1, follower_physical_offset=end + 999)
         assert ahead.start_physical_offset == ahead.common_end_physical_offset == end
         with pytest.raises(NotARecord):
-            log.handshake(follower_epoch=1, follower_physical_offset=second + 1)
+            log.followers.handshake(follower_epoch=1, follower_physical_offset=second + 1)
         await log.segments.delete([0], allow_unindexed=True)
-        trimmed = log.handshake(follower_epoch=1, follower_physical_offset=second)
+        trimmed = log.followers.handshake(follower_epoch=1, follower_physical_offset=second)
         assert (trimmed.common_end_physical_offset, trimmed.start_physical_offset) == (second, SEGMENT_SIZE)
         assert (trimmed.epoch, trimmed.min_physical_offset) == (1, SEGMENT_SIZE)

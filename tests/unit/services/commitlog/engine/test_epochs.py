@@ -9,7 +9,7 @@ from libs.formats.state.epoch_file import Epoch
 from libs.machine.testing.memory_fs import MemoryFs
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.errors import EpochsDamaged
-from tests.unit.services.commitlog.support import DATA_DIR
+from tests.support.commitlog import DATA_DIR
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.segments.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
-from tests.unit.services.commitlog.support import Machine, append, bodies, message, records
+from tests.support.commitlog import Machine, append, bodies, message, records
 
 BODIES = [b"%05d" % index * 1_000 for index in range(5)]
 """Each longer than a page: what is written to a page again takes all of it to the disk."""
@@ -21,7 +21,7 @@ async def test_a_start_after_a_failed_sync_does_not_believe_the_page_cache() -> 
         await append(log, message(body), durability=1)
     with armed("file.sync", "raise"), pytest.raises(StoreSealed):
         await append(log, message(BODIES[3]), durability=2)
-    await log.close()
+    await machine.stop(log)
     log = await machine.start()
     await append(log, message(BODIES[4]), durability=2)
     await machine.kill(log, nothing_survives)

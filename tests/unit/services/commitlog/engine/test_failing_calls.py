@@ -13,9 +13,10 @@ from libs.machine.testing.faulty_fs import WRITING_OPERATIONS, Fault, FaultyFs
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
 from libs.segments.errors import StoreError
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.errors import CommitLogError
-from tests.unit.services.commitlog.support import BORN_HOST as BORN
-from tests.unit.services.commitlog.support import LISTEN_HOST, Machine, bodies, make_config, message, request
+from tests.support.commitlog import BORN_HOST as BORN
+from tests.support.commitlog import LISTEN_HOST, Machine, bodies, durability_of, make_config, message, request
 
 LOCAL_DISK = 2
 WORLDLY = (OSError, StoreError, CommitLogError)
@@ -51,28 +52,28 @@ class Life:
     async def live(self) -> None:
         """Start, append, meet new topics and segments, delete, write the small files, stop; errors do not end it."""
         config = make_config(**self.machine.config)
-        log = CommitLog(
+        process = CommitLog(
             config, FaultyFs(self.machine.fs, self.plan), self.machine.clock, on_failure=self.failures.append
         )
         try:
-            await log.open(LISTEN_HOST)
+            log = await process.open(LISTEN_HOST)
         except WORLDLY:
-            await log.close()
+            await process.close()
             return
         for number, (topic, size) in enumerate([("a", 10), ("b", 30_000), ("b", 40_000), ("c", 10), ("c", 60_000)]):
             await self._send(log, topic, b"%d" % number * size)
-        for step in (log.segments.delete([0], allow_unindexed=True), log._save_checkpoint(), log._save_snapshot()):
+        for step in (log.segments.delete([0], allow_unindexed=True), log.checkpoint.save(), log.snapshot.save()):
             await tolerant(step)
         await self._send(log, "a", b"last")
-        await tolerant(log.close())
-        assert self.failures == [] or log.gate.is_sealed
-        assert self.machine.exists("abort") or not log.gate.is_sealed
+        await tolerant(process.close())
+        assert self.failures == [] or log.seal.is_set
+        assert self.machine.exists("abort") or not log.seal.is_set
 
-    async def _send(self, log: CommitLog, topic: str, body: bytes) -> None:
+    async def _send(self, log: OpenLog, topic: str, body: bytes) -> None:
         self.sent.append(body)
         with contextlib.suppress(*WORLDLY):
-            batch = await log.append(request(message(body, topic), durability=LOCAL_DISK), BORN)
-            if await log.wait_sync(log.sync_of(batch)) == LOCAL_DISK:
+            batch = await log.pipeline.append(request(message(body, topic), durability=LOCAL_DISK), BORN)
+            if await durability_of(log, batch) == LOCAL_DISK:
                 self.promised.append((batch.start_physical_offset, body))
 
 

@@ -9,18 +9,19 @@ from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.segments.errors import SyncFailed
 from services.commitlog.errors import StoreSealed
-from tests.support.patience import LIMIT_S
-from tests.unit.services.commitlog.support import BORN_HOST as BORN
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import BORN_HOST as BORN
+from tests.support.commitlog import (
     SEGMENT_SIZE,
     Machine,
     SlowDisk,
     append,
     bodies,
+    durability_of,
     fill,
     message,
     request,
 )
+from tests.support.patience import LIMIT_S
 
 LOCAL_DISK, MEMORY = 2, 1
 
@@ -36,7 +37,7 @@ async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
         await asyncio.sleep(0)
         disk.go_on.set()
         await asyncio.gather(first, *others)
-    assert log.flusher.sync_count == 2
+    assert log.flusher.work_count == 2
     await machine.kill(log, nothing_survives)
     async with machine.running() as log:
         assert len(bodies(log)) == 51
@@ -58,8 +59,8 @@ async def test_durability_reached(mode: str, asked: int, reached: int) -> None:
     """A caller gets the level that it asks for, by default the store's own, and the disk's instead of a replica's."""
     machine = Machine(flush_mode=mode)
     async with machine.running() as log:
-        batch = await log.append(request(durability=asked), BORN)
-        assert await log.wait_sync(log.sync_of(batch)) == reached
+        batch = await log.pipeline.append(request(durability=asked), BORN)
+        assert await durability_of(log, batch) == reached
 
 
 async def test_a_slow_sync_lowers_the_durability_and_keeps_the_message() -> None:
@@ -67,12 +68,12 @@ async def test_a_slow_sync_lowers_the_durability_and_keeps_the_message() -> None
     machine = Machine(flush_mode="sync", sync_timeout_ms=20)
     log, disk = await machine.start(), SlowDisk()
     with armed("segment.before_sync", disk):
-        batch = await log.append(request(), BORN)
-        assert await log.wait_sync(log.sync_of(batch)) == MEMORY
+        batch = await log.pipeline.append(request(), BORN)
+        assert await durability_of(log, batch) == MEMORY
         disk.go_on.set()
-        await log.flusher.flushed(batch.end_physical_offset)
+        await log.marks.flushed.soon(batch.end_physical_offset)
     assert len(bodies(log)) == 1
-    await log.close()
+    await machine.stop(log)
 
 
 async def test_a_sync_covers_the_segments_behind() -> None:
@@ -80,9 +81,9 @@ async def test_a_sync_covers_the_segments_behind() -> None:
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
-    assert log.flusher.flushed_physical_offset < SEGMENT_SIZE
+    assert log.marks.flushed.value < SEGMENT_SIZE
     await append(log, durability=LOCAL_DISK)
-    assert log.flusher.flushed_physical_offset == log.chain.max_physical_offset
+    assert log.marks.flushed.value == log.chain.max_physical_offset
     count = len(bodies(log))
     await machine.kill(log, nothing_survives)
     async with machine.running() as log:
@@ -96,18 +97,18 @@ async def test_a_failed_sync_seals_the_store(place: str) -> None:
     log = await machine.start()
     await append(log, message(b"kept"), durability=LOCAL_DISK)
     with armed(place, "raise"):
-        batch = await log.append(request(durability=LOCAL_DISK), BORN)
+        batch = await log.pipeline.append(request(durability=LOCAL_DISK), BORN)
         with pytest.raises(StoreSealed):
-            await log.wait_sync(log.sync_of(batch))
+            await durability_of(log, batch)
     assert len(machine.failures) == 1
     assert isinstance(machine.failures[0], SyncFailed)
     assert log.gate.refusals() == ["STORE_SEALED"]
     with pytest.raises(StoreSealed):
         await append(log)
     with pytest.raises(StoreSealed):
-        log.flusher.flushed(log.chain.max_physical_offset)
+        await log.marks.flushed.soon(log.chain.max_physical_offset)
     assert len(bodies(log)) == 2
-    await log.close()
+    await machine.stop(log)
     assert machine.exists("abort")
 
 
@@ -128,8 +129,8 @@ async def test_everyone_who_waits_for_a_failing_sync_is_told() -> None:
         disk.go_on.set()
         results = await asyncio.gather(first, second, return_exceptions=True)
     assert [type(result) for result in results] == [StoreSealed, StoreSealed]
-    assert log.confirmed_physical_offset == 0
-    await log.close()
+    assert log.marks.visible.value == 0
+    await machine.stop(log)
 
 
 async def test_background_flush_waits_for_enough_pages() -> None:
@@ -137,17 +138,14 @@ async def test_background_flush_waits_for_enough_pages() -> None:
     machine = Machine(flush_interval_ms=1, flush_thorough_interval_ms=10_000)
     async with machine.running() as log:
         await append(log)
-        assert not log.flusher._is_due()
+        assert not log.flusher.is_due()
         await append(log, message(bytes(3 * 4096)))
-        assert not log.flusher._is_due()
+        assert not log.flusher.is_due()
         machine.clock.advance(10_000)
-        await log.flusher.flushed(log.chain.max_physical_offset)
-        assert not log.flusher._is_due()
-        flushed = asyncio.Event()
-        log.flusher._on_flushed = lambda _: flushed.set()
+        await log.marks.flushed.soon(log.chain.max_physical_offset)
+        assert not log.flusher.is_due()
         await append(log, message(bytes(4 * 4096)))
-        await flushed.wait()
-        assert log.flusher.flushed_physical_offset == log.chain.max_physical_offset
+        await log.marks.flushed.reached(log.chain.max_physical_offset)
 
 
 async def test_confirmed_offset() -> None:
@@ -156,21 +154,19 @@ async def test_confirmed_offset() -> None:
         machine = Machine(flush_mode=mode)
         async with machine.running() as log:
             batch = await append(log, durability=MEMORY)
-            assert (log.confirmed_physical_offset == batch.end_physical_offset) is expected
+            assert (log.marks.visible.value == batch.end_physical_offset) is expected
             await append(log, durability=LOCAL_DISK)
-            assert log.confirmed_physical_offset == log.chain.max_physical_offset
+            assert log.marks.visible.value == log.chain.max_physical_offset
 
 
 async def test_with_synchronous_flushing_a_message_that_waits_for_no_disk_is_synced_at_once() -> None:
     """Followers see what is synced: a message that nobody waits for must not wait for the background flush."""
     machine = Machine(flush_mode="sync")
     async with machine.running() as log:
-        flushed = asyncio.Event()
-        log.flusher._on_flushed = lambda _: flushed.set()
         batch = await append(log, durability=MEMORY)
         async with asyncio.timeout(LIMIT_S):
-            await flushed.wait()
-        assert log.confirmed_physical_offset == batch.end_physical_offset
+            await log.marks.flushed.reached(batch.end_physical_offset)
+        assert log.marks.visible.value == batch.end_physical_offset
 
 
 @pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])
@@ -181,7 +177,7 @@ async def test_after_a_failed_sync_a_start_believes_the_disk_alone(place: str) -
     await append(log, message(b"kept"), durability=LOCAL_DISK)
     with armed(place, "raise"), pytest.raises(StoreSealed):
         await append(log, message(b"lost" * 2000), durability=LOCAL_DISK)
-    await log.close()
+    await machine.stop(log)
     log = await machine.start()
     await append(log, message(b"after"), durability=LOCAL_DISK)
     await machine.kill(log, nothing_survives)

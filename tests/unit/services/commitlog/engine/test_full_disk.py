@@ -13,16 +13,14 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.segments.errors import StoreFull
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.start import recovery
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     DATA_DIR,
-    LISTEN_HOST,
     SEGMENT_SIZE,
     Machine,
     append,
     bodies,
-    make_config,
     message,
 )
 
@@ -104,7 +102,7 @@ async def test_a_torn_tail_that_can_not_be_copied_stays(monkeypatch: pytest.Monk
         assert log.recovery.truncated_bytes > 0
 
 
-async def full_at_the_end_of_a_segment(machine: Machine) -> CommitLog:
+async def full_at_the_end_of_a_segment(machine: Machine) -> OpenLog:
     """A log whose next segment does not fit on the disk."""
     log = await machine.start()
     await append(log, message(bytes(60_000)))
@@ -127,10 +125,10 @@ async def test_a_segment_that_does_not_fit_refuses_appends_alone(config: dict[st
     for _ in range(3):
         with pytest.raises(StoreFull):
             await append(log, message(b"small"))
-    await log.flusher.sync_now()
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
     before, end = bodies(log), log.chain.max_physical_offset
-    assert log.confirmed_physical_offset == end == len(before) * SEGMENT_SIZE
-    steps = log.tail(start_physical_offset=0, record_count_max=10).steps()
+    assert log.marks.visible.value == end == len(before) * SEGMENT_SIZE
+    steps = log.followers.tail(start_physical_offset=0, record_count_max=10).steps()
     while (await anext(steps)).end_physical_offset < end:
         pass
     await steps.aclose()
@@ -147,15 +145,14 @@ async def test_a_segment_with_holes_gets_its_blocks_before_it_is_written() -> No
     async with machine.running() as log:
         await append(log)
     faults = {("reserve", 1): Fault(errno.ENOSPC), ("reserve", 2): Fault(errno.ENOSPC)}
-    log = CommitLog(make_config(), FaultyFs(machine.fs, by_ordinal(faults)), machine.clock, on_failure=print)
-    await log.open(LISTEN_HOST)
+    log = await machine.start(FaultyFs(machine.fs, by_ordinal(faults)))
     for _ in range(2):
         with pytest.raises(StoreFull, match=f"no room for the {SEGMENT_SIZE} bytes of this segment"):
             await append(log)
         assert len(bodies(log)) == 1
     await append(log)
     assert len(bodies(log)) == 2
-    await log.close()
+    await machine.stop(log)
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -163,13 +160,13 @@ async def test_a_log_that_ends_with_a_full_segment_starts_on_a_full_disk(*, is_k
     """Closed by a blank, with no next file: the start goes on from there when there is room."""
     machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
     log = await full_at_the_end_of_a_segment(machine)
-    await (machine.kill(log) if is_killed else log.close())
+    await (machine.kill(log) if is_killed else machine.stop(log))
     assert machine.exists("abort") is is_killed
     log = await machine.start()
     assert len(bodies(log)) == 1
     machine.fs.capacity_bytes = PLENTY
     await append(log, message(b"small"))
-    await log.close()
+    await machine.stop(log)
     async with machine.running() as log:
         assert len(bodies(log)) == 2
 
@@ -196,11 +193,11 @@ async def test_checkpoint_and_snapshot_come_later() -> None:
     log = await machine.start()
     await append(log, durability=LOCAL_DISK)
     fill_disk(machine)
-    while log._checkpoint_loop.last_error is None or log._snapshot_loop.last_error is None:
+    while log.checkpoint.loop.last_error is None or log.snapshot.loop.last_error is None:
         await append(log, durability=LOCAL_DISK)
-    assert isinstance(log._snapshot_loop.last_error, DiskFull)
+    assert isinstance(log.snapshot.loop.last_error, DiskFull)
     with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):
-        await log.close()
+        await machine.stop(log)
     assert machine.exists("abort")
     machine.fs.capacity_bytes = PLENTY
     async with machine.running() as log:
@@ -215,10 +212,10 @@ async def test_the_background_leaves_the_ballast_alone() -> None:
     fill_disk(machine)
     ballast = machine.fs.file(DATA_DIR / store_layout.BALLAST)
     with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):
-        await log._save_snapshot()
+        await log.snapshot.save()
     assert machine.fs.file(DATA_DIR / store_layout.BALLAST) is ballast
     assert len(ballast.data) == BALLAST_BYTES
-    await log.close()
+    await machine.stop(log)
     assert not machine.exists("abort")
 
 
@@ -228,21 +225,21 @@ async def test_a_clean_stop_on_a_full_disk_is_clean() -> None:
     log = await machine.start()
     await append(log)
     fill_disk(machine)
-    await log.close()
+    await machine.stop(log)
     assert not machine.exists("abort")
     async with machine.running() as log:
         assert (log.recovery.was_clean_stop, len(bodies(log))) == (True, 1)
 
 
 @contextlib.asynccontextmanager
-async def full_with_three_segments(**config: object) -> AsyncIterator[tuple[Machine, CommitLog]]:
+async def full_with_three_segments(**config: object) -> AsyncIterator[tuple[Machine, OpenLog]]:
     """A full disk whose last snapshot of the queue offsets covers none of the log's segments."""
     machine = Machine(**config)
     async with machine.running() as log:
-        await log._save_snapshot()
+        await log.snapshot.save()
         for _ in range(3):
             await append(log, message(bytes(60_000)), durability=LOCAL_DISK)
-        assert log._snapshot_end == 0
+        assert log.snapshot.end_physical_offset == 0
         fill_disk(machine)
         yield machine, log
         machine.fs.capacity_bytes = PLENTY
@@ -253,7 +250,7 @@ async def test_deletion_needs_no_space() -> None:
     async with full_with_three_segments(disk_ballast_bytes=BALLAST_BYTES) as (machine, log):
         deletions = await log.segments.delete([0], allow_unindexed=True)
         assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE]
-        assert log._snapshot_end == log.chain.max_physical_offset
+        assert log.snapshot.end_physical_offset == log.chain.max_physical_offset
         fill_disk(machine)
         assert machine.fs.size(DATA_DIR / store_layout.BALLAST) > BALLAST_BYTES // 2
         deletions = await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
@@ -279,13 +276,13 @@ async def test_the_guard_closes_the_gate_and_takes_the_ballast_back() -> None:
     machine = Machine(disk_reserve_bytes=10 * PAGE_SIZE_BYTES, disk_ballast_bytes=BALLAST_BYTES)
     log = await machine.start()
     fill_disk(machine)
-    await log._disk.look()
+    await log.disk.look()
     assert log.gate.refusals() == ["STORE_FULL"]
     machine.fs.remove(DATA_DIR / store_layout.BALLAST)
-    await log._disk.look()
+    await log.disk.look()
     assert not machine.exists(store_layout.BALLAST)
     machine.fs.capacity_bytes = PLENTY
-    await log._disk.look()
+    await log.disk.look()
     assert log.gate.is_open
     assert machine.fs.size(DATA_DIR / store_layout.BALLAST) == BALLAST_BYTES
-    await log.close()
+    await machine.stop(log)

@@ -12,9 +12,9 @@ from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
 from libs.machine.fs import DiskUsage
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import SegmentMissing, StoreLocked
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.errors import AppendsRefused
-from tests.unit.services.commitlog.support import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message
+from tests.support.commitlog import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message
 
 A, B = Path("/disk1/log"), Path("/disk2/log")
 BOTH = {"log_dirs": f"{A}, {B}"}
@@ -44,16 +44,16 @@ def machine(**config: object) -> tuple[Machine, Disks]:
     return made, disks
 
 
-async def appended(log: CommitLog, count: int) -> int:
+async def appended(log: OpenLog, count: int) -> int:
     """Append messages of a third of a segment, of which two fit into one; how many."""
     for number in range(count):
         await append(log, message(BODY + b"%d" % number))
     return count
 
 
-def record_count(log: CommitLog) -> int:
+def record_count(log: OpenLog) -> int:
     """Records that a reader finds."""
-    start, end = log.chain.min_physical_offset, log.confirmed_physical_offset
+    start, end = log.chain.min_physical_offset, log.marks.visible.value
     return sum(len(stretch.run.positions) for stretch in log.reader.stretches(start, end, size_bytes_max=1 << 20))
 
 
@@ -77,7 +77,7 @@ async def test_segments_go_round_and_are_read() -> None:
     await made.kill(log)
     async with made.running() as log:
         assert record_count(log) == 10
-        shown = {one.path: (one.segment_count, one.is_full, one.is_read_only) for one in log.log_directories()}
+        shown = {one.path: (one.segment_count, one.is_full, one.is_read_only) for one in log.disk.log_directories()}
         assert shown == {A: (3, False, False), B: (2, False, False)}
 
 
@@ -86,8 +86,8 @@ async def test_a_power_cut_cuts_the_tail_in_any_directory() -> None:
     made, fs = machine()
     log = await made.start()
     await appended(log, 3)
-    await log.flusher.sync_now()
-    end = log.flusher.flushed_physical_offset
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
+    end = log.marks.flushed.value
     await appended(log, 5)
     await made.kill(log, nothing_survives)
     async with made.running() as log:
@@ -121,7 +121,7 @@ async def test_a_directory_that_is_left_out() -> None:
         await made.start(log_dirs=str(B))
     async with made.running(log_dirs=str(B), log_dirs_read_only=str(A)) as log:
         await appended(log, 3)
-        assert {one.path: one.is_read_only for one in log.log_directories()} == {A: True, B: False}
+        assert {one.path: one.is_read_only for one in log.disk.log_directories()} == {A: True, B: False}
         await log.segments.delete([0], allow_unindexed=True)
     assert bases(fs, A) == []
     fs.remove_directory(A)
@@ -206,7 +206,7 @@ async def test_two_stores_cannot_have_one_directory() -> None:
     log = await made.start()
     with pytest.raises(StoreLocked, match=str(A)):
         await made.start(data_dir=Path("/other"))
-    await log.close()
+    await made.stop(log)
     async with made.running(data_dir=Path("/other")):
         pass
 
@@ -222,7 +222,7 @@ async def test_a_removed_prepared_file_does_not_come_back() -> None:
     fs.used = {A: 99}
     log = await made.start()
     await appended(log, 2)
-    await log.flusher.sync_now()
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
     await made.kill(log, nothing_survives)
     async with made.running() as log:
         assert record_count(log) == 5
@@ -234,13 +234,13 @@ async def test_new_segments_keep_away_from_a_full_disk() -> None:
     made, fs = machine(disk_full_percent=90)
     async with made.running() as log:
         fs.used = {B: 86}
-        await log._disk.look()
+        await log.disk.look()
         assert log.gate.is_open
-        assert [one.is_full for one in log.log_directories()] == [False, True]
+        assert [one.is_full for one in log.disk.log_directories()] == [False, True]
         await appended(log, 5)
         assert (bases(fs, A), bases(fs, B)) == ([0, 1, 2], [])
         fs.used = {B: 85}
-        await log._disk.look()
+        await log.disk.look()
         await appended(log, 2)
         assert bases(fs, B) == [3]
 
@@ -250,18 +250,18 @@ async def test_a_disk_that_cannot_be_looked_at() -> None:
     made, fs = machine(disk_full_percent=90)
     async with made.running() as log:
         fs.dead = {A}
-        await log._disk.look()
-        assert [one.is_full for one in log.log_directories()] == [True, False]
+        await log.disk.look()
+        assert [one.is_full for one in log.disk.log_directories()] == [True, False]
         await appended(log, 3)
         assert (bases(fs, A), bases(fs, B)) == ([], [0, 1])
-        assert [one.is_read_only for one in log.log_directories()] == [True, False]
+        assert [one.is_read_only for one in log.disk.log_directories()] == [True, False]
         fs.used = {B: 95}
-        await log._disk.look()
+        await log.disk.look()
         assert not log.gate.is_open
-        assert log.disk_usage.used_percent == 95  # what the other had free is of no use
+        assert log.disk.usage.used_percent == 95  # what the other had free is of no use
         fs.dead = set()
-        await log._disk.look()
-        assert [one.is_full for one in log.log_directories()] == [False, True]
+        await log.disk.look()
+        assert [one.is_full for one in log.disk.log_directories()] == [False, True]
 
 
 async def test_the_emptiest_disk_decides_about_appends() -> None:
@@ -277,14 +277,14 @@ async def test_the_emptiest_disk_decides_about_appends() -> None:
             ({}, True),
         ):
             fs.used = used
-            await log._disk.look()
+            await log.disk.look()
             assert log.gate.is_open is is_open, used
             if not is_open:
                 with pytest.raises(AppendsRefused):
                     await append(log)
         fs.used = {A: 40, B: 60}
-        await log._disk.look()
-        assert log.disk_usage.used_percent == 40
+        await log.disk.look()
+        assert log.disk.usage.used_percent == 40
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from libs.formats import store_layout
 from libs.log import checkpoint_file
-from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.errors import BadArgument, BeyondMaxOffset, CommitLogError, StaleEpoch
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append
+from tests.support.commitlog import DATA_DIR, Machine, append
 
 GOOD = IndexerReport(
     indexed_physical_offset=100,
@@ -25,7 +25,7 @@ async def test_a_report_reaches_the_checkpoint() -> None:
     machine = Machine()
     async with machine.running() as log:
         await append(log)
-        log.report_progress(GOOD)
+        log.followers.report(GOOD)
         assert log.progress.reported_at_ms == machine.clock.now_ms()
     stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert (stored.consume_queue_time_ms, stored.index_time_ms) == (7, 5)
@@ -36,8 +36,8 @@ async def test_offsets_never_go_back_and_times_do() -> None:
     machine = Machine()
     async with machine.running() as log:
         await append(log)
-        log.report_progress(GOOD)
-        log.report_progress(
+        log.followers.report(GOOD)
+        log.followers.report(
             replace(GOOD, indexed_physical_offset=10, flushed_physical_offset=9, queue_flushed_time_ms=1)
         )
         assert log.progress.indexed_physical_offset == 100
@@ -68,7 +68,7 @@ async def test_bad_reports(changes: dict[str, int], error: type[CommitLogError],
     await machine.kill(log)
     async with machine.running() as log:
         with pytest.raises(error) as caught:
-            log.report_progress(replace(GOOD, **{"epoch": 2, **changes}))
+            log.followers.report(replace(GOOD, **{"epoch": 2, **changes}))
         assert caught.value.field == field  # type: ignore[attr-defined]
         assert log.progress.reported_at_ms is None
 
@@ -78,8 +78,8 @@ async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
     machine = Machine(checkpoint_interval_ms=1)
     async with machine.running() as log:
         await append(log, durability=2)
-        await log._save_checkpoint()
+        await log.checkpoint.save()
         path = DATA_DIR / store_layout.CHECKPOINT
         machine.fs.remove(path)
-        await log._save_checkpoint()
+        await log.checkpoint.save()
         assert not machine.fs.exists(path)

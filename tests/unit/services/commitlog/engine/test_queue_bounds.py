@@ -6,8 +6,8 @@ import pytest
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from libs.log import topics_file
 from services.commitlog.errors import BadArgument, BatchTooLarge
+from tests.support.commitlog import DATA_DIR, Machine, append, message
 from tests.unit.services.commitlog.engine.test_topics import PATH, PLAIN, SAME
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
 
 async def test_the_queues_of_a_topic_are_bounded() -> None:

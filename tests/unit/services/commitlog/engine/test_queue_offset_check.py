@@ -4,10 +4,12 @@
 import pytest
 
 from libs.formats import store_layout
-from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.statistics import statistics_of
+from services.commitlog.engine.write.gate import Reason
 from services.commitlog.errors import BadArgument, QueueOffsetsUnknown, StaleEpoch
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, fill, message
+from tests.support.commitlog import DATA_DIR, Machine, append, fill, message
 
 SPENT = "spent"
 """Topic whose records are gone from the log."""
@@ -25,7 +27,7 @@ async def expired(machine: Machine, *, loses: str = "snapshot") -> None:
         machine.fs.write_atomic(DATA_DIR / store_layout.QUEUE_SNAPSHOT, b"?")
 
 
-def queue_offset_of(log: CommitLog) -> int:
+def queue_offset_of(log: OpenLog) -> int:
     return log.topics.table.next_queue_offset(SPENT.encode(), 0)
 
 
@@ -43,7 +45,7 @@ async def test_appends_wait_until_the_queues_are_known(loses: str) -> None:
         log.queue_offsets.finish(is_complete=True)
         batch = await append(log, message(topic=SPENT))
         assert memoryview(batch.queue_offsets).cast("q")[0] == 7
-        assert log.statistics().raised_queues_total == 1
+        assert statistics_of(log).raised_queues_total == 1
 
 
 async def test_who_does_not_know_opens_nothing() -> None:
@@ -106,7 +108,7 @@ async def test_an_end_that_the_log_contradicts_changes_nothing() -> None:
         for case in cases:
             assert await log.queue_offsets.compare([case]) == QueueVerdict(0, 1), case
         assert log.topics.table.next_queue_offset(b"orders", 0) == 2
-        assert log.statistics().contradicting_queues_total == len(cases)
+        assert statistics_of(log).contradicting_queues_total == len(cases)
 
 
 @pytest.mark.parametrize("topic", ["orders", SPENT, "new"])
@@ -152,7 +154,7 @@ async def test_a_page_has_few_lines_in_the_log(caplog: pytest.LogCaptureFixture)
     async with Machine().running() as log:
         verdict = await log.queue_offsets.compare([QueueEnd("t", queue_id, 9, 0) for queue_id in range(4_096)])
         assert verdict == QueueVerdict(0, 4_096)
-        assert log.statistics().contradicting_queues_total == 4_096
+        assert statistics_of(log).contradicting_queues_total == 4_096
     lines = [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
     assert len(lines) <= 12
     assert "4096 contradict" in lines[-1]
@@ -166,7 +168,7 @@ async def test_an_end_that_the_log_proves_is_raised() -> None:
         log.topics.table.set_next_queue_offset(b"orders", 0, 0)
         end = QueueEnd("orders", 0, 1, batch.start_physical_offset)
         assert await log.queue_offsets.compare([end]) == QueueVerdict(0, 0)
-        log.gate.are_queue_offsets_unknown = True
+        log.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=True)
         assert await log.queue_offsets.compare([end]) == QueueVerdict(1, 0)
         assert log.topics.table.next_queue_offset(b"orders", 0) == 1
 
@@ -205,9 +207,9 @@ async def test_what_is_out_of_range(end: QueueEnd, field: str) -> None:
 async def test_followers_of_another_history() -> None:
     """Whoever follows another log says nothing about this one, whatever its epoch is."""
     async with Machine().running() as log:
-        log.check_follower(1, log.history_id)
-        log.check_follower(1, "")
+        log.followers.check(1, log.epochs.history_id)
+        log.followers.check(1, "")
         with pytest.raises(StaleEpoch, match="another history"):
-            log.check_follower(1, "other")
+            log.followers.check(1, "other")
         with pytest.raises(BadArgument, match="no such epoch"):
-            log.check_follower(2, log.history_id)
+            log.followers.check(2, log.epochs.history_id)

@@ -9,7 +9,7 @@ import pytest
 from libs.formats.state.queue_snapshot import PART_COUNT, QueueCounter, QueueSnapshot, SegmentTimes
 from libs.kernel.append.topic_table import Counter, TopicTable
 from services.commitlog.engine.keep import queue_snapshot
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
+from tests.support.commitlog import DATA_DIR, Machine, append, message
 
 
 @pytest.mark.parametrize("count", [0, 1, PART_COUNT, 2 * PART_COUNT + 1])
@@ -38,7 +38,7 @@ async def test_the_loop_does_not_walk_over_the_counters(monkeypatch: pytest.Monk
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(), message())
-        await log._save_snapshot()
+        await log.snapshot.save()
     assert threads
     assert threading.get_ident() not in threads
     loaded = queue_snapshot.load(machine.fs, DATA_DIR)

@@ -7,10 +7,10 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import end_after
-from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
+from services.commitlog.engine.open_log import OpenLog
+from tests.support.commitlog import DATA_DIR, Machine, append, message
 from tests.support.records import encoded
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
 Placed = tuple[int, int]
 """Queue and queue offset of a record."""
@@ -34,11 +34,11 @@ def write_foreign(machine: Machine, placed: list[Placed]) -> None:
     machine.fs.append(DATA_DIR / "abort", b"4711")
 
 
-def next_of(log: CommitLog, queue_id: int = 0) -> int:
+def next_of(log: OpenLog, queue_id: int = 0) -> int:
     return log.topics.table.next_queue_offset(b"orders", queue_id)
 
 
-async def append_offset(log: CommitLog, queue_id: int = 0) -> int:
+async def append_offset(log: OpenLog, queue_id: int = 0) -> int:
     batch = await append(log, message(queue_id=queue_id))
     return int(memoryview(batch.queue_offsets).cast("q")[0])
 
@@ -129,4 +129,4 @@ async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
         if chance.random() < 0.5:
             await machine.kill(log)
         else:
-            await log.close()
+            await machine.stop(log)

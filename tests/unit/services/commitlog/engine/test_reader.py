@@ -3,15 +3,15 @@
 
 import pytest
 
-from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.follow.reader import RecordStretch
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, CommitLogError, NotARecord, RecordDamaged
-from tests.unit.services.commitlog.support import SEGMENT_SIZE, Machine, append, fill, message, records
+from tests.support.commitlog import SEGMENT_SIZE, Machine, append, fill, message, records
 
 MIB = 1 << 20
 
 
-def stretches(log: CommitLog, start: int, end: int, size_bytes_max: int = MIB) -> list[RecordStretch]:
+def stretches(log: OpenLog, start: int, end: int, size_bytes_max: int = MIB) -> list[RecordStretch]:
     """All stretches of a range."""
     return list(log.reader.stretches(start, end, size_bytes_max=size_bytes_max))
 
@@ -105,10 +105,10 @@ async def test_a_range_is_read_without_a_gap(size_bytes_max: int) -> None:
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
-        found = stretches(log, 0, log.confirmed_physical_offset, size_bytes_max)
+        found = stretches(log, 0, log.marks.visible.value, size_bytes_max)
         ends = [0] + [stretch.end_physical_offset for stretch in found]
         assert [stretch.start_physical_offset for stretch in found] == ends[:-1]
-        assert ends[-1] == log.confirmed_physical_offset
+        assert ends[-1] == log.marks.visible.value
         sizes = [sum(stretch.run.sizes) for stretch in found]
         assert all(
             size <= size_bytes_max or len(stretch.run.sizes) == 1 for size, stretch in zip(sizes, found, strict=True)
@@ -127,7 +127,7 @@ async def test_a_range_ends_with_the_record_that_starts_in_it() -> None:
         assert [len(stretch.run.positions) for stretch in exact] == [1]
         assert [len(stretch.run.positions) for stretch in more] == [2]
         assert stretches(log, second.physical_offset, second.physical_offset) == []
-        assert stretches(log, log.confirmed_physical_offset, log.confirmed_physical_offset) == []
+        assert stretches(log, log.marks.visible.value, log.marks.visible.value) == []
 
 
 async def test_range_errors() -> None:
@@ -135,7 +135,7 @@ async def test_range_errors() -> None:
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
-        end = log.confirmed_physical_offset
+        end = log.marks.visible.value
         with pytest.raises(NotARecord):
             stretches(log, 5, end)
         with pytest.raises(BeyondMaxOffset):
@@ -157,7 +157,7 @@ async def test_a_range_that_is_being_read_holds_its_segment() -> None:
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 2)
-        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=1)
+        reading = log.reader.stretches(0, log.marks.visible.value, size_bytes_max=1)
         next(reading)
         assert log.segments.list_from(0, 1)[0].reader_count == 1
         assert not (await log.segments.delete([0], allow_unindexed=True))[0].freed_bytes

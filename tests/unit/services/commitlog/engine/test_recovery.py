@@ -15,9 +15,7 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.segments.errors import SyncFailed
 from services.commitlog.errors import Stopping
-from tests.support.patience import LIMIT_S
-from tests.support.records import BODY_AT_IPV4, encoded
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
     Machine,
@@ -29,6 +27,8 @@ from tests.unit.services.commitlog.support import (
     message,
     records,
 )
+from tests.support.patience import LIMIT_S
+from tests.support.records import BODY_AT_IPV4, encoded
 
 FIVE = [b"body-%d" % index for index in range(5)]
 
@@ -38,7 +38,7 @@ async def test_nothing_is_appended_to_a_log_that_is_closed() -> None:
     machine = Machine()
     log = await machine.start()
     await append(log, message())
-    closing = asyncio.create_task(log.close())
+    closing = asyncio.create_task(machine.stop(log))
     await asyncio.sleep(0)
     with pytest.raises(Stopping):
         await append(log, message())
@@ -58,7 +58,7 @@ async def test_clean_stop_and_start() -> None:
     async with machine.running() as log:
         assert log.recovery.was_clean_stop
         assert log.recovery.scan_end is ScanEndKind.CLEAN
-        assert log.epoch == 1
+        assert log.epochs.number == 1
         batch = await append(log, message(b"next"))
         assert memoryview(batch.queue_offsets).cast("q")[0] == len(FIVE)
         assert bodies(log) == [*FIVE, b"next"]
@@ -73,9 +73,9 @@ async def test_kill_keeps_what_was_acknowledged_from_memory() -> None:
         assert not log.recovery.was_clean_stop
         assert log.recovery.scan_end is ScanEndKind.CLEAN
         assert bodies(log) == FIVE
-        assert log.epoch == 2
-        end = log.confirmed_physical_offset
-        handshake = log.handshake(follower_epoch=1, follower_physical_offset=end)
+        assert log.epochs.number == 2
+        end = log.marks.visible.value
+        handshake = log.followers.handshake(follower_epoch=1, follower_physical_offset=end)
         assert handshake.common_end_physical_offset == end
 
 
@@ -91,7 +91,7 @@ async def test_power_cut_keeps_what_was_synced() -> None:
     async with machine.running() as log:
         assert bodies(log) == [b"synced"]
         await append(log, message(b"other, longer than the lost one"))
-        handshake = log.handshake(follower_epoch=1, follower_physical_offset=seen_end)
+        handshake = log.followers.handshake(follower_epoch=1, follower_physical_offset=seen_end)
         assert handshake.common_end_physical_offset == synced_end
 
 
@@ -104,8 +104,8 @@ async def test_power_cut_that_loses_everything_begins_an_epoch() -> None:
     await machine.kill(log, nothing_survives)
     async with machine.running() as log:
         await append(log, message(b"other, longer than the lost one"))
-        assert log.epoch == 2
-        handshake = log.handshake(follower_epoch=1, follower_physical_offset=seen_end)
+        assert log.epochs.number == 2
+        handshake = log.followers.handshake(follower_epoch=1, follower_physical_offset=seen_end)
         assert handshake.common_end_physical_offset == 0
 
 
@@ -152,7 +152,7 @@ async def test_torn_tail_is_cut_off_and_copied(tear: Callable[[bytearray, int], 
         assert log.recovery.truncated_copy_path == str(copy)
         assert machine.fs.read(copy) == torn
         assert bodies(log) == FIVE[:-1]
-        assert log.epoch == 2
+        assert log.epochs.number == 2
         assert not any(machine.segment_bytes()[starts[-1] :])
         assert memoryview((await append(log, message())).queue_offsets).cast("q")[0] == len(FIVE) - 1
 

@@ -12,7 +12,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryMappedFile
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.start.meter import RecoveryProgress
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
     Machine,
@@ -46,8 +46,8 @@ async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: boo
     machine.clock.advance(60_000)
     await fill(log, 5)
     await append(log, durability=2)
-    await log._save_checkpoint()
-    await log._save_snapshot()
+    await log.checkpoint.save()
+    await log.snapshot.save()
     machine.clock.advance(60_000)
     await append(log)
     counters = sorted(log.topics.table.counters())
@@ -66,7 +66,7 @@ async def test_unreadable_checkpoint_costs_a_full_scan() -> None:
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
-    await log._save_snapshot()
+    await log.snapshot.save()
     await machine.kill(log)
     machine.fs.write_atomic(DATA_DIR / store_layout.CHECKPOINT, b"short")
     async with machine.running() as log:
@@ -81,7 +81,7 @@ async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
     synced_at = machine.clock.now_ms()
     machine.clock.advance(5_000)
     await append(log, durability=1)
-    await log._save_checkpoint()
+    await log.checkpoint.save()
     await machine.kill(log)
     stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert stored.commit_log_time_ms == synced_at
@@ -116,8 +116,8 @@ async def grown(segment_count: int) -> Machine:
         await append(log, *(message(bytes(8_000)) for _ in range(7)))
         machine.clock.advance(10_000)
     await append(log, durability=2)
-    await log._save_checkpoint()
-    await log._save_snapshot()
+    await log.checkpoint.save()
+    await log.snapshot.save()
     for _ in range(5):
         await append(log)
     await machine.kill(log)
@@ -140,7 +140,9 @@ async def test_an_unclean_start_reads_what_is_past_the_checkpoint(monkeypatch: p
         read_bytes = 0
         async with machine.running() as log:
             assert not log.recovery.was_clean_stop
-            costs.append((log.recovery.scanned_record_count, log.recovery_progress.scanned_bytes, read_bytes))
+            costs.append(
+                (log.recovery.scanned_record_count, machine.process(log).recovery_progress.scanned_bytes, read_bytes)
+            )
     assert costs[0] == costs[1]
     assert costs[0][2] < 4 * SEGMENT_SIZE
 
@@ -158,7 +160,7 @@ async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(RecoveryProgress, "advance", watched)
     async with machine.running() as log:
-        assert log.recovery_progress.segment_count == 4
+        assert machine.process(log).recovery_progress.segment_count == 4
         data_bytes = len(bytes(machine.segment_bytes(3 * SEGMENT_SIZE)).rstrip(b"\0"))
     assert [number for number, _, _ in seen] == [1, 2, 3, 4]
     assert [scanned for _, scanned, _ in seen] == [SEGMENT_SIZE * number for number in (1, 2, 3, 4)]

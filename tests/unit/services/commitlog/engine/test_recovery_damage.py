@@ -10,11 +10,9 @@ from libs.formats import store_layout
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.memory_fs import MemoryMappedFile
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentUnreadable, StoreError
-from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.errors import LogDamaged
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     DATA_DIR,
-    LISTEN_HOST,
     SEGMENT_SIZE,
     Machine,
     append,
@@ -22,7 +20,6 @@ from tests.unit.services.commitlog.support import (
     fill,
     garble,
     killed,
-    make_config,
     message,
     records,
 )
@@ -78,7 +75,7 @@ async def test_damage_that_only_the_checkpoint_knows_of() -> None:
     await append(log, message(b"first"), durability=2)
     machine.clock.advance(10_000)
     batch = await append(log, message(b"second"), durability=2)
-    await log._save_checkpoint()
+    await log.checkpoint.save()
     await machine.kill(log)
     assert not machine.fs.exists(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     garble(machine.segment_bytes(), batch.start_physical_offset)
@@ -157,9 +154,8 @@ async def test_a_file_that_may_not_be_opened_stops_the_start() -> None:
         return Fault(errno.EACCES) if (operation, at) == ("open_mapped", path) else None
 
     before = machine.files()
-    log = CommitLog(make_config(), FaultyFs(machine.fs, plan), machine.clock, on_failure=machine.failures.append)
     with pytest.raises(SegmentUnreadable, match=f"{path}: can't be read at byte 0: Permission denied"):
-        await log.open(LISTEN_HOST)
+        await machine.start(FaultyFs(machine.fs, plan))
     assert machine.files() == before
 
 
@@ -170,8 +166,8 @@ async def test_a_missing_newest_segment_is_no_clean_end(knows: str) -> None:
     log = await machine.start()
     await fill(log, 3)
     await append(log, durability=2)
-    await log._save_checkpoint()
-    await log._save_snapshot()
+    await log.checkpoint.save()
+    await log.snapshot.save()
     await machine.kill(log)
     if knows == "epochs":
         async with machine.running():

@@ -11,8 +11,7 @@ from libs.formats.records.record import encode_blank
 from libs.formats.state.epoch_file import Epoch
 from libs.log import checkpoint_file
 from libs.log.end import ScanEndKind
-from tests.support.records import encoded
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
     Machine,
@@ -23,6 +22,7 @@ from tests.unit.services.commitlog.support import (
     message,
     records,
 )
+from tests.support.records import encoded
 
 FIVE = [b"body-%d" % index for index in range(5)]
 
@@ -34,8 +34,7 @@ async def test_epochs_of_a_store_without_an_epoch_file() -> None:
         await append(log)
     machine.fs.remove(DATA_DIR / "epochFileCheckpoint")
     async with machine.running() as log:
-        assert log._store is not None
-        assert log._store.epochs.epochs == [Epoch(1, 0)]
+        assert log.epochs.epochs == [Epoch(1, 0)]
 
 
 async def test_a_log_of_rocketmq_opens() -> None:
@@ -152,8 +151,7 @@ async def test_a_torn_store() -> None:
     async with machine.running() as log:
         assert log.recovery.scan_end is ScanEndKind.TORN_TAIL
         assert [found.physical_offset for found in records(log)] == starts[:-1]
-        assert log._store is not None
-        assert log._store.epochs.epochs == [Epoch(1, 0), Epoch(2, starts[-1])]
+        assert log.epochs.epochs == [Epoch(1, 0), Epoch(2, starts[-1])]
 
 
 async def test_a_clock_that_stepped_back() -> None:

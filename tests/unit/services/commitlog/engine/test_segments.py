@@ -6,11 +6,12 @@ import errno
 
 import pytest
 
-from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.follow.progress import IndexerReport
+from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.engine.keep.segments import Refusal
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.gate import Reason
 from services.commitlog.errors import BadArgument, BelowMinOffset
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
     Machine,
@@ -27,10 +28,10 @@ def refuse(*_arguments: object) -> None:
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-def indexed(log: CommitLog, physical_offset: int, flushed: int | None = None) -> None:
+def indexed(log: OpenLog, physical_offset: int, flushed: int | None = None) -> None:
     """The Indexer reports how far it is."""
     flushed = physical_offset if flushed is None else flushed
-    log.report_progress(IndexerReport(physical_offset, flushed, 0, 0, log.epoch))
+    log.followers.report(IndexerReport(physical_offset, flushed, 0, 0, log.epochs.number))
 
 
 async def test_facts() -> None:
@@ -85,7 +86,7 @@ async def test_deletion(bases: list[int], indexed_to: int, allow: bool, expected
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 4)
-        indexed(log, min(indexed_to * SEGMENT_SIZE, log.confirmed_physical_offset))
+        indexed(log, min(indexed_to * SEGMENT_SIZE, log.marks.visible.value))
         deletions = await log.segments.delete([base * SEGMENT_SIZE for base in bases], allow_unindexed=allow)
         assert [deletion.refusal for deletion in deletions] == expected
         deleted_count = sum(deletion.freed_bytes == SEGMENT_SIZE for deletion in deletions)
@@ -164,13 +165,13 @@ async def test_a_segment_goes_only_when_a_snapshot_knows_what_it_told() -> None:
     """After a kill right behind the deletion, a queue all of whose records are gone goes on where it was."""
     machine = Machine()
     log = await machine.start()
-    await log._snapshot_loop.stop()
+    await log.snapshot.loop.stop()
     await append(log, message(b"alone", topic="seldom"))
     await fill(log, 2)
     await log.segments.delete([0], allow_unindexed=True)
     await machine.kill(log)
     async with machine.running() as log:
-        assert not log.gate.are_queue_offsets_unknown
+        assert not log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN)
         batch = await append(log, message(b"next", topic="seldom"))
         assert memoryview(batch.queue_offsets).cast("q")[0] == 1
 
@@ -180,7 +181,7 @@ async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pyte
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
-    await log._save_snapshot()
+    await log.snapshot.save()
     covered = log.chain.max_physical_offset
     await fill(log, 5)
     monkeypatch.setattr(machine.fs, "write_atomic", refuse)
@@ -190,7 +191,7 @@ async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pyte
         await log.segments.delete([2 * SEGMENT_SIZE], allow_unindexed=True)
     assert 2 * SEGMENT_SIZE == log.chain.min_physical_offset < covered
     monkeypatch.undo()
-    await log.close()
+    await machine.stop(log)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -199,13 +200,13 @@ async def test_a_start_misses_the_oldest_segment(is_clean: bool, caplog: pytest.
     machine = Machine()
     log = await machine.start()
     await fill(log, 5)
-    await log._save_checkpoint()
+    await log.checkpoint.save()
     await log.segments.delete([0], allow_unindexed=True)
-    await (log.close() if is_clean else machine.kill(log))
+    await (machine.stop(log) if is_clean else machine.kill(log))
     log = await machine.start()
     assert log.recovery.missing_bytes == 0
-    await log._save_checkpoint()
-    await (log.close() if is_clean else machine.kill(log))
+    await log.checkpoint.save()
+    await (machine.stop(log) if is_clean else machine.kill(log))
     for number in (1, 2):
         machine.fs.remove(DATA_DIR / "commitlog" / f"{number * SEGMENT_SIZE:020d}")
     for missing_bytes in (2 * SEGMENT_SIZE, 0):
@@ -223,8 +224,8 @@ async def test_readers_of_a_doomed_segment() -> None:
     async with machine.running() as log:
         await fill(log, 4)
         log.segments.reader_wait_s = 0
-        follower = log.tail(start_physical_offset=0, record_count_max=3).steps()
-        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=2000)
+        follower = log.followers.tail(start_physical_offset=0, record_count_max=3).steps()
+        reading = log.reader.stretches(0, log.marks.visible.value, size_bytes_max=2000)
         step, stretch = await anext(follower), next(reading)
         assert log.segments.list_from(0, 1)[0].reader_count == 2
         for passed_ms in (0, 119_000):
@@ -249,7 +250,7 @@ async def test_a_reader_that_ends_in_time() -> None:
     async with machine.running() as log:
         await fill(log, 4)
         log.segments.reader_wait_s = 0
-        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=SEGMENT_SIZE)
+        reading = log.reader.stretches(0, log.marks.visible.value, size_bytes_max=SEGMENT_SIZE)
         next(reading)
         assert (await log.segments.delete([0], allow_unindexed=True))[0].refusal is Refusal.IN_USE
         while next(reading).end_physical_offset <= SEGMENT_SIZE:
@@ -268,7 +269,7 @@ async def test_a_reader_of_a_moment_is_waited_for() -> None:
     async with machine.running() as log:
         await fill(log, 3)
         log.segments.reader_wait_s = 60
-        reading = log.reader.stretches(0, log.confirmed_physical_offset, size_bytes_max=2000)
+        reading = log.reader.stretches(0, log.marks.visible.value, size_bytes_max=2000)
         next(reading)
         deletion = asyncio.create_task(log.segments.delete([0], allow_unindexed=True))
         await asyncio.sleep(0.02)

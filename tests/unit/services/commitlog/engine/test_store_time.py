@@ -3,8 +3,9 @@
 
 import pytest
 
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.rpc.status import status_of
-from tests.unit.services.commitlog.support import Machine, append, records
+from tests.support.commitlog import Machine, append, records
 
 DAY_MS = 86_400_000
 
@@ -22,10 +23,10 @@ async def test_store_time_ahead_of_the_clock(caplog: pytest.LogCaptureFixture) -
     assert {one.store_time_ms for one in records(log)} == {ahead_ms}
     for _ in range(3):
         log.store_time.look()
-    assert log.statistics().store_time_ahead_ms == status_of(log).store_time_ahead_ms == 2 * DAY_MS
+    assert statistics_of(log).store_time_ahead_ms == status_of(machine.process(log)).store_time_ahead_ms == 2 * DAY_MS
     told = "store time is 172800.0 s ahead of the clock: all messages get one store time"
     assert caplog.text.count(told) == 1
-    await log.close()
+    await machine.stop(log)
     async with machine.running() as log:
         log.store_time.look()
         assert caplog.text.count(told) == 2
@@ -34,7 +35,7 @@ async def test_store_time_ahead_of_the_clock(caplog: pytest.LogCaptureFixture) -
         log.store_time.look()
         log.store_time.look()
     assert caplog.text.count("store time follows the clock again") == 1
-    assert log.statistics().store_time_ahead_ms == 0
+    assert statistics_of(log).store_time_ahead_ms == 0
 
 
 @pytest.mark.parametrize(("back_ms", "is_told"), [(10_000, False), (10_001, True)])

@@ -26,8 +26,8 @@ from services.commitlog.errors import (
     TopicNotFound,
     TopicSetApart,
 )
+from tests.support.commitlog import DATA_DIR, Machine, append, message
 from tests.support.patience import LIMIT_S
-from tests.unit.services.commitlog.support import DATA_DIR, Machine, append, message
 
 PATH = DATA_DIR / store_layout.TOPICS
 BACKUP = config_file.backup_of(PATH)
@@ -74,7 +74,7 @@ async def test_a_stop_waits_for_a_change_whose_caller_is_gone(monkeypatch: pytes
     await asyncio.to_thread(has_begun.wait)
     creating.cancel()
     await asyncio.wait([creating])
-    closing = asyncio.create_task(log.close())
+    closing = asyncio.create_task(machine.stop(log))
     await asyncio.wait([closing], timeout=0.2)
     assert not closing.done()
     disk_is_slow.set()

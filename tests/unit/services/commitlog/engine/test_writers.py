@@ -12,7 +12,9 @@ from libs.formats.protobuf_wire import length_delimited
 from libs.formats.state.queue_snapshot import WriterBatch
 from libs.log.end import ScanEndKind
 from libs.machine.testing.memory_fs import nothing_survives
-from services.commitlog.engine.commit_log import DURABILITY_LOCAL_DISK, CommitLog
+from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.writers import WriterTable
 from services.commitlog.errors import (
@@ -25,13 +27,14 @@ from services.commitlog.errors import (
     WriterForgotten,
     WriterSequenceGap,
 )
-from tests.unit.services.commitlog.support import (
+from tests.support.commitlog import (
     BORN_HOST,
     DATA_DIR,
     SEGMENT_SIZE,
     Machine,
     append,
     bodies,
+    durability_of,
     message,
     records,
     request,
@@ -46,9 +49,9 @@ def batch_of(name: str, sequence: int, *contents: bytes, durability: int = 0, **
     return request(*messages, durability=durability, writer=pb.Writer(id=name, sequence=sequence))
 
 
-async def send(log: CommitLog, *sent: bytes) -> list[AppendedBatch]:
+async def send(log: OpenLog, *sent: bytes) -> list[AppendedBatch]:
     """Append requests one after the other."""
-    return [await log.append(one, BORN_HOST) for one in sent]
+    return [await log.pipeline.append(one, BORN_HOST) for one in sent]
 
 
 def places(batches: list[AppendedBatch]) -> list[Place]:
@@ -67,7 +70,7 @@ async def test_a_batch_that_is_sent_again_is_stored_once() -> None:
         assert places(again) == places(first) * 2
         assert all((one.message_count, one.physical_offsets, one.queue_ids) == (0, b"", b"") for one in again)
         assert bodies(log) == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
-        statistics = log.statistics()
+        statistics = statistics_of(log)
         assert (statistics.appended_messages_total, statistics.repeated_batches_total) == (6, 6)
 
 
@@ -80,14 +83,14 @@ async def test_the_log_tells_of_its_writers_after_any_end(end: str, *, has_snaps
     log = await machine.start()
     first = await send(log, *sent[:3])
     if has_snapshot:
-        await log._save_snapshot()
+        await log.snapshot.save()
     first += await send(log, *sent[3:])
     if end == "clean stop":
-        await log.close()
+        await machine.stop(log)
         if not has_snapshot:
             machine.fs.remove(DATA_DIR / "reput" / "queue_offsets")
     else:
-        await log.flusher.sync_now()
+        await log.marks.flushed.soon(log.chain.max_physical_offset)
         await machine.kill(log, *([nothing_survives] if end == "power cut" else []))
     async with machine.running() as log:
         again = await send(log, *sent)
@@ -155,11 +158,12 @@ async def test_two_calls_of_one_batch_at_once() -> None:
     """Calls that wait for a topic or a segment while another one stores the same batch find it then."""
     async with Machine().running() as log:
         sent = batch_of("w", 0, bytes(3000), topic="made-now")
-        batches = await asyncio.gather(*(log.append(sent, BORN_HOST) for _ in range(4)))
+        batches = await asyncio.gather(*(log.pipeline.append(sent, BORN_HOST) for _ in range(4)))
         assert sorted(one.is_repeated for one in batches) == [False, True, True, True]
         while SEGMENT_SIZE - log.chain.max_physical_offset % SEGMENT_SIZE > 3000:
             await append(log, message(bytes(2000)))
-        batches = await asyncio.gather(*(log.append(batch_of("w", 1, bytes(3000)), BORN_HOST) for _ in range(4)))
+        sent = batch_of("w", 1, bytes(3000))
+        batches = await asyncio.gather(*(log.pipeline.append(sent, BORN_HOST) for _ in range(4)))
         assert sorted(one.is_repeated for one in batches) == [False, True, True, True]
         assert len({one.start_physical_offset for one in batches}) == 1
         assert batches[0].start_physical_offset == SEGMENT_SIZE
@@ -171,9 +175,9 @@ async def test_a_repeated_batch_waits_for_its_durability() -> None:
     log = await machine.start()
     sent = [batch_of("w", sequence, durability=2) for sequence in range(3)]
     for one in sent:
-        await log.append(one, BORN_HOST)
-    waiting = [log.sync_of(batch) for batch in await send(log, *reversed(sent))]
-    assert [await log.wait_sync(sync) for sync in waiting] == [DURABILITY_LOCAL_DISK] * 3
+        await log.pipeline.append(one, BORN_HOST)
+    repeated = await send(log, *reversed(sent))
+    assert [await durability_of(log, batch) for batch in repeated] == [DURABILITY_LOCAL_DISK] * 3
     await machine.kill(log, nothing_survives)
     async with machine.running() as log:
         assert bodies(log) == [b"w:0", b"w:1", b"w:2"]
@@ -184,7 +188,7 @@ async def test_a_torn_batch_is_cut_as_a_whole() -> None:
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"before"))
-    await log.flusher.sync_now()
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
     sent = batch_of("w", 0, *(b"%d" % number for number in range(4)), queue_id=2)
     ((start, end, _),) = places(await send(log, sent))
     bounds = [found.physical_offset for found in records(log, start)]
@@ -194,7 +198,7 @@ async def test_a_torn_batch_is_cut_as_a_whole() -> None:
         torn = Machine()
         log = await torn.start()
         await append(log, message(b"before"))
-        await log.flusher.sync_now()
+        await log.marks.flushed.soon(log.chain.max_physical_offset)
         await torn.kill(log)
         torn.segment_bytes()[start:cut] = whole[: cut - start]
         log = await torn.start()
@@ -206,7 +210,7 @@ async def test_a_torn_batch_is_cut_as_a_whole() -> None:
         (stored,) = await send(log, sent)
         assert not stored.is_repeated
         assert [found.queue_offset for found in records(log, start)] == [0, 1, 2, 3]
-        await log.close()
+        await torn.stop(log)
         async with torn.running() as log:
             assert log.recovery.scan_end is ScanEndKind.CLEAN
             assert (await send(log, sent))[0].is_repeated
@@ -226,9 +230,9 @@ async def test_a_torn_batch_at_the_beginning_of_a_segment() -> None:
     for _ in range(2):
         log = await machine.start()
         assert (len(bodies(log)), log.chain.max_physical_offset) == (1, SEGMENT_SIZE)
-        assert log.recovery.last_store_time_ms == records(log)[0].store_time_ms
+        assert log.state.last_store_time_ms == records(log)[0].store_time_ms
         assert log.segments.list_from(start, 9) == []
-        await log._save_checkpoint()
+        await log.checkpoint.save()
         await machine.kill(log)
     async with machine.running() as log:
         assert places(await send(log, batch_of("w", 0, b"a", bytes(2000))))[0][0] == SEGMENT_SIZE
@@ -240,8 +244,8 @@ async def test_a_batch_that_was_on_disk_and_is_not_whole_is_damage() -> None:
     log = await machine.start()
     await send(log, batch_of("w", 0, b"a", b"b"))
     bound = records(log)[1].physical_offset
-    await log.flusher.sync_now()
-    await log._save_checkpoint()
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
+    await log.checkpoint.save()
     await machine.kill(log)
     machine.segment_bytes()[bound:] = bytes(SEGMENT_SIZE - bound)
     with pytest.raises(LogDamaged):
@@ -267,7 +271,7 @@ async def test_a_forged_stamp_means_nothing() -> None:
         machine.segment_bytes()[place : place + len(raw)] = forged
         machine.fs.remove(DATA_DIR / "reput" / "queue_offsets")
         async with machine.running() as log:
-            assert (len(log.writers), len(bodies(log))) == (0, 2)
+            assert (len(log.state.writers), len(bodies(log))) == (0, 2)
 
 
 async def test_only_the_last_batches_are_remembered() -> None:
@@ -276,17 +280,17 @@ async def test_only_the_last_batches_are_remembered() -> None:
     async with machine.running() as log:
         await send(log, *(batch_of("old", sequence) for sequence in range(3)))
         await send(log, *(batch_of("new", sequence) for sequence in range(3)))
-        assert len(log.writers) == 4
+        assert len(log.state.writers) == 4
         with pytest.raises(WriterForgotten):
             await send(log, batch_of("old", 1))
         assert (await send(log, batch_of("old", 2)))[0].is_repeated
-        remembered = log.writers.batches()
+        remembered = log.state.writers.batches()
     for name in ("reput/queue_offsets", ""):
         if name:
             machine.fs.remove(DATA_DIR / name)
         async with machine.running() as log:
-            assert log.writers.batches() == remembered
-            assert log.writers.end_physical_offset <= log.chain.max_physical_offset
+            assert log.state.writers.batches() == remembered
+            assert log.state.writers.end_physical_offset <= log.chain.max_physical_offset
 
 
 async def test_a_writer_outlives_its_batches() -> None:
@@ -309,7 +313,7 @@ async def test_a_writer_outlives_its_batches() -> None:
     async with machine.running() as log:
         assert not (await send(log, batch_of("two", 2)))[0].is_repeated  # it goes on where it was
         await send(log, *(batch_of(f"more{number}", 0) for number in range(8)))
-        assert len(log.writers.next_sequences()) == 8
+        assert len(log.state.writers.next_sequences()) == 8
         with pytest.raises(WriterForgotten):
             await send(log, batch_of("two", 3))
 
@@ -322,7 +326,7 @@ async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
         end = log.chain.max_physical_offset
         with pytest.raises(BatchTooLarge):
             await send(log, batch_of("w", 0, bytes(half), bytes(half)))
-        assert (log.chain.max_physical_offset, len(log.writers)) == (end, 0)
+        assert (log.chain.max_physical_offset, len(log.state.writers)) == (end, 0)
         batch = await append(log, message(bytes(half)), message(bytes(half)))
         assert batch.end_physical_offset == 2 * SEGMENT_SIZE - 8
 

@@ -7,7 +7,7 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 from libs.formats.records.host import Host
 from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
-from tests.unit.services.commitlog.support import Machine, append, message
+from tests.support.commitlog import Machine, append, message
 
 BATCH = AppendedBatch(
     start_physical_offset=10,

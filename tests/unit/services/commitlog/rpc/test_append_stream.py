@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from reput.commitlog.v1 import append_service_pb2 as pb
 
 from libs.machine.failpoints import armed
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import OUTCOME_SIZE_BYTES, RESPONSE_SIZE_BYTES_MAX, AppendStreamSession
-from tests.unit.services.commitlog.support import BORN_HOST, Machine, append, message, request
+from tests.support.commitlog import BORN_HOST, Machine, append, message, request
 
 WINDOW_BYTES = 1 << 20
 SMALL = {"append_request_size_bytes_max": 1 << 16, "append_stream_inflight_bytes_max": WINDOW_BYTES}
@@ -22,11 +22,12 @@ SMALL = {"append_request_size_bytes_max": 1 << 16, "append_stream_inflight_bytes
 class Caller:
     """Sends the same request again and again; counts how many were taken."""
 
-    def __init__(self, log: CommitLog, raw: bytes, count: int) -> None:
+    def __init__(self, machine: Machine, log: OpenLog, raw: bytes, count: int) -> None:
         self.taken_count = 0
         self.stopped = asyncio.Event()
         self.budget = InflightBudget("bytes", WINDOW_BYTES)
-        session = AppendStreamSession(log, AppendResultEncoder(log.store_host), self.budget, BORN_HOST)
+        encoder, config = AppendResultEncoder(log.store_host), machine.process(log).config
+        session = AppendStreamSession(log.pipeline, log.acknowledgements, encoder, self.budget, BORN_HOST, config)
         self.responses = session.responses(self.requests(raw, count))
 
     async def requests(self, raw: bytes, count: int) -> AsyncIterator[bytes]:
@@ -54,7 +55,7 @@ async def test_requests_without_bytes_fill_the_window_too() -> None:
     """A caller that sends empty batches and reads no answer can't fill the memory."""
     machine = Machine(**SMALL)
     async with machine.running() as log:
-        caller = Caller(log, b"", 1_000_000)
+        caller = Caller(machine, log, b"", 1_000_000)
         async with contextlib.aclosing(caller.responses):
             await caller.read_one()
             await caller.read_none()
@@ -65,7 +66,7 @@ async def test_a_caller_that_does_not_read_holds_up_nobody_else() -> None:
     """What waits for nothing but its reader is out of the budget that all callers share."""
     machine = Machine(**SMALL)
     async with machine.running() as log:
-        caller = Caller(log, request(message(bytes(10_000))), 1_000)
+        caller = Caller(machine, log, request(message(bytes(10_000))), 1_000)
         async with contextlib.aclosing(caller.responses):
             await caller.read_one()
             await caller.read_none()
@@ -79,7 +80,7 @@ async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
     async with machine.running() as log:
         raw = request(message(bytes(10_000)), durability=2)
         await append(log)
-        caller = Caller(log, raw, 1)
+        caller = Caller(machine, log, raw, 1)
         disk_is_slow = threading.Event()
         with armed("segment.before_sync", disk_is_slow.wait):
             reading = asyncio.create_task(caller.read_one())
@@ -89,7 +90,7 @@ async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
             await asyncio.wait([reading])
             assert caller.budget.taken == len(raw)
             disk_is_slow.set()
-            await log.flusher.sync_now()
+            await log.marks.flushed.soon(log.chain.max_physical_offset)
         assert caller.budget.taken == 0
 
 
@@ -98,7 +99,7 @@ async def test_answers_are_bounded() -> None:
     machine = Machine(append_stream_inflight_bytes_max=1 << 30)
     async with machine.running() as log:
         for raw in (request(message(topic="../x")), request(message(b""))):
-            caller = Caller(log, raw, 20_000)
+            caller = Caller(machine, log, raw, 20_000)
             async with contextlib.aclosing(caller.responses):
                 count = len(await caller.read_one())
                 await caller.read_none()

@@ -12,10 +12,13 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 from libs.formats.records import record
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.append import AppendedBatch
 from tests.support.patience import LIMIT_S
 
@@ -68,36 +71,39 @@ class Machine:
         self.clock = ManualClock()
         self.config = config
         self.failures: list[BaseException] = []
+        self._processes: dict[OpenLog, CommitLog] = {}
 
-    async def start(self, **changes: Any) -> CommitLog:
-        """Open the store, as a new process does."""
-        log = CommitLog(make_config(**{**self.config, **changes}), self.fs, self.clock, on_failure=self.failures.append)
-        await log.open(LISTEN_HOST)
-        for loop in (log._snapshot_loop, log._disk._loop):
-            if loop._interval_ms == NEVER_MS and loop._task is not None:
-                loop._task.cancel()  # before its first step, which might come at any moment; nor does a roll wake it
+    async def start(self, fs: Fs | None = None, **changes: Any) -> OpenLog:
+        """Open the store, as a new process does. Loops that should never come to anything are not started."""
+        config = make_config(**{**self.config, **changes})
+        process = CommitLog(config, fs or self.fs, self.clock, on_failure=self.failures.append)
+        intervals = {"disk guard": config.disk_interval_ms, "queue offset snapshot": config.snapshot_interval_ms}
+        idle = {name for name, interval_ms in intervals.items() if interval_ms == NEVER_MS}
+        log = await process.open(LISTEN_HOST, idle=idle)
+        self._processes[log] = process
         return log
 
+    def process(self, log: OpenLog) -> CommitLog:
+        """Whose log it is."""
+        return self._processes[log]
+
+    async def stop(self, log: OpenLog) -> None:
+        """Stop in order."""
+        await self._processes.pop(log).close()
+
     @contextlib.asynccontextmanager
-    async def running(self, **changes: Any) -> AsyncIterator[CommitLog]:
+    async def running(self, **changes: Any) -> AsyncIterator[OpenLog]:
         """Open the store for a block and stop it in order."""
         log = await self.start(**changes)
         try:
             yield log
         finally:
-            await log.close()
+            await self.stop(log)
 
-    async def kill(self, log: CommitLog, survives: Any = everything_survives) -> None:
+    async def kill(self, log: OpenLog, survives: Any = everything_survives) -> None:
         """End the process without any of its last steps; by default the page cache survives, as after SIGKILL."""
-        for loop in (log._disk, log._checkpoint_loop, log._snapshot_loop):
-            await loop.stop()
-        for background in (log.flusher, log.commit_loop):
-            task, background._task = background._task, None
-            if task is not None:
-                task.cancel()
-            background._executor.shutdown()
-        log._writer.shutdown()
-        log._store = None
+        del self._processes[log]
+        await log.abandon()
         self.fs.crash(survives)
 
     def segment_bytes(self, base: int = 0) -> bytearray:
@@ -116,6 +122,16 @@ class Machine:
         return self.fs.exists(DATA_DIR / name)
 
 
+@contextlib.asynccontextmanager
+async def log_on(fs: Fs, config: CommitLogConfig, clock: Clock) -> AsyncIterator[OpenLog]:
+    """A log on any file system for a block; stopped in order."""
+    failures: list[BaseException] = []
+    process = CommitLog(config, fs, clock, on_failure=failures.append)
+    yield await process.open(LISTEN_HOST)
+    await process.close()
+    assert failures == []
+
+
 class SlowDisk:
     """A sync that ends only when the test says so."""
 
@@ -128,14 +144,26 @@ class SlowDisk:
         assert self.go_on.wait(LIMIT_S)
 
 
-async def append(log: CommitLog, *messages: pb.AppendMessage, durability: int = 0) -> AppendedBatch:
+async def append(log: OpenLog, *messages: pb.AppendMessage, durability: int = 0) -> AppendedBatch:
     """Append one batch and wait for its durability."""
-    batch = await log.append(request(*messages, durability=durability), BORN_HOST)
-    await log.wait_sync(log.sync_of(batch))
+    batch = await log.pipeline.append(request(*messages, durability=durability), BORN_HOST)
+    await durability_of(log, batch)
     return batch
 
 
-async def fill(log: CommitLog, segment_count: int, body: bytes = bytes(1000)) -> int:
+async def durability_of(log: OpenLog, batch: AppendedBatch) -> int:
+    """Wait until a batch is acknowledged, as what it is then."""
+    acknowledgement = log.acknowledgements.of(batch)
+    await acknowledgement.settle()
+    return acknowledgement.durability()
+
+
+async def synced(log: OpenLog) -> None:
+    """Wait until everything that is written now is on the disk."""
+    await log.marks.flushed.soon(log.chain.max_physical_offset)
+
+
+async def fill(log: OpenLog, segment_count: int, body: bytes = bytes(1000)) -> int:
     """Append single messages until the log has so many segments; the number of messages."""
     count = 0
     while len(log.chain.segments) < segment_count:
@@ -144,16 +172,16 @@ async def fill(log: CommitLog, segment_count: int, body: bytes = bytes(1000)) ->
     return count
 
 
-def records(log: CommitLog, start: int | None = None) -> list[Record]:
+def records(log: OpenLog, start: int | None = None) -> list[Record]:
     """All records that may be read, decoded by the reference decoder."""
     first = log.chain.min_physical_offset if start is None else start
     found = []
-    for stretch in log.reader.stretches(first, log.confirmed_physical_offset, size_bytes_max=1 << 20):
+    for stretch in log.reader.stretches(first, log.marks.visible.value, size_bytes_max=1 << 20):
         found += [record.decode(stretch.run.buffer, position) for position in stretch.run.positions]
     return found
 
 
-def bodies(log: CommitLog) -> list[bytes]:
+def bodies(log: OpenLog) -> list[bytes]:
     """The bodies of all records."""
     return [found.body for found in records(log)]
 

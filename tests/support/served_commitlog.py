@@ -18,9 +18,9 @@ from reput.commitlog.v1 import (
 from libs.runtime.process import running
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.commitlog.bootstrap import Service, Settings
+from tests.support.commitlog import make_config
 from tests.support.service_process import ServiceProcess
 from tests.support.trusted import trusted
-from tests.unit.services.commitlog.support import make_config
 
 
 class Client:

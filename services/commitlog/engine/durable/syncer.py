@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Syncer: moves one mark of the log after another by work in a thread, in the background and for those who ask.
+
+There are two. The flusher makes durable what is in the files. With a pool the committer copies what the pool has
+collected into the files: by pwrite in a thread and not by a store into the mapping, which would hold the GIL, and so
+the event loop, for all of the copy, and end the process where the disk refuses.
+Invariants: one piece of work of a syncer at a time; whoever asks while it runs shares the next one (group commit). The
+flusher commits before it syncs, so that the store time of a sync covers all that was written before it; the chain makes
+those who commit take turns. After the first failure there is no work any more: the seal is set.
+Callers: the loop that owns the log. The marks cover whole batches only, across segments and without a hole.
+Rules: docs/formats/store_checkpoint.md; RocketMQ's counterparts are GroupCommitService, FlushRealTimeService,
+FlushDiskWatcher and CommitRealTimeService.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+from libs.log.watermark import Watermark
+from libs.machine.clock import Clock
+from libs.machine.fs import PAGE_SIZE_BYTES
+from libs.machine.loop import SupervisedLoop
+from libs.segments.chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.seal import Seal
+from services.commitlog.engine.write.state import LogState
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When there is enough to do in the background: so many pages, a segment, or anything after a while."""
+
+    interval_ms: int
+    thorough_interval_ms: int
+    pages_min: int
+    segment_size_bytes: int
+
+    def is_enough(self, start: int, end: int) -> bool:
+        """Whether so many bytes are; counts page numbers as RocketMQ's isAbleToFlush and isAbleToCommit do."""
+        if end // self.segment_size_bytes > start // self.segment_size_bytes:
+            return True
+        return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self.pages_min
+
+
+class Syncer:
+    """`work` blocks, takes `mark` to where `source` is or further, and returns where that is."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], int],
+        *,
+        source: Watermark,
+        mark: Watermark,
+        state: LogState,
+        seal: Seal,
+        clock: Clock,
+        pace: Pace,
+    ) -> None:
+        self.covered_time_ms = state.last_store_time_ms
+        """Store time of the last record that the mark is known to cover."""
+        self.work_count = 0
+        self._work = work
+        self._source = source
+        self._mark = mark
+        self._state = state
+        self._seal = seal
+        self._clock = clock
+        self._pace = pace
+        self._thorough_at_s = self._next_thorough_s()
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self.loop = SupervisedLoop(name, self._step, interval_ms=pace.interval_ms, wakes=mark.is_asked)
+
+    @classmethod
+    def committer(
+        cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
+    ) -> Self:
+        """Moves `committed`. Only a log with a pool has anything to commit."""
+        pace = Pace(
+            interval_ms=config.commit_interval_ms,
+            thorough_interval_ms=config.commit_thorough_interval_ms,
+            pages_min=config.commit_pages_min,
+            segment_size_bytes=config.segment_size_bytes,
+        )
+        source, mark = marks.wrote, marks.committed
+        return cls("commit", chain.commit, source=source, mark=mark, state=state, seal=seal, clock=clock, pace=pace)
+
+    @classmethod
+    def flusher(
+        cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
+    ) -> Self:
+        """Moves `flushed`, and `committed` with it."""
+        pace = Pace(
+            interval_ms=config.flush_interval_ms,
+            thorough_interval_ms=config.flush_thorough_interval_ms,
+            pages_min=config.flush_pages_min,
+            segment_size_bytes=config.segment_size_bytes,
+        )
+
+        def work() -> int:
+            chain.commit()
+            return chain.sync()
+
+        source, mark = marks.committed, marks.flushed
+        return cls("flush", work, source=source, mark=mark, state=state, seal=seal, clock=clock, pace=pace)
+
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        start, end = self._mark.value, self._source.value
+        if self._mark.is_wanted:
+            return True
+        return end > start and (self._clock.monotonic_s() >= self._thorough_at_s or self._pace.is_enough(start, end))
+
+    async def run(self) -> None:
+        """Do it now. Never fails, but may set the seal."""
+        covered_time_ms = self._state.last_store_time_ms
+        loop = asyncio.get_running_loop()
+        try:
+            end = await asyncio.shield(loop.run_in_executor(self._executor, self._work))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing can be promised any more
+            self._seal.set(error)
+            return
+        self.work_count += 1
+        self._thorough_at_s = self._next_thorough_s()
+        self.covered_time_ms = covered_time_ms
+        self._source.advance(end)
+        self._mark.advance(end)
+
+    async def end(self) -> None:
+        """End the thread, after what it does. The loop was stopped before."""
+        await asyncio.to_thread(self._executor.shutdown)
+
+    async def _step(self) -> None:
+        if not self._seal.is_set and self.is_due():
+            await self.run()
+
+    def _next_thorough_s(self) -> float:
+        return self._clock.monotonic_s() + self._pace.thorough_interval_ms / 1000

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Followers: where a follower's history and the log's agree, what it is shown from there on, and how far it says it is.
+
+Callers: the loop that owns the log. Not handled: its stream (rpc).
+"""
+
+from dataclasses import dataclass
+
+from libs.segments.chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.follow.common_history import common_end
+from services.commitlog.engine.follow.dispatch import DispatchTail
+from services.commitlog.engine.follow.reader import RecordReader
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.progress import IndexerReport, Progress
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.errors import BadArgument, RecordDamaged, StaleEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """Where a follower's history and the log's agree, and where its stream goes on."""
+
+    common_end_physical_offset: int
+    epoch: int
+    history_id: str
+    min_physical_offset: int
+    confirmed_physical_offset: int
+    start_physical_offset: int
+
+
+class Followers:
+    """Of one log, whose epochs are known."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        epochs: EpochHistory,
+        marks: Marks,
+        reader: RecordReader,
+        progress: Progress,
+        config: CommitLogConfig,
+    ) -> None:
+        self.damage_count = 0
+        """Tails that ended because a record can't be read."""
+        self._chain = chain
+        self._epochs = epochs
+        self._marks = marks
+        self._reader = reader
+        self._progress = progress
+        self._config = config
+
+    def handshake(self, *, follower_epoch: int, follower_physical_offset: int) -> Handshake:
+        """Tell a follower where to go on. Raises NotARecord when that is in the middle of a record."""
+        end = common_end(
+            self._epochs.epochs,
+            max_physical_offset=self._marks.visible.value,
+            follower_epoch=follower_epoch,
+            follower_physical_offset=follower_physical_offset,
+        )
+        start = max(end, self._chain.min_physical_offset)
+        self._reader.check_boundary(start, "start_physical_offset")
+        return Handshake(
+            common_end_physical_offset=end,
+            epoch=self._epochs.number,
+            history_id=self._epochs.history_id,
+            min_physical_offset=self._chain.min_physical_offset,
+            confirmed_physical_offset=self._marks.visible.value,
+            start_physical_offset=start,
+        )
+
+    def tail(self, *, start_physical_offset: int, record_count_max: int) -> DispatchTail:
+        """Follow the log from the first byte of a record."""
+        return DispatchTail(
+            self._chain,
+            self._marks.visible,
+            self._config,
+            start_physical_offset=start_physical_offset,
+            record_count_max=record_count_max,
+            on_damage=self._count_damage,
+        )
+
+    def check(self, epoch: int, history_id: str) -> None:
+        """Raise StaleEpoch or BadArgument for a follower of another epoch, or of another history (empty: unknown)."""
+        mine = self._epochs
+        if history_id and mine.history_id and history_id != mine.history_id:
+            raise StaleEpoch(epoch=mine.number, field="history_id")
+        if 0 < epoch < mine.number:
+            raise StaleEpoch(epoch=mine.number)
+        if epoch != mine.number:
+            raise BadArgument("the log has no such epoch", field="epoch", value=epoch, limit=mine.number)
+
+    def report(self, report: IndexerReport) -> None:
+        """See `Progress.report`. Raises also what `check` raises."""
+        self.check(report.epoch, report.history_id)
+        self._progress.report(report, max_physical_offset=self._marks.visible.value)
+
+    def _count_damage(self, error: RecordDamaged) -> None:
+        del error
+        self.damage_count += 1

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SmallFiles: the one thread that writes what a log keeps beside its segments.
+
+One, because a loop that was stopped may still be writing when the last save comes. What can't wait for room on a full
+disk has the ballast give way meanwhile; what comes in the background does not, because somebody else may take it.
+Callers: the loop that owns the log.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from libs.segments.ballast import Ballast
+
+
+class SmallFiles:
+    """Writes one file after the other."""
+
+    def __init__(self, ballast: Ballast) -> None:
+        self.ballast = ballast
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="small files")
+
+    async def write(self, save: Callable[[], None]) -> None:
+        """Call a function that blocks. Raises what it raises."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, save)
+
+    async def write_with_ballast(self, save: Callable[[], None]) -> None:
+        """The same while the ballast gives way."""
+
+        def with_ballast() -> None:
+            with self.ballast.given_way():
+                save()
+
+        await self.write(with_ballast)
+
+    async def end(self) -> None:
+        """End the thread, after what it does."""
+        await asyncio.to_thread(self._executor.shutdown)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogTailWriter: the end of the log, and the one place that moves it.
+
+Invariants: `wrote` moves only after all bytes are in the page cache (or the pool); the segment that takes bytes has its
+blocks reserved, so that a write can't lack space; after a write that failed the seal is set. With synchronous flushing
+readers see what is synced, so whatever is written is asked to be synced at once, whether somebody waits for it or not.
+Nothing here waits, except at a new segment for a free buffer of the pool. RocketMQ would write the new segment in place
+then; the file would hold later bytes than the pool, and a crash would leave a hole.
+Callers: one writer, in the loop that owns the log. Not handled: what the bytes are.
+"""
+
+from libs.formats.records.record import encode_blank
+from libs.segments.chain import SegmentChain
+from libs.segments.errors import SyncFailed
+from libs.segments.segment import Segment
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.seal import Seal
+from services.commitlog.engine.write.state import LogState
+from services.commitlog.errors import StoreSealed
+
+
+class LogTailWriter:
+    """The bytes of the next piece are made in the room of a segment, which `put` takes over."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        state: LogState,
+        marks: Marks,
+        gate: WriteGate,
+        seal: Seal,
+        config: CommitLogConfig,
+    ) -> None:
+        self.roll_count = 0
+        self._chain = chain
+        self._state = state
+        self._marks = marks
+        self._gate = gate
+        self._seal = seal
+        self._is_synced_at_once = config.flush_mode == "sync"
+
+    async def segment(self) -> Segment:
+        """The segment that takes the next piece. Raises StoreSealed, StoreFull, or what the gate raises meanwhile."""
+        return self._active() or await self._roll()
+
+    def put(self, segment: Segment, size_bytes: int) -> None:
+        """Add the first bytes of the segment's room. Raises StoreSealed; then nothing was added."""
+        try:
+            segment.put(size_bytes)
+        except SyncFailed as error:
+            raise self._sealed(error) from error
+        self._moved(segment)
+
+    def close(self, segment: Segment) -> None:
+        """Fill a segment that has no room for the next piece. Raises StoreSealed."""
+        try:
+            segment.fill(encode_blank(segment.size_bytes - segment.wrote_position))
+        except SyncFailed as error:
+            raise self._sealed(error) from error
+        self._moved(segment)
+
+    def _moved(self, segment: Segment) -> None:
+        end = segment.end_physical_offset
+        self._marks.wrote.advance(end)
+        if self._is_synced_at_once:
+            self._marks.flushed.hurry(end)
+
+    def _active(self) -> Segment | None:
+        active = self._chain.active
+        if active is None or active.is_full:
+            return None
+        if active.reserved_position < active.size_bytes:
+            try:
+                active.reserve(active.size_bytes)
+            except SyncFailed as error:
+                raise self._sealed(error) from error
+        return active
+
+    async def _roll(self) -> Segment:
+        """The next segment, which another batch may have begun while this one waited for a free buffer."""
+        while not self._chain.can_roll:
+            await self._marks.committed.soon(self._marks.wrote.value)
+            self._gate.check()
+            if (segment := self._active()) is not None:
+                return segment
+        segment = self._chain.roll()
+        self.roll_count += 1
+        self._state.is_worth_saving.set()
+        return segment
+
+    def _sealed(self, error: SyncFailed) -> StoreSealed:
+        self._seal.set(error)
+        return StoreSealed()

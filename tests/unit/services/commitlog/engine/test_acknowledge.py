@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Acknowledgements: a durability is a mark of the log, and an answer names none whose mark is not there."""
+
+import asyncio
+
+import pytest
+
+from libs.log.watermark import Watermark
+from services.commitlog.engine.durable.acknowledge import Acknowledgements
+from services.commitlog.engine.write.append import AppendedBatch
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.errors import StoreSealed
+from tests.support.commitlog import make_config
+
+STORE, MEMORY, DISK, REPLICATED = range(4)
+
+
+def batch(end: int, durability: int) -> AppendedBatch:
+    """A batch that ends here."""
+    return AppendedBatch(0, end, 0, durability, 1, b"", b"", b"")
+
+
+def marks(wrote: int, flushed: int) -> Marks:
+    """Those of a log without a pool."""
+    end = Watermark(wrote)
+    return Marks(end, end, Watermark(flushed), end)
+
+
+@pytest.mark.parametrize(
+    ("flush_mode", "asked", "waits", "reached"),
+    [
+        ("async", STORE, False, MEMORY),
+        ("async", MEMORY, False, MEMORY),
+        ("async", DISK, True, DISK),
+        ("async", REPLICATED, True, DISK),
+        ("sync", STORE, True, DISK),
+        ("sync", MEMORY, False, MEMORY),
+    ],
+)
+async def test_each_durability_waits_for_its_mark(flush_mode: str, asked: int, *, waits: bool, reached: int) -> None:
+    """The store's own is the disk's with synchronous flushing; what waits asks for a sync."""
+    log = marks(wrote=100, flushed=50)
+    acknowledgement = Acknowledgements(log, make_config(flush_mode=flush_mode)).of(batch(100, asked))
+    assert (acknowledgement.has_waited, acknowledgement.is_settled, log.flushed.is_wanted) == (waits, not waits, waits)
+    log.flushed.advance(100)
+    await acknowledgement.settle()
+    assert acknowledgement.durability() == reached
+
+
+async def test_what_is_there_is_not_waited_for() -> None:
+    """A batch that is sent again may be on the disk already."""
+    acknowledgement = Acknowledgements(marks(100, 50), make_config()).of(batch(50, DISK))
+    assert acknowledgement.is_settled
+    assert acknowledgement.durability() == DISK
+
+
+async def test_a_late_mark_lowers_the_durability() -> None:
+    """The answer says what is known at the deadline; who keeps an account hears of the mark itself."""
+    log, heard = marks(100, 50), []
+    acknowledgement = Acknowledgements(log, make_config(sync_timeout_ms=1)).of(batch(100, DISK))
+    acknowledgement.when_reached(lambda: heard.append("reached"))
+    await acknowledgement.settle()
+    assert (acknowledgement.is_settled, acknowledgement.durability(), heard) == (True, MEMORY, [])
+    log.flushed.advance(100)
+    await asyncio.sleep(0)
+    assert heard == ["reached"]
+
+
+async def test_a_mark_that_failed_is_told() -> None:
+    """Now and later, and never as a durability."""
+    log = marks(100, 50)
+    acknowledgements = Acknowledgements(log, make_config())
+    early = acknowledgements.of(batch(100, DISK))
+    log.flushed.fail(StoreSealed)
+    for acknowledgement in (early, acknowledgements.of(batch(100, DISK))):
+        await acknowledgement.settle()
+        with pytest.raises(StoreSealed):
+            acknowledgement.durability()

@@ -96,7 +96,7 @@ Change: TypeAlias = TakeBack | Adopt | SkipTo
 
 
 def agree(mine: Mine, theirs: Theirs) -> Change | DropAll | Refuse | AskAgain | Continue:
-    """Return what to do next; see the table."""
+    """Return what to do next, by the table above."""
     if mine.history_id and theirs.history_id not in ("", mine.history_id):
         return DropAll()
     if mine.is_misplaced:

@@ -14,7 +14,7 @@ from libs.machine.fs import Fs
 
 
 def load(fs: Fs, path: Path) -> StoreCheckpoint:
-    """Read the checkpoint; a missing file reads as zeros: nothing is known. Raises CheckpointDamaged."""
+    """Read the checkpoint. A missing file reads as zeros: nothing is known. Raises CheckpointDamaged."""
     if not fs.exists(path):
         return StoreCheckpoint()
     try:

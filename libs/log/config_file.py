@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of `config/` and the copy beside it, `.bak`, which stands in for it.
 
-Invariants: whoever gets the copy, or nothing where the copy is there, learns of it by a line that names the file; the
+Invariants: whoever gets the copy, or nothing where the copy is there, learns of it by a line that names the file. The
 copy has what was saved last or, if the machine died in between, what was saved before, never what was found damaged.
 (RocketMQ's copy is always one change behind.)
 Layouts: docs/formats/config_files.md.
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def backup_of(path: Path) -> Path:
-    """Where the copy is."""
+    """Return where the copy is."""
     return path.with_name(path.name + store_layout.BACKUP_SUFFIX)
 
 
@@ -34,7 +34,7 @@ def save(fs: Fs, path: Path, data: bytes) -> None:
 
 
 def read(fs: Fs, path: Path, loads: Callable[[str], T]) -> T | None:
-    """Read the file, or its copy if it is missing, empty or damaged; None without either.
+    """Read the file, or its copy if it is missing, empty or damaged. Returns None without either.
 
     Raises ConfigFileDamaged if one is damaged and the other can't stand in for it. Blocks.
     """

@@ -19,7 +19,7 @@ from libs.segments.errors import SegmentTwice
 
 
 def load(fs: Fs, data_dir: Path) -> list[Path]:
-    """The directories that had segments when the log last ran, or were to get some; `commitlog/` without a file.
+    """Return the directories that had segments when the log last ran, or were to get some, else `commitlog/`.
 
     Raises FormatError for a damaged file, and OSError.
     """
@@ -30,7 +30,7 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
 
 
 def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
-    """Replace the file, durably, if it says something else; one directory alone needs none. Raises OSError."""
+    """Replace the file, durably, if it says something else. The default alone needs no file. Raises OSError."""
     names = [str(_relative(directory, data_dir)) for directory in directories]
     path = data_dir / store_layout.LOG_DIRECTORIES
     if names == [store_layout.COMMIT_LOG] and not fs.exists(path):
@@ -42,12 +42,12 @@ def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
 
 
 def real(path: Path) -> Path:
-    """The one name of a directory, whatever links and dots lead to it."""
+    """Return the one name of a directory, whatever links and dots lead to it."""
     return Path(os.path.realpath(path))
 
 
 def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
-    """The segments in these directories, oldest first. Raises SegmentTwice, and FileNotFoundError for a directory."""
+    """Return the segments in these directories, oldest first. Raises SegmentTwice and FileNotFoundError."""
     found: dict[str, Path] = {}
     for directory in directories:
         for name in filter(is_file_name, fs.list(directory)):
@@ -58,6 +58,6 @@ def segment_paths(fs: Fs, directories: Sequence[Path]) -> list[Path]:
 
 
 def _relative(directory: Path, data_dir: Path) -> Path:
-    """Below the data directory the path from there, so that the store may be moved; others absolute."""
+    """Return the path, from the data directory if it lies below that, so that the store may be moved."""
     directory, data_dir = real(directory), real(data_dir)
     return directory.relative_to(data_dir) if directory.is_relative_to(data_dir) else directory

@@ -69,7 +69,7 @@ class KnownDurable:
 
 
 def known_durable(checkpoint: StoreCheckpoint, *, has_epochs: bool) -> KnownDurable:
-    """What a store's checkpoint tells, and whether the store has had an epoch, so that Reput has written it before."""
+    """Return what a store's checkpoint tells. A store that has had an epoch was written by Reput before."""
     return KnownDurable(
         physical_offset=checkpoint.durable_physical_offset,
         store_time_ms=checkpoint.commit_log_time_ms,
@@ -80,7 +80,7 @@ def known_durable(checkpoint: StoreCheckpoint, *, has_epochs: bool) -> KnownDura
 def first_unsound(
     buffer: memoryview, columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: int, durable: KnownDurable
 ) -> tuple[int, str] | None:
-    """Index of the first scanned record of `buffer` that is none although it passed all checks, and why; else None.
+    """Return the index of the first scanned record that is none although it passed all checks, and why, or None.
 
     Either an older log left it behind: its store time runs backwards further than a clock may step. Or the sector with
     its properties is missing, and with it the CRC property if it had one: nothing else checks them. What was durable is
@@ -99,7 +99,7 @@ def first_unsound(
 
 
 def first_stale(columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: int, durable: KnownDurable) -> int | None:
-    """Index of the first scanned record that an older log left, as `first_unsound` says; None if there is none."""
+    """Return the index of the first scanned record that an older log left, as `first_unsound` says, or None."""
     if durable.is_foreign:
         return None
     count = columns.count
@@ -111,7 +111,7 @@ def first_stale(columns: ScanColumns, newest_time_ms: int, clock_step_ms_max: in
 
 
 def _cut(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:
-    """Indexes of the records without CRC property that have lost a sector behind their body, where nothing checks."""
+    """Yield the indexes of records without CRC property that lost a sector behind their body, where nothing checks."""
     content = np.frombuffer(buffer, np.uint8)
     starts = np.frombuffer(columns.positions, dtype=np.int64, count=columns.count)
     ends = starts + np.frombuffer(columns.record_sizes, dtype=np.int32, count=columns.count)
@@ -131,7 +131,7 @@ def _cut(buffer: memoryview, columns: ScanColumns) -> Iterator[int]:
 
 
 def judge_closed(end_physical_offset: int, durable: KnownDurable) -> ScanEnd:
-    """The end of a log whose last file is closed: clean, unless it once went on."""
+    """Return the end of a log whose last file is closed: clean, unless the log once went on."""
     if end_physical_offset < durable.physical_offset:
         reason = f"the log has no file from here on, although it was on disk up to {durable.physical_offset} once"
         return ScanEnd(ScanEndKind.DAMAGED, end_physical_offset, reason)
@@ -183,6 +183,6 @@ def judge(
 
 
 def _behind_body(buffer: memoryview, position: int, physical_offset: int) -> int:
-    """Where records behind the one at `position` can begin: what its body holds is content, whatever it looks like."""
+    """Return where records behind the one at `position` can begin. Its body is content, however it looks."""
     body_end = record.claimed_body_end(buffer, position, physical_offset)
     return position + 1 if body_end is None else body_end

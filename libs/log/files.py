@@ -8,7 +8,7 @@ from libs.machine.fs import Fs, MappedFile
 
 
 class MappedLogFile:
-    """A LogFile whose name says where it belongs. `close` lets go of the mapping; the next touch makes it again."""
+    """A LogFile whose name says where it belongs. `close` drops the mapping, and the next touch makes it again."""
 
     def __init__(self, fs: Fs, path: Path, size_bytes: int) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class MappedLogFile:
         return self._map().data_ranges(position)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Drop the mapping."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def load(fs: Fs, data_dir: Path) -> str:
-    """Return the name; empty if there is none, or none that can be believed, which is logged."""
+    """Return the name. It is empty if there is none, or none that can be believed, which is logged."""
     path = data_dir / store_layout.HISTORY
     if not fs.exists(path):
         return ""

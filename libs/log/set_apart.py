@@ -28,7 +28,7 @@ class SetApart:
 
     @classmethod
     def load(cls, fs: Fs, data_dir: Path, topics: Iterable[TopicConfig] | None = None) -> Self:
-        """Those of a directory with these topics, or those of its topics.json. Blocks. Raises ConfigFileDamaged."""
+        """Return a directory's, by these topics or those of its topics.json. Blocks. Raises ConfigFileDamaged."""
         if topics is None:
             topics = topics_file.load(fs, data_dir).topics.values()
         by_attributes = {topic.name: set_apart.why_by_attributes(topic.attributes) for topic in topics}
@@ -46,16 +46,16 @@ class SetApart:
         return bool(self.reasons) or self._has_light_queues
 
     def why(self, topic: str) -> str:
-        """Why a topic is set apart; empty if it is not."""
+        """Return why a topic is set apart, or an empty text if it is not."""
         return self.reasons.get(topic) or set_apart.why_by_name(topic)
 
     def learn(self, reasons: Mapping[str, str]) -> None:
-        """Take over what somebody else knows now, besides what was known at first."""
+        """Replace what was learned before by `reasons`, which hold besides what was known at first."""
         self.reasons = {**reasons, **self._own}
 
 
 def _by_directories(fs: Fs, data_dir: Path) -> dict[str, str]:
-    """Topics that RocketMQ has files of in a way that is not served. A directory that is empty says nothing."""
+    """Return the topics that RocketMQ has files of in a way that is not served. An empty directory says nothing."""
     return {
         topic: reason
         for name, reason in set_apart.DIRECTORIES.items()

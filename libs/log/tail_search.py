@@ -58,7 +58,7 @@ class LogFile(Protocol):
 
 
 def content_end(segment: LogFile, start: int) -> int:
-    """Position behind the last byte from `start` on that is not zero; `start` if there is none."""
+    """Return the position behind the last byte from `start` on that is not zero, or `start` if there is none."""
     buffer = segment.buffer
     for range_start, range_end in reversed(segment.data_ranges(start)):
         for window_end in range(range_end, range_start, -WINDOW_BYTES):
@@ -79,11 +79,11 @@ def find_record(
     store_time_ms_min: int,
     or_blank: bool = False,
 ) -> int | None:
-    """Position of the first whole record that begins in [start, end) and belongs where it lies; None if there is none.
+    """Return the position of the first whole record that begins in [start, end) and belongs where it lies, or None.
 
     Whole means: magic, lengths, checksums and the stored physical offset are right, and the record is not older than
-    `store_time_ms_min`, which tells it from one that an older log left behind. It may end behind `end`: its last bytes
-    may be zeros. `or_blank` also finds the blank that closes the buffer.
+    `store_time_ms_min`, which tells it from a record that an older log left behind. It may end behind `end`: its last
+    bytes may be zeros. `or_blank` also finds the blank that closes the buffer.
     """
     pattern = _MAGIC_OR_BLANK if or_blank else _MAGIC
     window_start = start
@@ -99,7 +99,7 @@ def find_record(
 
 
 def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
-    """Whether missing sectors can be what is wrong with the record at `start`: one of its sectors ends in zeros.
+    """Return whether missing sectors can be what is wrong with the record at `start`: one of its sectors ends in zeros.
 
     After a power cut sectors may be missing before others that are there, because they are written in any order. What a
     missing one leaves is what was there before: zeros, or a part of the record (and of others before it) and zeros
@@ -112,7 +112,7 @@ def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
 
 
 def is_cut(buffer: memoryview, start: int, end: int) -> bool:
-    """Whether a sector with some of the bytes [start, end) has only zeros from the last of them to the sector's end."""
+    """Return whether a sector has bytes of [start, end), and from the last of them on only zeros."""
     for sector_end in range(start - start % SECTOR_BYTES + SECTOR_BYTES, end + SECTOR_BYTES, SECTOR_BYTES):
         if not any(buffer[min(sector_end, end) - 1 : sector_end]):
             return True
@@ -120,7 +120,7 @@ def is_cut(buffer: memoryview, start: int, end: int) -> bool:
 
 
 def first_store_time_ms(segment: LogFile) -> int | None:
-    """Store time of a segment's first record; None if there is no whole record at its start."""
+    """Return the store time of a segment's first record, or None if there is no whole record at its start."""
     segment.check_readable(0, RECORD_SIZE_BYTES_MIN)
     buffer = segment.buffer
     segment.check_readable(0, min(max(SIZE.unpack_from(buffer, 0)[0], 0), segment.size_bytes))

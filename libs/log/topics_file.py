@@ -15,7 +15,7 @@ from libs.machine.fs import Fs
 
 
 def load(fs: Fs, data_dir: Path) -> TopicsFile:
-    """Read the file or its copy; no topics without either. Raises ConfigFileDamaged. Blocks."""
+    """Read the file or its copy. Returns no topics without either. Raises ConfigFileDamaged. Blocks."""
     return config_file.read(fs, data_dir / store_layout.TOPICS, topics_json.loads) or TopicsFile()
 
 

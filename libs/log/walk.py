@@ -4,8 +4,8 @@
 Everybody who reads a log from its files stands on it: the CommitLog's recovery, a rebuild of the indexes, `reput
 verify`. So all of them come to the same records and to the same end.
 Invariants: no byte is changed; `columns` hold sound records only, which follow each other without a gap; a window of a
-file is read before its bytes are looked at in the mapping, so that a disk that can't is an error with a position and
-not the end of the process. Blocks for as long as it takes.
+file is read before its bytes are looked at in the mapping, so that a disk that can't read it is an error with a
+position and not the end of the process. Blocks for as long as it takes.
 Rules: docs/formats/commit_log.md section 9; what an end is called is libs/log/end.py's.
 """
 
@@ -77,7 +77,10 @@ class LogWalk:
         self._at = 0
 
     def steps(self, start_physical_offset: int) -> Iterator[Step]:
-        """All records from the start of one on, to the end of the log or the first `stop`. Raises as the files do."""
+        """Yield all records from the start of one on, up to the end of the log or the first `stop`.
+
+        Raises as the files do.
+        """
         self._at = start_physical_offset
         for index, file in enumerate(self._files):
             position = self._at - file.base_physical_offset
@@ -86,7 +89,7 @@ class LogWalk:
                 yield from self.steps_in(index, position)
 
     def steps_in(self, file_index: int, position: int) -> Iterator[Step]:
-        """The records of one file from a position on, until it is closed or the walk stops."""
+        """Yield the records of one file from a position on, until it is closed or the walk stops."""
         file, columns, self.stop = self._files[file_index], self.columns, None
         base, size_bytes = file.base_physical_offset, self._limit(file)
         if position >= size_bytes:
@@ -111,7 +114,7 @@ class LogWalk:
                 self.stop = Stop(file_index, at, status, reason)
 
     def end(self) -> ScanEnd:
-        """How the log ends, once all steps are made."""
+        """Return how the log ends, once all steps are made."""
         if self.stop is None:
             return judge_closed(self._at, self._durable)
         return judge(
@@ -124,7 +127,7 @@ class LogWalk:
         )
 
     def _scan(self, file: LogFile, start: int, end: int) -> tuple[int, str]:
-        """Fill the columns with the next sound records; why the record behind them is none, if it is none."""
+        """Fill the columns with the next sound records. Returns the status and the reason of what follows them."""
         buffer, base, columns = file.buffer, file.base_physical_offset, self.columns
         status = scan_cy.scan(buffer, start, end, base, self._check_crc, columns)
         unsound = first_unsound(buffer, columns, self.last_store_time_ms, self._clock_step_ms_max, self._durable)
@@ -139,7 +142,7 @@ class LogWalk:
         return max(self.last_store_time_ms, int(times.max(initial=0)))
 
     def _read(self, file: LogFile, start: int, end: int) -> int:
-        """Make sure that the next bytes can be looked at; where they end."""
+        """Make sure that the next bytes can be looked at. Returns where they end."""
         end = min(end, self._limit(file))
         file.check_readable(start, end)
         if self._on_read is not None:
@@ -147,7 +150,7 @@ class LogWalk:
         return end
 
     def _limit(self, file: LogFile) -> int:
-        """Position behind the last byte of a file that the walk may look at."""
+        """Return the position behind the last byte of a file that the walk may look at."""
         if self._end_physical_offset is None:
             return file.size_bytes
         return min(file.size_bytes, self._end_physical_offset - file.base_physical_offset)
@@ -157,5 +160,5 @@ class LogWalk:
 
 
 def _claimed_bytes(buffer: memoryview, position: int, end: int) -> int:
-    """Size that the record here says it has; 0 if the window ends before that."""
+    """Return the size that the record here says it has, or 0 if the window ends before that."""
     return int(SIZE.unpack_from(buffer, position)[0]) if end - position >= SIZE.size else 0

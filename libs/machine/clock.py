@@ -13,11 +13,11 @@ class Clock(Protocol):
     """Source of time. Safe to call from any thread."""
 
     def now_ms(self) -> int:
-        """Wall time in milliseconds since 1970-01-01 UTC."""
+        """Return wall time in milliseconds since 1970-01-01 UTC."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Return the seconds since some fixed moment. The value never goes back."""
         ...
 
 

@@ -29,7 +29,7 @@ class DiskFull(FsError):
 
 
 class StoreLocked(FsError):
-    """Another process holds the lock file, so it owns the directory."""
+    """Another process holds the lock file, so that process owns the directory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EAGAIN, path, "another process uses this directory")

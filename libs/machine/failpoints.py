@@ -27,7 +27,7 @@ class FailpointRaised(OSError):
 
 
 def failpoint(name: str) -> None:
-    """Run the action that is armed under this name, if any."""
+    """Run the action that is armed under this name, if there is one."""
     if _armed:
         action = _armed.get(name)
         if action is not None:
@@ -40,13 +40,13 @@ def arm(name: str, action: Action) -> None:
 
 
 def disarm_all() -> None:
-    """Back to normal."""
+    """Disarm all failpoints."""
     _armed.clear()
 
 
 @contextlib.contextmanager
 def armed(name: str, action: Action | str) -> Iterator[None]:
-    """Arm one failpoint for the time of a `with` block; the action may be text such as `raise`."""
+    """Arm one failpoint for the time of a `with` block. The action may be text such as `raise`."""
     arm(name, parse_action(name, action) if isinstance(action, str) else action)
     try:
         yield
@@ -55,7 +55,7 @@ def armed(name: str, action: Action | str) -> Iterator[None]:
 
 
 def arm_text(text: str) -> None:
-    """Arm all of REPUT_FAILPOINTS' text. Raises ValueError that names the part which is wrong."""
+    """Arm every failpoint that REPUT_FAILPOINTS' text names. Raises ValueError that names the part which is wrong."""
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         name, separator, action = part.partition("=")
         if not separator or not name:

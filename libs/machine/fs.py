@@ -34,7 +34,7 @@ class DiskUsage:
 
     @property
     def used_percent(self) -> int:
-        """Used part of what an unprivileged process could ever use, rounded up, as `df` shows it; 0 if unknown."""
+        """Used part of what an unprivileged process could ever use, rounded up, as `df` shows it. 0 if unknown."""
         usable_bytes = self.used_bytes + self.free_bytes
         return -(-100 * self.used_bytes // usable_bytes) if usable_bytes else 0
 
@@ -58,11 +58,11 @@ class MappedFile(Protocol):
 
     @property
     def buffer(self) -> memoryview:
-        """All bytes of the file. Slices stay readable after `close`: the pages go when the last view goes."""
+        """All bytes of the file. Slices stay readable after `close`, because pages stay until their last view goes."""
         ...
 
     def write(self, position: int, data: memoryview) -> None:
-        """Copy bytes into the file, visible in `buffer` on return; other threads run meanwhile.
+        """Copy bytes into the file. They are visible in `buffer` on return, and other threads run meanwhile.
 
         A disk that refuses raises OSError here, where a store into `buffer` would end the process. After an error a
         part may have been written.
@@ -70,51 +70,52 @@ class MappedFile(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make all that was written before the call durable; other threads run meanwhile.
+        """Make durable all that was written before the call. Other threads run meanwhile.
 
         Raises OSError once; after that the bytes may be lost although a repeated call succeeds. Never retry it.
-        A file that was removed or replaced is such an error: nobody would find the bytes.
+        A file that was removed or replaced is such an error, because nobody would find the bytes.
         """
         ...
 
     def reserve(self, position: int, size_bytes: int) -> None:
         """Reserve the blocks of these bytes, so that no later store into `buffer` there can lack space.
 
-        Changes no byte; a block that is there stays. A file that was made with fewer blocks, was copied, or is another
-        store's may have holes, and a store into a hole on a full disk would end the process. Raises DiskFull.
+        Changes no byte, and a block that is there stays. A file may have holes if it was made with fewer blocks, was
+        copied or comes from another store, and a store into a hole on a full disk would end the process. Raises
+        DiskFull.
         """
         ...
 
     def populate(self, position: int, size_bytes: int) -> None:
         """Make pages present and writable, so that the first write into them does not wait for the file system.
 
-        Changes no byte; other threads run meanwhile. A hint: where the kernel can't, nothing happens.
+        Changes no byte, and other threads run meanwhile. This is a hint: where the kernel can't do it, nothing happens.
         """
         ...
 
     def lock(self) -> None:
-        """Keep all pages in memory until `unlock` or the end of the mapping; other threads run meanwhile.
+        """Keep all pages in memory until `unlock` or the end of the mapping. Other threads run meanwhile.
 
         Raises OSError where the process may not lock so much.
         """
         ...
 
     def unlock(self) -> None:
-        """End `lock`. No error when nothing is locked."""
+        """End `lock`. It is no error when nothing is locked."""
         ...
 
     def check_readable(self, position: int, size_bytes: int) -> None:
-        """Read these bytes from the disk, unless they are in memory, and forget them; other threads run meanwhile.
+        """Read these bytes from the disk, unless they are in memory, and forget them. Other threads run meanwhile.
 
-        A disk that can't raises OSError here, where a touch of `buffer` would end the process.
+        A disk that can't read them raises OSError here, where a touch of `buffer` would end the process.
         """
         ...
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """The stretches [start, end) from `position` on that may hold bytes which are not zero, ascending.
+        """Return the stretches [start, end) from `position` on that may hold bytes which are not zero, ascending.
 
-        Reserved blocks that nobody wrote are left out where the file system can tell, so a look at what was written
-        costs what was written. What was written and not synced counts as written; so may what was only read.
+        Reserved blocks that nobody wrote are left out where the file system can tell, so the time that a look takes
+        depends on what was written. What was written and not synced counts as written, and so may what was only read.
         """
         ...
 
@@ -127,11 +128,14 @@ class ReadableFile(Protocol):
     """A file that another process may write to, extend in place and remove meanwhile. Closed when nobody has it."""
 
     def read(self, position: int, size_bytes: int, *, may_wait: bool) -> bytes | None:
-        """Read bytes, fewer at the end of the file. Without `may_wait` None where that would wait for the disk."""
+        """Read bytes, fewer at the end of the file.
+
+        Returns None if not `may_wait` and the disk would have to be read.
+        """
         ...
 
     def is_removed(self) -> bool:
-        """Whether the file has no name any more."""
+        """Return whether the file has no name any more."""
         ...
 
 
@@ -139,7 +143,7 @@ class Lock(Protocol):
     """An exclusive lock that ends with `release` or with the process."""
 
     def release(self) -> None:
-        """Give the lock up; the lock file stays. May be repeated."""
+        """Give the lock up. The lock file stays. May be repeated."""
         ...
 
 
@@ -149,9 +153,9 @@ class Fs(Protocol):
     def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> MappedFile:
         """Make a file of zeros with all its blocks reserved, so that no later write to it can lack space.
 
-        With `reserved_bytes` only the blocks of its first bytes are, and the rest is a hole: see `MappedFile.reserve`.
-        Durable with its name on return; a crash leaves either the whole file or none.
-        Raises FileExistsError, DiskFull (nothing is left behind) or FileSystemUnsuited.
+        With `reserved_bytes` only the blocks of its first bytes are reserved, and the rest is a hole: see
+        `MappedFile.reserve`. The file and its name are durable on return; a crash leaves either the whole file or none.
+        Raises FileExistsError, DiskFull (then nothing is left behind) or FileSystemUnsuited.
         """
         ...
 
@@ -164,15 +168,15 @@ class Fs(Protocol):
         ...
 
     def read(self, path: Path) -> bytes:
-        """All bytes of a small file. Raises FileNotFoundError."""
+        """Return all bytes of a small file. Raises FileNotFoundError."""
         ...
 
     def write_atomic(self, path: Path, data: bytes) -> None:
-        """Replace the file's content. Durable on return; a crash leaves the old content or the new, never a mix."""
+        """Replace the file's content. Durable on return. A crash leaves the old content or the new, never a mix."""
         ...
 
     def append(self, path: Path, data: bytes) -> None:
-        """Add to the end of a file, which is made when missing. Durable on return; a crash may leave a part of data."""
+        """Add to the end of a file, or make it. Durable on return. A crash may leave a part of the data."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -184,27 +188,27 @@ class Fs(Protocol):
         ...
 
     def list(self, directory: Path) -> list[str]:
-        """Names in a directory, sorted, files and directories alike. Raises FileNotFoundError."""
+        """Return the names in a directory, sorted, of files and directories alike. Raises FileNotFoundError."""
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether a file or a directory has this name."""
+        """Return whether a file or a directory has this name."""
         ...
 
     def is_directory(self, path: Path) -> bool:
-        """Whether a directory has this name."""
+        """Return whether a directory has this name."""
         ...
 
     def size(self, path: Path) -> int:
-        """Size of a file in bytes. Raises FileNotFoundError."""
+        """Return the size of a file in bytes. Raises FileNotFoundError."""
         ...
 
     def allocated_bytes(self, path: Path) -> int:
-        """What a file takes of the disk: less than its size where it has holes. Raises FileNotFoundError."""
+        """Return how many bytes a file occupies on disk, without its holes. Raises FileNotFoundError."""
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and the missing ones above it; no error when it is there. Durable on return.
+        """Make a directory and the missing ones above it. Durable on return. It is no error when it is there.
 
         Raises DiskFull.
         """
@@ -215,20 +219,20 @@ class Fs(Protocol):
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in the directory durable: what was made, renamed or removed in it."""
+        """Make the names in the directory durable: those that were made, renamed or removed in it."""
         ...
 
     def disk_usage(self, path: Path) -> DiskUsage:
-        """Usage of the file system that holds `path`, which must exist."""
+        """Return the usage of the file system that holds `path`, which must exist."""
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Take RocketMQ's store lock: a file with the 4 bytes `lock`, locked on its first byte.
+        """Lock the store as RocketMQ does: with a file of the 4 bytes `lock`, locked on its first byte.
 
-        A RocketMQ broker and Reput exclude each other. Raises StoreLocked at once when somebody has it.
+        A RocketMQ broker and Reput exclude each other. Raises StoreLocked at once when another process has the lock.
         """
         ...
 
     def lock_directory(self, path: Path) -> Lock:
-        """Lock a directory without a file in it, against others that do the same. Raises StoreLocked."""
+        """Lock a directory without a file in it, against others that lock it in this way. Raises StoreLocked."""
         ...

@@ -61,16 +61,16 @@ class SupervisedLoop:
 
     @property
     def is_running(self) -> bool:
-        """Whether the loop was started and has not been stopped."""
+        """Return whether the loop was started and has not been stopped."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Begin with the first step at once. Needs a running event loop; once per object."""
+        """Begin with the first step at once. Needs a running event loop. Called once per object."""
         assert self._task is None, f"{self.name} was started before"
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     def wake(self) -> None:
-        """Do the next step now; a call during a step makes one more step follow it."""
+        """Do the next step now. A call during a step makes one more step follow it."""
         self._wake.set()
 
     async def stop(self) -> None:
@@ -82,7 +82,7 @@ class SupervisedLoop:
         await asyncio.wait([self._task])
 
     def backoff_ms(self) -> float:
-        """Next waiting time after the failures so far, with jitter."""
+        """Return the next waiting time after the failures so far, with jitter."""
         exponent = min(self.failures_in_row_count - 1, 30)
         ceiling = min(self._backoff_ms_max, self._backoff_ms_min << exponent)
         return ceiling * (1 - self._chance.random() / 2)
@@ -119,7 +119,7 @@ class SupervisedLoop:
 
 
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:
-    """Walk over many items, at most `count` in one go; the loop runs others in between, and a cancelled caller ends."""
+    """Walk over many items, at most `count` at a time. Others run in between, and a cancelled caller stops there."""
     iterator = iter(items)
     while step := list(itertools.islice(iterator, count)):
         yield step

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of this process: mapping and taking them, making them present, locking them.
+"""Pages of this process: mapping and allocating them, making them present, locking them.
 
-All calls let other threads run meanwhile; through ctypes, because the methods of `mmap` hold the GIL.
+All calls let other threads run meanwhile; they go through ctypes, because the methods of `mmap` hold the GIL.
 Callers: file systems and pools of buffers, in threads.
 """
 
@@ -28,7 +28,7 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def map_file(descriptor: int, size_bytes: int, *, writable: bool) -> memoryview:
-    """The first bytes of a file, shared with whoever else maps it, until the last view goes. Raises OSError.
+    """Map the first bytes of a file, shared with whoever else maps it, until the last view goes. Raises OSError.
 
     The descriptor is not needed any more then. (`mmap.mmap` would keep a copy of it as long as the mapping.)
     """
@@ -44,17 +44,17 @@ def map_file(descriptor: int, size_bytes: int, *, writable: bool) -> memoryview:
 
 
 def mapping_count_max() -> int:
-    """How many mappings the kernel lets a process have (sysctl vm.max_map_count)."""
+    """Return how many mappings the kernel lets a process have (sysctl vm.max_map_count)."""
     return int(Path("/proc/sys/vm/max_map_count").read_text())
 
 
 def allocate(size_bytes: int) -> memoryview:
-    """Anonymous memory of zeros that begins at a page and ends with its last view. Raises OSError."""
+    """Allocate anonymous memory of zeros that begins at a page and ends with its last view. Raises OSError."""
     return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def populate(buffer: memoryview) -> None:
-    """Make the pages present and writable; `buffer` begins at a page. A hint: no error where the kernel can't."""
+    """Make the pages present and writable if the kernel can, else do nothing. `buffer` begins at a page."""
     for address, size_bytes in _pieces(buffer):
         _LIBC.madvise(address, size_bytes, MADV_POPULATE_WRITE)
 
@@ -62,7 +62,7 @@ def populate(buffer: memoryview) -> None:
 def lock(buffer: memoryview) -> None:
     """Keep the pages, made present, in memory until `unlock` or the end of the mapping.
 
-    Raises OSError, whose text names the limit; then none of them is locked.
+    Raises OSError, whose text names the limit; then none of the pages is locked.
     """
     for address, size_bytes in _pieces(buffer):
         if _LIBC.mlock(address, size_bytes) != 0:
@@ -80,7 +80,7 @@ def unlock(buffer: memoryview) -> None:
 
 
 def _pieces(buffer: memoryview) -> Iterator[tuple[int, int]]:
-    """Address and size of each piece."""
+    """Yield address and size of each piece."""
     if buffer:
         start, size_bytes = ctypes.addressof(ctypes.c_char.from_buffer(buffer)), len(buffer)
         for at in range(0, size_bytes, PIECE_BYTES):

@@ -4,7 +4,7 @@
 Invariants: a file with its final name always has its full size and the blocks that were asked for (it is made without a
 name or under a temporary one, allocated, synced, then named); a failed sync is reported to the caller and never
 repeated here.
-Not handled: retries, and what a failure means; that is the callers' knowledge.
+Not handled: retries, and what a failure means, which only the callers know.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ _FLOCK = struct.Struct("hhqqi")  # struct flock: l_type, l_whence, l_start, l_le
 
 
 class PosixMappedFile:
-    """One mapped file. It takes a descriptor only from its first `write` on; other calls open the file for themselves.
+    """One mapped file. Only its first `write` opens a descriptor that stays; other calls open the file for themselves.
 
     So a process may map more files than it may have open. The mapping keeps the file's inode and with it the note of a
-    write that failed, which the next fdatasync(2) reports whoever opened the descriptor.
+    write that failed, which the next fdatasync(2) reports, whichever descriptor it is called with.
     `close` drops our references instead of unmapping by force: a reader's slice keeps the pages until it goes.
     """
 
@@ -55,7 +55,7 @@ class PosixMappedFile:
         self.buffer = memory.map_file(descriptor, self.size_bytes, writable=writable)
 
     def write(self, position: int, data: memoryview) -> None:
-        """See `MappedFile.write`. The page cache is one for pwrite(2) and for mappings."""
+        """See `MappedFile.write`. pwrite(2) and mappings share one page cache."""
         assert 0 <= position <= position + len(data) <= self.size_bytes
         failpoint("file.write")
         if self._descriptor < 0:
@@ -67,7 +67,7 @@ class PosixMappedFile:
     def sync(self) -> None:
         """Write dirty pages and wait for the disk (fdatasync releases the GIL, mmap.flush does not).
 
-        Raises OSError, too, if what has the name is not this file any more, or is shorter: nobody would find the bytes.
+        Raises OSError, too, if the file of this name is another one now or is shorter: nobody would find the bytes.
         """
         failpoint("file.sync")
         with self._opened() as descriptor:
@@ -114,9 +114,9 @@ class PosixMappedFile:
                 position += read_bytes
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2); pages in the cache are data.
+        """See `MappedFile.data_ranges`. Unwritten blocks are holes to lseek(2), and pages in the cache are data.
 
-        All ranges are taken before anybody reads them: reading ahead would make data of the holes behind each.
+        All ranges are listed before anybody reads them, because reading ahead would make data of the holes behind each.
         """
         assert 0 <= position <= self.size_bytes
         with self._opened() as descriptor:
@@ -138,7 +138,7 @@ class PosixMappedFile:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """The descriptor of `write`, or one for the moment."""
+        """Yield the descriptor of `write`, or another one that is closed behind the block."""
         if self._descriptor >= 0:
             yield self._descriptor
             return
@@ -150,7 +150,7 @@ class PosixMappedFile:
 
 
 class PosixReadableFile:
-    """A descriptor. What is not in the page cache is noticed by RWF_NOWAIT (preadv2(2)), where the file system can."""
+    """A descriptor. RWF_NOWAIT (preadv2(2)) tells what is not in the page cache, where the file system supports it."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -192,7 +192,7 @@ class PosixLock:
 
 
 class PosixFs:
-    """`Fs` on the disk. Stateless but for the directories that were found fit for mapped files."""
+    """`Fs` on the disk. Its only state is the directories that were found fit for mapped files."""
 
     def __init__(self) -> None:
         self._suited_directories: set[Path] = set()
@@ -367,7 +367,7 @@ class PosixFs:
 
 
 def _open_unfinished(path: Path) -> tuple[int, Path | None]:
-    """Open a new file for `path` to be; and its name, None if it has none.
+    """Open a new file that will be `path`. Returns its descriptor, and its temporary name or None if it has no name.
 
     RocketMQ refuses a store with a file of another name or size beside its own, so a kill should leave none. File
     systems without O_TMPFILE (NFS, older overlayfs) get a temporary name, which our own next start removes.

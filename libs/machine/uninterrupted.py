@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def uninterrupted(change: Coroutine[Any, Any, T]) -> T:
-    """Run the change to its end, also when the caller is cancelled meanwhile, and return its result."""
+    """Run the change to its end, even when the caller is cancelled meanwhile, and return the change's result."""
     task = asyncio.ensure_future(change)
     try:
         return await asyncio.shield(task)
@@ -23,6 +23,6 @@ async def uninterrupted(change: Coroutine[Any, Any, T]) -> T:
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:
-    """Nobody is left to hear of an error; without this asyncio would complain of it."""
+    """Mark the task's error as seen, because nobody is left to hear of it and asyncio would complain."""
     if not task.cancelled():
         task.exception()

@@ -4,7 +4,7 @@
 Invariants: at most one file is prepared ahead. Callers: the chain's writer. A failure ahead of time is no failure: the
 writer meets it when it needs the file, and tries once more itself, because space may have become free meanwhile.
 With `warms` the thread also makes the pages of each file present and locks them in memory, so that no append waits for
-a page; the writer does not wait for that either. What is not written any more is unlocked.
+a page; the writer does not wait for that either. A segment that is not written any more is unlocked.
 RocketMQ's counterparts are AllocateMappedFileService and DefaultMappedFile.warmMappedFile, which writes a byte into
 each page for the same end. After a crash a prepared file stays, full of zeros.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class SegmentAllocator:
-    """Prepares one file ahead; `take` gives it out."""
+    """Prepares one file ahead; `allocate` hands it over."""
 
     def __init__(self, fs: Fs, size_bytes: int, *, warms: bool = False) -> None:
         self._fs = fs
@@ -33,7 +33,7 @@ class SegmentAllocator:
 
     @property
     def prepared_path(self) -> Path | None:
-        """Path of the file that is prepared ahead; None if none is."""
+        """Path of the file that is prepared ahead, None if none is."""
         return self._path
 
     def prepare(self, path: Path) -> None:
@@ -46,8 +46,8 @@ class SegmentAllocator:
         if self._warms:
             self._warming = self._executor.submit(self._warm_prepared, self._prepared)
 
-    def take(self, path: Path) -> MappedFile:
-        """Give out the file of this name, made now if it was not prepared. Raises DiskFull."""
+    def allocate(self, path: Path) -> MappedFile:
+        """Hand over the file of this name, and make it now if it was not prepared. Raises DiskFull."""
         if path == self._path and self._prepared is not None:
             prepared, self._path, self._prepared = self._prepared, None, None
             if prepared.exception() is None:
@@ -58,12 +58,12 @@ class SegmentAllocator:
         return mapped
 
     def retire(self, segment: Segment) -> None:
-        """Let go of what keeps a segment in memory that is not written any more."""
+        """Unlock the pages of a segment that is not written any more."""
         if self._warms:
             self._executor.submit(segment.unlock)
 
     def discard(self) -> None:
-        """Remove the file that was prepared and not taken."""
+        """Remove the file that was prepared and not handed over."""
         prepared, path, self._path, self._prepared = self._prepared, self._path, None, None
         if self._warming is not None:
             self._warming.result()

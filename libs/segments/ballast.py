@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ballast: a file of zeros that gives way when a full disk would refuse what a service must write.
 
-A start writes `abort` and the next epoch, a deletion, which alone makes room again, first writes down what only the
+A start writes `abort` and the next epoch. A deletion, which alone makes room again, first writes down what only the
 deleted files told. On a disk that somebody filled to the last byte both would fail for ever, although nothing is wrong.
-So a service keeps some space for itself in a file, empties it for the time of such a step, and takes the space again
-at once, as much of it as there is: small files replace older ones, so nearly all of it comes back. It grows beyond what
-it had only where that leaves the reserve.
-Invariants: an empty file has given way, so a crash in between costs nothing: the next `take` brings it back. Else the
+So a service keeps some space for itself in a file, empties it for the time of such a step, and occupies the space again
+at once, as much of it as there is: small files replace older ones, so nearly all of it comes back. The file grows
+beyond what it had only where that leaves the reserve.
+Invariants: an empty file has given way, so a crash in between costs nothing: the next `occupy` brings it back. Else the
 content has no meaning; whoever removes the file loses that reserve alone, until there is plenty of room.
 Callers: CommitLog and Indexer, each with a file of its own, from any thread. RocketMQ has nothing of the kind.
 """
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ballast:
-    """The file at `path`, of `size_bytes` when there is room for it and `reserve_bytes` more; 0 is none.
+    """The file at `path`, of `size_bytes` when there is room for it and `reserve_bytes` more; 0 means no file.
 
     All methods block. None raises OSError: who lacks space meets that at its own write.
     """
@@ -40,63 +40,63 @@ class Ballast:
         self._size_bytes = size_bytes
         self._reserve_bytes = reserve_bytes
         self._mutex = threading.Lock()
-        self._takers = threading.Condition()
-        self._taker_count = 0
+        self._makers = threading.Condition()
+        self._maker_count = 0
         self._is_given = False
 
     def roomy_fs(self) -> Fs:
-        """The file system for small files that must be written: its `write_atomic` makes this give way if it has to."""
+        """Return the file system for small files that must be written: its `write_atomic` gives way if it has to."""
         return cast("Fs", _RoomyFs(self._fs, self))
 
     @contextlib.contextmanager
     def given_way(self) -> Iterator[None]:
-        """`give_way` and `take` around a block; around the block alone while another thread has it so."""
-        with self._turn() as is_mine:
+        """Give way for the time of a block and occupy the space again, unless another thread is doing that already."""
+        with self._alone() as is_mine:
             if not is_mine:
                 yield
                 return
-            with self._takers:
+            with self._makers:
                 self._is_given = True
-                self._takers.wait_for(lambda: self._taker_count == 0)
+                self._makers.wait_for(lambda: self._maker_count == 0)
             try:
                 self._give_way()
                 yield
             finally:
-                self._take()
+                self._occupy()
                 self._is_given = False
 
     @contextlib.contextmanager
     def spared(self) -> Iterator[None]:
-        """Around the making of files that may use up the disk: they get nothing of what is given for a block.
+        """Make files that may use up the disk within this block: they get nothing of what `given_way` frees.
 
-        `given_way` waits for them to end. Raises StoreFull while it is given.
+        `given_way` waits for such blocks to end. Raises StoreFull while the space is given away.
         """
-        with self._takers:
+        with self._makers:
             if self._is_given:
                 raise StoreFull(path=self._path, needed_bytes=self._size_bytes)
-            self._taker_count += 1
+            self._maker_count += 1
         try:
             yield
         finally:
-            with self._takers:
-                self._taker_count -= 1
-                self._takers.notify_all()
+            with self._makers:
+                self._maker_count -= 1
+                self._makers.notify_all()
 
     def give_way(self) -> None:
-        """Become empty, if less space is free than this takes when it is whole."""
-        with self._turn() as is_mine:
+        """Become empty if less space is free than the whole file occupies."""
+        with self._alone() as is_mine:
             if is_mine:
                 self._give_way()
 
-    def take(self) -> None:
-        """Take back what was given, or grow if there is plenty of room; also shrink to what is configured."""
-        with self._turn() as is_mine:
+    def occupy(self) -> None:
+        """Take back what was given, or grow if there is plenty of room, or shrink to what is configured."""
+        with self._alone() as is_mine:
             if is_mine:
-                self._take()
+                self._occupy()
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[bool]:
-        """Whether no other thread is at it, for as long as the block lasts. Nobody waits: the other one takes back."""
+    def _alone(self) -> Iterator[bool]:
+        """Yield whether no other thread changes the file while the block lasts. Nobody waits for the other."""
         is_mine = self._mutex.acquire(blocking=False)
         try:
             yield is_mine
@@ -111,7 +111,7 @@ class Ballast:
                 _log.warning("the disk is full: %s gives way", self._path)
                 self._empty()
 
-    def _take(self) -> None:
+    def _occupy(self) -> None:
         with _warned():
             if self._fs.is_directory(self._path.parent):
                 self._resize()

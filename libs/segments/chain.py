@@ -55,7 +55,7 @@ class ChainStatistics:
 
 
 class SegmentChain:
-    """The segments of one directory, or of `directories`, of which `directory` is one. Make it with `open`."""
+    """The segments of one directory, or of `directories`, of which `directory` is one. Make a chain with `open`."""
 
     def __init__(
         self,
@@ -99,15 +99,15 @@ class SegmentChain:
         grows: bool = False,
         is_clean: bool = False,
     ) -> Self:
-        """Open the files of a directory, or of all of `directories`; those are made when missing. Maps none of them.
+        """Open the files of a directory, or of all of `directories`, which are made when missing. Maps none of them.
 
-        `preallocates` makes each next file ahead of need, `warms` its pages present too: see SegmentAllocator. With
+        `preallocates` makes each next file ahead of need, and `warms` its pages present too: see SegmentAllocator. With
         `grows` a new file has the blocks of its first page alone, and the writer calls `Segment.reserve`.
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
-        covers it. Names that are not 20 digits are left alone; unfinished files that a crash left are removed, and an
-        empty last file, as RocketMQ may leave it.
+        covers it. Names that are not 20 digits are left alone. Unfinished files that a crash left are removed, and so
+        is an empty last file, as RocketMQ may leave it.
         Raises SegmentSizeWrong, SegmentMissing and SegmentTwice, and then nothing was removed.
         """
         chain = cls(
@@ -138,19 +138,19 @@ class SegmentChain:
 
     @property
     def active(self) -> Segment | None:
-        """The last segment, which is being written; None while the chain is empty."""
+        """The last segment, which is being written. None while the chain is empty."""
         segments = self._segments
         return segments[-1] if segments else None
 
     @property
     def min_physical_offset(self) -> int:
-        """Offset of the first byte that is kept; 0 while the chain is empty."""
+        """Offset of the first byte that is kept, 0 while the chain is empty."""
         segments = self._segments
         return segments[0].base_physical_offset if segments else 0
 
     @property
     def max_physical_offset(self) -> int:
-        """Offset where the next byte will be written; 0 while the chain is empty."""
+        """Offset where the next byte will be written, 0 while the chain is empty."""
         segments = self._segments
         return segments[-1].end_physical_offset if segments else 0
 
@@ -194,11 +194,11 @@ class SegmentChain:
 
     @property
     def can_roll(self) -> bool:
-        """Whether the next segment may begin: with a pool that needs a free buffer, which a commit gives back."""
+        """Return whether the next segment may begin: a pool has to have a free buffer, which a commit gives back."""
         return self._pool is None or self._pool.free_count > 0
 
     def roll(self, *, first_base_physical_offset: int = 0) -> Segment:
-        """Add the next segment, durably, and make it the active one; the active one must be full.
+        """Add the next segment, durably, and make it the active one. The active one must be full.
 
         An empty chain begins at `first_base_physical_offset`. Raises StoreFull, and then nothing has changed.
         """
@@ -241,7 +241,7 @@ class SegmentChain:
         return end
 
     def sync(self) -> int:
-        """Make all that was committed before the call durable; return the flushed offset of the chain.
+        """Make durable all that was committed before the call. Returns the flushed offset of the chain.
 
         Oldest first, so the flushed bytes never have a hole. Blocks without the GIL. Raises SyncFailed.
         """
@@ -258,7 +258,7 @@ class SegmentChain:
         return self.flushed_physical_offset
 
     def truncate_after(self, physical_offset: int, *, clear_rest: bool = True) -> None:
-        """Forget everything from this offset on, durably; newest first, so a crash leaves no hole.
+        """Forget everything from this offset on, durably, newest first, so that a crash leaves no hole.
 
         Segments that begin at or after the offset are removed, except the first of the chain, which keeps its place.
         `clear_rest` as in `Segment.truncate`. Raises OffsetTrimmed, OffsetBeyondEnd (beyond, not at, the end).
@@ -276,7 +276,7 @@ class SegmentChain:
             last.truncate(physical_offset - last.base_physical_offset, clear_rest=clear_rest)
 
     def drop_first(self) -> Segment:
-        """Remove the oldest segment, durably, and return it; the active one can't be dropped.
+        """Remove the oldest segment, durably, and return it. The active one can't be dropped.
 
         Readers that hold it finish their work.
         """
@@ -286,7 +286,7 @@ class SegmentChain:
         return first
 
     def detach_first(self) -> Segment:
-        """Take the oldest segment out of the chain, at once, for a caller that deletes its file in another thread.
+        """Detach the oldest segment from the chain, at once, for a caller that deletes its file in another thread.
 
         Until the file is deleted and the directory synced, a crash brings the segment back. The active one can't go.
         """
@@ -297,7 +297,7 @@ class SegmentChain:
         return first
 
     def destroy(self) -> None:
-        """Remove all segments, durably, newest first, so that a crash leaves no hole; `roll` may begin anew.
+        """Remove all segments, durably, newest first, so that a crash leaves no hole. `roll` may begin anew.
 
         May be repeated after an OSError.
         """
@@ -326,7 +326,7 @@ class SegmentChain:
         )
 
     def _delete_last(self) -> None:
-        """Remove the newest segment, durably. With an error it is still of the chain unless its file is gone."""
+        """Remove the newest segment, durably. With an error it still belongs to the chain, unless its file is gone."""
         last = self._segments[-1]
         last.delete(self._fs)
         self._segments = self._segments[:-1]
@@ -381,16 +381,16 @@ class SegmentChain:
         return [directory / name for name in self._fs.list(directory)]
 
     def _paths_for(self, base: int) -> list[Path]:
-        """Where the file that begins here may go, the best place first."""
+        """Return where the file that begins here may go, the best place first."""
         name = file_name(base)
         if self.directories is None:
             return [self.directory / name]
         return [directory / name for directory in self.directories.candidates(base // self.segment_size_bytes)]
 
     def _create(self, base: int) -> MappedFile:
-        """Make a file: where it was prepared, or else in the first place that has room and takes files at all.
+        """Make a file: where it was prepared, or else in the first place that has room and accepts files at all.
 
-        Raises StoreFull if one that takes files has no room, and OSError if none takes any.
+        Raises StoreFull if a place that accepts files has no room, and OSError if no place accepts any.
         """
         prepared = self.allocator.prepared_path if self.allocator is not None else None
         paths = sorted(self._paths_for(base), key=lambda path: path != prepared)  # the others stay in order
@@ -398,7 +398,7 @@ class SegmentChain:
         for path in paths:
             try:
                 if self.allocator is not None:
-                    return self.allocator.take(path)
+                    return self.allocator.allocate(path)
                 return self._fs.create_mapped(path, self.segment_size_bytes, reserved_bytes=self._first_bytes)
             except OSError as error:
                 if error.errno not in _TAKES_NO_FILE or self._fs.exists(path):  # nobody knows what is there

@@ -5,8 +5,8 @@ The files of all directories together are the chain; each has its place by its n
 directories, past those whose disk is full as long as there are others. Read-only means that no new file is put there:
 the old ones are read, the last one is written to its end, and they are deleted as any other.
 Callers: the chain's writer; whoever watches the disks sets `full`.
-Rules: RocketMQ's MultiPathMappedFileQueue, storePathCommitLog and readOnlyCommitLogStorePaths; unlike there a disk that
-turns out to have no room for a file, or to take none, is passed, too.
+Rules: RocketMQ's MultiPathMappedFileQueue, storePathCommitLog and readOnlyCommitLogStorePaths. Unlike there, a disk
+that turns out to have no room for a file, or to accept none, is passed, too.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class SegmentDirectories:
-    """At least one writable directory; none twice."""
+    """At least one writable directory, and no directory twice."""
 
     def __init__(self, writable: Sequence[Path], read_only: Sequence[Path] = ()) -> None:
         assert writable
@@ -28,16 +28,16 @@ class SegmentDirectories:
 
     @property
     def all(self) -> tuple[Path, ...]:
-        """Every directory that may have files."""
+        """Return every directory that may have files."""
         return (*self.writable, *self.read_only)
 
     @property
     def used(self) -> list[Path]:
-        """Directories that have files of the chain, or get new ones."""
+        """Return the directories that have files of the chain, or get new ones."""
         return [directory for directory in self.all if directory in self.writable or self.counts[directory] > 0]
 
     def candidates(self, number: int) -> list[Path]:
-        """Directories for the file with this number, counted from 0 by offset, the best one first."""
+        """Return the directories for the file with this number, counted from 0 by offset, the best one first."""
         roomy = [directory for directory in self.writable if directory not in self.full]
         order = roomy or list(self.writable)
         first = number % len(order)

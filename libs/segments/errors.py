@@ -70,7 +70,7 @@ class SegmentSizeWrong(StoreError):
 
 
 class SegmentUnreadable(StoreError):
-    """The file is gone or has another size, or the disk can't read it. Says nothing about its content."""
+    """The file is gone or has another size, or the disk can't read it. This says nothing about the file's content."""
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class SegmentUnreadable(StoreError):
 
 
 class IndexDamaged(SegmentUnreadable):
-    """A file of an index holds what nobody wrote: its answers would lack messages. The log is not concerned."""
+    """A file of an index holds what nobody wrote, so its answers would lack messages. The log is not concerned."""
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         StoreError.__init__(
@@ -98,7 +98,7 @@ class IndexDamaged(SegmentUnreadable):
 
 
 class SyncFailed(StoreError):
-    """The disk did not take what was written to it. After this nobody can know what it holds: the chain is sealed.
+    """The disk refused what was written to it. After this nobody can know what the disk holds: the chain is sealed.
 
     The kernel reports such an error once and drops the pages, so a repeated sync would succeed and mean nothing.
     """
@@ -109,7 +109,7 @@ class SyncFailed(StoreError):
 
 
 class CommitFailed(SyncFailed):
-    """The file did not take what was to be copied into it from the pool. The chain is sealed as by a failed sync."""
+    """The file refused what was to be copied into it from the pool. The chain is sealed as by a failed sync."""
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         StoreError.__init__(self, f"{path}: commit up to byte {position} failed: {reason}; the store is sealed")
@@ -117,7 +117,7 @@ class CommitFailed(SyncFailed):
 
 
 class WriteFailed(SyncFailed):
-    """The file did not take a batch although its blocks are reserved. The chain is sealed as by a failed sync."""
+    """The file refused a batch although its blocks are reserved. The chain is sealed as by a failed sync."""
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
         StoreError.__init__(self, f"{path}: write at byte {position} failed: {reason}; the store is sealed")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SegmentHold: one reader's hold of a segment, which ends by the reader or because the segment has to go.
 
-Callers: one thread, that of the reader; `Segment.evict` is called there, too.
+Callers: one thread, that of the reader, which also calls `Segment.evict`.
 """
 
 from libs.segments.segment import Segment
@@ -15,7 +15,7 @@ class SegmentHold:
         self.is_held = segment.hold(self.let_go)
 
     def let_go(self) -> None:
-        """End the hold: nothing of the segment may be read after it. May be repeated."""
+        """End the hold. Nothing of the segment may be read after it. May be repeated."""
         if self.is_held:
             self.is_held = False
             self.segment.release(self.let_go)

@@ -22,7 +22,7 @@ class Evictable(Protocol):
     is_touched: bool
 
     def try_unmap(self) -> bool:
-        """Give the mapping up unless it is needed; whether it is gone. Called with the budget's lock held."""
+        """Give the mapping up unless it is needed. Returns whether it is gone. Called with the budget's lock held."""
         ...
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TransientStorePool: buffers of one segment each, in which a segment is written before its bytes reach its file.
 
-Invariants: the buffers are taken once, at the start, and go round; one that is lent belongs to one segment until all of
-it is in the file. Their pages are locked in memory, so that no append waits for a page; where the process may not lock
-so much they are only made present, and a warning names the limit.
+Invariants: the buffers are allocated once, at the start, and go round; a lent buffer belongs to one segment until all
+of that segment is in its file. The buffers' pages are locked in memory, so that no append waits for a page; where the
+process may not lock so much they are only made present, and a warning names the limit.
 What is in a buffer alone is lost with the process. Callers: SegmentChain and Segment, from any thread.
 RocketMQ's counterpart is TransientStorePool.
 """
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class TransientStorePool:
-    """`buffer_count` buffers of `size_bytes`. Taking them blocks, for about 0.2 s for each GiB. Raises OSError."""
+    """`buffer_count` buffers of `size_bytes`. Making it blocks, for about 0.2 s for each GiB. Raises OSError."""
 
     def __init__(self, buffer_count: int, size_bytes: int) -> None:
         assert buffer_count > 0
@@ -38,7 +38,7 @@ class TransientStorePool:
         return len(self._free)
 
     def borrow(self) -> memoryview:
-        """Take a buffer; what is in it is of no meaning. The caller knows that there is one."""
+        """Lend a buffer, whose content has no meaning. The caller knows that there is one."""
         return self._free.popleft()
 
     def give_back(self, buffer: memoryview) -> None:

@@ -51,7 +51,7 @@ class SharedState:
 
 
 class Segment:
-    """One file of a chain. Made by SegmentChain; mapped on first touch.
+    """One file of a chain. SegmentChain makes it, and its first touch maps it.
 
     `base_physical_offset` is the offset of its first byte in the chain, which its file name tells.
     `first_store_time_ms` and `last_store_time_ms` belong to the engines; 0 means unknown.
@@ -126,8 +126,8 @@ class Segment:
     def buffer(self) -> memoryview:
         """All bytes of the file, writable. Slices of it stay valid for as long as they live, also after `delete`.
 
-        Take it anew for each piece of work: a view that is kept keeps the mapping. Raises SegmentUnreadable for a file
-        that somebody else removed, shortened or replaced.
+        Ask for it anew for each piece of work: a view that is kept keeps the mapping. Raises SegmentUnreadable for a
+        file that another program removed, shortened or replaced.
         """
         mapped = self._mapped
         if mapped is None:
@@ -137,9 +137,9 @@ class Segment:
 
     @property
     def room(self) -> memoryview:
-        """Where the writer writes the next batch, as long as what is left of the file; `put` takes it over.
+        """Memory for the writer's next batch, as long as what is left of the file. `put` copies it into the file.
 
-        Without a pool all segments of a chain have the same, so that its pages are there already.
+        Without a pool all segments of a chain have the same memory, so that its pages are there already.
         """
         if self._borrowed is not None:
             return self._borrowed[self.wrote_position :]
@@ -167,7 +167,7 @@ class Segment:
             raise SegmentUnreadable(path=self.path, position=at, reason=error.strerror or str(error)) from error
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Where bytes may be that are not zero, from `position` on; see `MappedFile.data_ranges`.
+        """Return where bytes may be that are not zero, from `position` on, as `MappedFile.data_ranges` does.
 
         Raises SegmentUnreadable as `buffer` does.
         """
@@ -204,10 +204,10 @@ class Segment:
         self.wrote_position = position
 
     def reserve(self, position: int) -> None:
-        """Make sure that the writer can't lack space below `position`; before it writes past `reserved_position`.
+        """Make sure that the writer can't lack space below `position`. Call it before writing past `reserved_position`.
 
-        Takes three times as much ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises
-        StoreFull, and WriteFailed, as `put` does, if somebody took the file away.
+        Reserves three times as much ahead, at most 1 MiB, so that a file that goes on growing asks seldom. Raises
+        StoreFull, and WriteFailed, as `put` does, if another program removed the file.
         """
         if position <= self.reserved_position:
             return
@@ -233,7 +233,7 @@ class Segment:
         self.advance(self.wrote_position + size_bytes)
 
     def fill(self, last: bytes) -> None:
-        """Write the last bytes, and publish them and all the rest of the file, zeros. Raises WriteFailed."""
+        """Publish the rest of the file: these last bytes of its content, and zeros. Raises WriteFailed."""
         if self._borrowed is None:
             self._write(memoryview(last))
         else:
@@ -243,7 +243,7 @@ class Segment:
         self.advance(self.size_bytes)
 
     def commit(self) -> None:
-        """Copy what was published before the call from the borrowed buffer into the file; give back a full one.
+        """Copy what was published before the call from the borrowed buffer into the file. Gives a full buffer back.
 
         Blocks without the GIL. Raises CommitFailed when the disk refuses, and from then on as `sync` does.
         """
@@ -269,22 +269,22 @@ class Segment:
                 self._pool.give_back(borrowed)
 
     def populate(self, size_bytes: int) -> None:
-        """Make the pages of the next bytes to be written present; see `MappedFile.populate`. Blocks without the GIL."""
+        """Make the pages of the next bytes to be written present, as `MappedFile.populate` does, without the GIL."""
         size_bytes = min(size_bytes, self.size_bytes - self.wrote_position)
         if size_bytes > 0:
             (self._mapped or self._map()).populate(self.wrote_position, size_bytes)
 
     def unlock(self) -> None:
-        """See `MappedFile.unlock`; nothing when it is not mapped."""
+        """See `MappedFile.unlock`. Does nothing when the file is not mapped."""
         mapped = self._mapped
         if mapped is not None:
             mapped.unlock()
 
     def sync(self) -> int:
-        """Make all bytes that were committed before the call durable; return the flushed position.
+        """Make durable all bytes that were committed before the call. Returns the flushed position.
 
-        Blocks without the GIL; does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the disk
-        refuses, and from then on for every segment of the chain, because no later sync can be believed.
+        Blocks without the GIL, and does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the
+        disk refuses, and from then on for every segment of the chain, because no later sync can be believed.
         """
         with self._shared.lock:
             position = self.committed_position
@@ -306,9 +306,9 @@ class Segment:
             return self.flushed_position
 
     def truncate(self, position: int, *, clear_rest: bool = True) -> None:
-        """Set both cursors back to `position`, for recovery only; no reader may be at work above it.
+        """Set all cursors back to `position`, for recovery only. No reader may be at work above it.
 
-        With `clear_rest` all bytes above are zeros, durably, so that stale ones are never taken for new ones. Without
+        With `clear_rest` all bytes above are zeros, durably, so that stale ones never count as new ones. Without
         it the caller knows that they are zeros. Raises SyncFailed.
         """
         assert 0 <= position <= self.wrote_position
@@ -320,7 +320,7 @@ class Segment:
         self.flushed_position = min(self.flushed_position, position)
 
     def write_again(self, position: int) -> None:
-        """Write all bytes from `position` on once more, durably, for recovery only; what was never written is left out.
+        """Write the bytes from `position` on once more, durably, but for those never written. For recovery only.
 
         When a sync fails the kernel takes the pages for clean although the disk does not have them, and a process that
         starts later finds them in the page cache: they look sound, and a mere sync would leave them out again.
@@ -337,7 +337,7 @@ class Segment:
         self.wrote_position = self.flushed_position = wrote_position
 
     def hold(self, let_go: Callable[[], None] | None = None) -> bool:
-        """Keep the segment mapped until `release`; False when it was closed already, and then there is no release.
+        """Keep the segment mapped until `release`. Returns False when it was closed already: then there is no release.
 
         A reader that may stay for long gives `let_go`: `evict` calls it, and it has to release and read no more.
         Raises SegmentUnreadable as `buffer` does.
@@ -353,7 +353,7 @@ class Segment:
             return True
 
     def release(self, let_go: Callable[[], None] | None = None) -> None:
-        """End one `hold`, which was made with the same `let_go`."""
+        """End the `hold` that was made with the same `let_go`."""
         with self._maps.lock:
             assert self._hold_count > 0
             self._hold_count -= 1
@@ -363,7 +363,7 @@ class Segment:
                 self._unmap()
 
     def evict(self) -> None:
-        """Have every reader let go that can; in the thread of those readers."""
+        """Have every reader let go that can. Runs in the thread of those readers."""
         for let_go in list(self._holders):
             let_go()
 
@@ -378,7 +378,7 @@ class Segment:
         return self._hold_count > 0
 
     def close(self) -> None:
-        """Unmap, or leave that to the last holder. Makes nothing durable. May be repeated."""
+        """Unmap the file, or leave that to the last holder. Makes nothing durable. May be repeated."""
         if self.wrote_position > self.flushed_position:
             with self._shared.commit_lock, self._shared.lock:  # a commit or a sync may be using the descriptor
                 self._close()
@@ -394,7 +394,7 @@ class Segment:
         self.close()
 
     def try_unmap(self) -> bool:
-        """See `Evictable.try_unmap`: not while held, closed, or with unsynced bytes."""
+        """See `Evictable.try_unmap`. Refuses while the segment is held, closed, or has unsynced bytes."""
         if self._hold_count or self.wrote_position > self.flushed_position:
             return False
         if self._mapped is not None:
@@ -413,13 +413,13 @@ class Segment:
             raise self._write_failed(error) from error
 
     def _write_failed(self, error: OSError) -> WriteFailed:
-        """What ends all writing of the chain."""
+        """Remember and return the error that ends all writing of the chain."""
         reason = error.strerror or str(error)
         self._shared.error = failed = WriteFailed(path=self.path, position=self.wrote_position, reason=reason)
         return failed
 
     def _map_present(self) -> MappedFile:
-        """Map the file for a reader, who is told if it is not what it was."""
+        """Map the file for a reader. Raises SegmentUnreadable if it is not what it was."""
         try:
             mapped = self._map()
         except OSError as error:
@@ -453,7 +453,7 @@ class Segment:
             self._mapped = None
 
     def _clear(self, position: int) -> bool:
-        """Zero all bytes from `position` on; whether any was not zero. What holds zeros already is not made dirty."""
+        """Zero all bytes from `position` on, and leave zeros clean. Returns whether any was not zero."""
         buffer = self.buffer
         is_changed = False
         for start, end in self.data_ranges(position):

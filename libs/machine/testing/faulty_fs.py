@@ -30,7 +30,7 @@ WRITING_OPERATIONS = ("create_mapped", "reserve", "write_atomic", "append", "mak
 
 
 class Fault(NamedTuple):
-    """How a call fails: an errno, and the part of its bytes (0 to 1) that an append or a replacement writes before."""
+    """How a call fails: with an errno, after an append or a replacement wrote this part of its bytes (0 to 1)."""
 
     code: int
     landed_ratio: float = 0.0
@@ -56,7 +56,7 @@ def by_ordinal(faults: Mapping[tuple[str, int], Fault]) -> Plan:
 
 
 def by_chance(seed: int, probability: float) -> Plan:
-    """Let each call fail with this probability, writes in any length; the seed decides which calls and how."""
+    """Let each call fail with this probability, writes in any length. The seed decides which calls fail and how."""
     chance = random.Random(seed)  # noqa: S311 - faults, not a secret
 
     def plan(_operation: str, _path: Path) -> Fault | None:
@@ -212,7 +212,7 @@ class FaultyFs:
         return self._fs.allocated_bytes(path)
 
     def make_directory(self, path: Path) -> None:
-        """See `Fs.make_directory`. One that is there needs no space."""
+        """See `Fs.make_directory`. A directory that is there needs no space."""
         if not self._fs.is_directory(path):
             self.check("make_directory", path)
         self._fs.make_directory(path)
@@ -243,7 +243,7 @@ class FaultyFs:
         return self._fs.lock_directory(path)
 
     def check(self, operation: str, path: Path, needed_bytes: int = 0) -> None:
-        """Raise what the plan has for this call, and what a full disk says."""
+        """Raise the error that the plan has for this call, or the one of a full disk."""
         fault = self._fault(operation, path)
         if fault is not None:
             raise _error(fault, path, needed_bytes)

@@ -18,11 +18,11 @@ class ManualClock:
         return self._monotonic_s
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass, on both clocks."""
+        """Let time pass on both clocks."""
         assert duration_ms >= 0
         self._now_ms += duration_ms
         self._monotonic_s += duration_ms / 1000
 
     def set_now_ms(self, now_ms: int) -> None:
-        """Step the wall clock, forwards or backwards; monotonic time does not move."""
+        """Step the wall clock, forwards or backwards. Monotonic time does not move."""
         self._now_ms = now_ms

@@ -63,7 +63,7 @@ class MemoryMappedFile:
         self._file.sync()
 
     def fail_sync(self) -> None:
-        """Do to the file what a sync does that fails: its dirty pages are lost, and later syncs do not know of it."""
+        """Do to the file what a failing sync does: its dirty pages are lost, and later syncs do not know of them."""
         self._file.fail_sync()
 
     def write(self, position: int, data: memoryview) -> None:
@@ -150,13 +150,13 @@ class MemoryFs:
         self._mutex = threading.RLock()
 
     def crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> None:
-        """Cut the power: go back to what the disk has. Locks end; handles from before belong to nothing."""
+        """Cut the power: go back to what the disk has. Locks end, and handles from before belong to no file."""
         with self._mutex:
             self._root = self._root.after_crash(Path("/"), survives, tear)
             self._locked = set()
 
     def used_bytes(self) -> int:
-        """Sum of what all files take."""
+        """Return how many bytes all files occupy together."""
         with self._mutex:
             return _used_bytes(self._root)
 
@@ -193,7 +193,7 @@ class MemoryFs:
             return MemoryReadableFile(self, path, self.file(path))
 
     def reserve(self, path: Path, file: File, end: int) -> None:
-        """Give a file blocks up to here, if there is room."""
+        """Give a file blocks up to `end`, if there is room."""
         with self._mutex:
             old_bytes, old_reserved_bytes = file.allocated_bytes, file.reserved_bytes
             file.reserve(end)
@@ -202,7 +202,7 @@ class MemoryFs:
                 raise DiskFull(path, needed_bytes=needed_bytes)
 
     def has(self, path: Path, file: File) -> bool:
-        """Whether this very file still has this name."""
+        """Return whether this very file still has this name."""
         with self._mutex:
             return self.exists(path) and self._node(path) is file
 

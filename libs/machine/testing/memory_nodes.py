@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files and directories of MemoryFs: bytes, blocks and names as processes see them and as the disk has them.
 
-What a crash leaves of them is `after_crash`'s matter; who survives is decided by `Survives` and `Tear`, for which
-`PowerCut` takes chances. Not handled: paths, locks, room on the disk (MemoryFs).
+`after_crash` says what a crash leaves of them. `Survives` and `Tear` decide which pages and names survive, and
+`PowerCut` makes both by chance. Not handled: paths, locks, room on the disk (MemoryFs).
 """
 
 import random
@@ -43,7 +43,7 @@ def whole_pages(_path: Path, _page: int) -> int:
 
 
 class PowerCut:
-    """What outlives a crash by chance: each page and each name with its probability, a part of the pages torn."""
+    """What outlives a crash by chance: each page and each name with its probability; some of the pages are torn."""
 
     def __init__(self, chance: random.Random, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> None:
         self._chance = chance
@@ -65,10 +65,10 @@ class File:
     """Bytes as seen, bytes on the disk, and what the kernel believes to be on the disk.
 
     The last two differ after a failed sync: it marks the dirty pages clean, so that later syncs succeed without writing
-    them, as Linux does. Only a write makes them dirty again, also one of the same bytes, if it goes through `write`:
+    them, as Linux does. Only a write makes them dirty again, even one of the same bytes, if it goes through `write`:
     a store into a mapping can't be told from none when it changes nothing.
-    `reserved_bytes` is where the blocks end that the file has; None if it has all. `is_removed` is true when somebody
-    took its name; a crash does not, it makes other files.
+    `reserved_bytes` is where the file's blocks end; None if it has all. `is_removed` is true when the file's name was
+    removed or given to another file. A crash does not set it, because a crash makes new files.
     """
 
     def __init__(self, data: bytes = b"", durable: bytes = b"", reserved_bytes: int | None = None) -> None:
@@ -82,22 +82,22 @@ class File:
 
     @property
     def allocated_bytes(self) -> int:
-        """What the file takes of the disk."""
+        """Return how many bytes the file occupies on the disk."""
         return len(self.data) if self.reserved_bytes is None else self.reserved_bytes
 
     def reserve(self, end: int) -> None:
-        """Have blocks up to here."""
+        """Make sure that the file has blocks up to `end`."""
         if self.reserved_bytes is not None:
             end = min(-(-end // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES, len(self.data))
             self.reserved_bytes = max(self.reserved_bytes, end)
 
     def write(self, position: int, data: memoryview) -> None:
-        """Write, and make the pages dirty whatever was there."""
+        """Write, and make the pages dirty whatever they held."""
         self.data[position : position + len(data)] = data
         self._written_pages.update(range(position // PAGE_SIZE_BYTES, -(-(position + len(data)) // PAGE_SIZE_BYTES)))
 
     def sync(self) -> None:
-        """Write the dirty pages, none of which may be in a hole: on a full disk the store had ended the process."""
+        """Write the dirty pages. None may be in a hole: on a full disk that store would have ended the process."""
         kept = bytearray(self.durable)
         for start in self._dirty_pages():
             assert start < self.allocated_bytes, f"a store at {start}, where the file has no blocks"
@@ -111,7 +111,7 @@ class File:
         self._make_clean()
 
     def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "File":
-        """Return the file as the disk has it; a size that was not synced survives with its last page."""
+        """Return the file as the disk has it. A size that was not synced survives with the file's last page."""
         kept = bytearray(self.durable)
         for start in self._dirty_pages():
             page = start // PAGE_SIZE_BYTES
@@ -150,7 +150,7 @@ class Directory:
         self.durable: dict[str, File | Directory] = {}
 
     def sync(self) -> None:
-        """Have the disk know the names as they are."""
+        """Write the names to the disk as they are."""
         self.durable = dict(self.names)
 
     def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "Directory":

@@ -69,7 +69,7 @@ class CommitLog:
                 await loop.stop()
             await self._finish(log)
         finally:
-            await log.small_files.write(log.small_files.ballast.take)
+            await log.small_files.write(log.small_files.ballast.occupy)
             await log.abandon()
             await asyncio.to_thread(log.chain.close)
             log.files.release()

@@ -183,7 +183,7 @@ class Indexer:
         )
         if not progress.is_clean or self.index.next_physical_offset < progress.index_physical_offset:
             self.completeness.lose()
-        self._ballast.take()
+        self._ballast.occupy()
         self._is_open = True
 
     def _load(self, progress: IndexProgress) -> None:

@@ -75,7 +75,7 @@ class DiskGuard:
         self._directories.full = frozenset(full | self.unusable)
         self._judge_reserve()
         self._judge_percent()
-        await self._small_files.write(self._small_files.ballast.take)
+        await self._small_files.write(self._small_files.ballast.occupy)
 
     @property
     def usage(self) -> DiskUsage:

@@ -191,7 +191,7 @@ class FlushLoop:
         failpoint("progress.after_save")
         await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
         await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
-        await asyncio.to_thread(self._ballast.take)
+        await asyncio.to_thread(self._ballast.occupy)
 
     def _has_expired(self) -> bool:
         return self._queues.expired_count + self._index.expired_count > 0

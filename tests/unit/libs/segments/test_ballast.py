@@ -27,7 +27,7 @@ def full_disk() -> MemoryFs:
     """Without a free byte, but for a ballast."""
     fs = MemoryFs()
     fs.make_directory(BALLAST.parent)
-    made(fs).take()
+    made(fs).occupy()
     assert fs.size(BALLAST) == SIZE
     fs.capacity_bytes = fs.used_bytes()
     return fs
@@ -59,7 +59,7 @@ def test_it_stays_where_there_is_room() -> None:
     with ballast.given_way():
         assert fs.size(BALLAST) == SIZE
     ballast.roomy_fs().write_atomic(FILE, bytes(SIZE))
-    ballast.take()
+    ballast.occupy()
     assert fs.file(BALLAST) is file
 
 
@@ -69,7 +69,7 @@ def test_a_crash_while_it_is_away_costs_nothing() -> None:
     made(fs, reserve_bytes=SIZE).give_way()
     fs.crash(nothing_survives)
     assert fs.size(BALLAST) == 0
-    made(fs, reserve_bytes=SIZE).take()
+    made(fs, reserve_bytes=SIZE).occupy()
     assert fs.size(BALLAST) == SIZE
 
 
@@ -78,7 +78,7 @@ def test_nobody_takes_back_what_another_thread_needs() -> None:
     fs = full_disk()
     ballast = made(fs)
     with ballast.given_way():
-        for step in (ballast.take, ballast.give_way, lambda: ballast.roomy_fs().write_atomic(FILE, b"small")):
+        for step in (ballast.occupy, ballast.give_way, lambda: ballast.roomy_fs().write_atomic(FILE, b"small")):
             other = threading.Thread(target=step)
             other.start()
             other.join()
@@ -125,7 +125,7 @@ def test_size_of_the_ballast(configured: int, has: int, free: int, given: int, e
         if given:
             ballast.give_way()
     fs.capacity_bytes = (has + free) * PAGE_SIZE_BYTES
-    ballast.take()
+    ballast.occupy()
     found = fs.size(BALLAST) // PAGE_SIZE_BYTES if fs.exists(BALLAST) else None
     assert found == expected
 

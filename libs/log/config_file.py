@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of `config/` and the copy beside it, `.bak`, which stands in for it.
 
-Invariants: whoever gets the copy, or nothing where the copy is there, learns of it by a line that names the file. The
-copy has what was saved last or, if the machine died in between, what was saved before, never what was found damaged.
-(RocketMQ's copy is always one change behind.)
+Invariants: whoever gets the copy, or gets nothing although there is a copy, learns of it by a line that names the file.
+The copy has what was saved last or, if the machine died in between, what was saved before, never what was found
+damaged. (RocketMQ's copy is always one change behind.)
 Layouts: docs/formats/config_files.md.
 """
 

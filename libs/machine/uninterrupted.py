@@ -18,11 +18,11 @@ async def uninterrupted(change: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        task.add_done_callback(_take_error)
+        task.add_done_callback(_swallow_error)
         raise
 
 
-def _take_error(task: asyncio.Task[Any]) -> None:
+def _swallow_error(task: asyncio.Task[Any]) -> None:
     """Mark the task's error as seen, because nobody is left to hear of it and asyncio would complain."""
     if not task.cancelled():
         task.exception()

@@ -2,9 +2,9 @@
 """Collector: when Python's cyclic collector walks over everything.
 
 A full round holds the loop while it walks over all that was made since the start: 0.3 s when 8,000 calls wait. It finds
-next to nothing, because a call that ends leaves no cycle; what gRPC and errors leave dies young, and short rounds find
-it. So the collector's own full rounds are made rare, and one is made by a timer while there is little to walk over.
-That one also empties Python's lists of free tuples, lists and contexts: some thousands of them, left over from a
+next to nothing, because a call that ends leaves no cycle, and what gRPC and errors leave dies young, where short rounds
+find it. So the collector's own full rounds are made rare, and a timer makes one while there is little to walk over.
+That round also empties Python's lists of free tuples, lists and contexts: some thousands of them, left over from a
 time with many calls, keep tens of mebibytes from the system.
 Callers: the event loop's thread.
 """
@@ -34,7 +34,7 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(self) -> None:
-        """Keep what the start made out of all rounds, and make full ones rare."""
+        """Exempt what the start made from all rounds, and make full rounds rare."""
         gc.collect()
         gc.freeze()
         young, middle, _ = gc.get_threshold()
@@ -42,7 +42,7 @@ class Collector:
         self._settled_block_count = self._block_count()
 
     def look(self) -> bool:
-        """Make a full round if there is little to walk over; whether it was made."""
+        """Make a full round if there is little to walk over. Returns whether it was made."""
         if self._block_count() - self._settled_block_count > NEW_BLOCK_COUNT_MAX:
             return False
         gc.collect()

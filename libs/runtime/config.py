@@ -48,12 +48,12 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the setting has no default."""
         return self.default is dataclasses.MISSING
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value must not be printed."""
+        """Whether the setting's value must not be printed."""
         return self.name.endswith(SECRET_SUFFIXES)
 
     @property
@@ -171,7 +171,7 @@ def expectation(kind: Any) -> str:
 
 
 def _build(cls: type[T], values: Mapping[str, object]) -> T:
-    """Make the dataclass and its groups from flat values, and let `check()`, where there is one, agree."""
+    """Make the dataclass and its groups from flat values, and let its `check()`, if it has one, agree."""
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls)
     parts = {
@@ -281,7 +281,7 @@ def _setting(field: Field, given: Given | None, section: str) -> Setting:
 
 
 def _decode(kind: type, raw: object) -> object:
-    """Msgspec's hook for types that it does not know: paths, which are text in every source."""
+    """Decode for msgspec the types that it does not know: paths, which are text in every source."""
     if kind is Path and isinstance(raw, str) and raw:
         return Path(raw)
     raise ValueError("not a path")

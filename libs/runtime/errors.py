@@ -11,7 +11,7 @@ class ConfigError(StartError):
 
 
 class PortInUse(StartError):
-    """Somebody else listens on the address."""
+    """Another process listens on the address."""
 
     def __init__(self, address: str, *, setting: str) -> None:
         super().__init__(f"{address} is in use by another process; choose another {setting}")

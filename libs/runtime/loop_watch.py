@@ -4,7 +4,7 @@
 A timer looks every TICK_S how late it is: that is how long a callback that was due had to wait. A pause is seen too
 short by up to one tick, because it may begin between two. Whatever held the loop counts: a long step of ours, a thread
 that kept the interpreter, a machine that had no core to give. What the loop's thread computed meanwhile is told beside
-it, so that our own steps can be told from the machine's.
+the pause, so that our own steps can be told from the machine's.
 Cost: a hundred short callbacks a second, and nothing for each call that is served.
 While a service starts nobody is served, so nothing is measured.
 Callers: `running` in the loop's thread; `statistics` in any.
@@ -27,7 +27,7 @@ WINDOW_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LoopStatistics:
-    """What the watch saw; a pause that lasts counts."""
+    """What the watch saw. A pause that has not ended yet counts."""
 
     longest_pause_ms: float
     """In the last minute or two."""
@@ -48,15 +48,15 @@ class _Longest:
 
     @property
     def lately_s(self) -> float:
-        """In this window and the one before."""
+        """The longest time of this window and the one before."""
         return max(self._before_s, self._now_s)
 
-    def turn(self) -> None:
-        """Begin a window."""
+    def begin_window(self) -> None:
+        """Begin the next window."""
         self._before_s, self._now_s = self._now_s, 0.0
 
     def note(self, time_s: float) -> None:
-        """One more time."""
+        """Count one more time."""
         self._now_s = max(self._now_s, time_s)
         self.since_start_s = max(self.since_start_s, time_s)
 
@@ -110,8 +110,8 @@ class LoopWatch:
         late_s = self._late_s()
         if self.due_s + late_s >= self._window_end_s:
             self._window_end_s = self.due_s + late_s + WINDOW_S
-            self._pause.turn()
-            self._work.turn()
+            self._pause.begin_window()
+            self._work.begin_window()
         self._pause.note(late_s)
         self._work.note(min(late_s, self._worked_s() - self._worked_before_s))
         self._long_pause_count += late_s > LONG_PAUSE_S

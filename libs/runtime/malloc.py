@@ -63,7 +63,7 @@ def tune() -> None:
 
 
 def free_bytes() -> int:
-    """Bytes of the heap that nobody uses, given back or not; 0 where malloc does not tell."""
+    """Return the bytes of the heap that nobody uses, given back or not, or 0 where malloc does not tell."""
     mallinfo = getattr(_libc, "mallinfo2", None)
     if mallinfo is None:
         return 0
@@ -72,7 +72,7 @@ def free_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Memory of the process that is not the page cache's; 0 where the system does not tell."""
+    """Return the memory of the process that is not the page cache's, or 0 where the system does not tell."""
     try:
         resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
     except OSError:
@@ -88,7 +88,7 @@ def give_back() -> None:
 
 
 class _Held(NamedTuple):
-    """What the process holds. Free bytes count until they are used again, also those that were given back."""
+    """What the process holds. Free bytes count until they are used again, even if they were given back."""
 
     resident_bytes: int
     free_bytes: int
@@ -98,7 +98,7 @@ class _Held(NamedTuple):
         return cls(resident_bytes(), free_bytes())
 
     def has_grown(self, before: Self) -> bool:
-        """Whether there may be something to give back."""
+        """Return whether there may be something to give back."""
         free_grown = self.free_bytes - before.free_bytes
         return max(self.resident_bytes - before.resident_bytes, free_grown) > GROWN_BYTES_MIN
 

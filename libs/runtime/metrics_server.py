@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MetricsServer: the Prometheus endpoint, with few threads and little patience.
 
-Invariants: at most CONNECTION_COUNT_MAX connections are open, and as many threads; one more ends the oldest, so that
-callers who never finish their request keep no scraper out. Callers: any thread; it runs in one of its own.
+Invariants: at most CONNECTION_COUNT_MAX connections are open, each with a thread; one more ends the oldest, so that
+callers who never finish their request keep no scraper out. Callers: any thread; the server runs in one of its own.
 """
 
 import socket
@@ -26,7 +26,7 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_S
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
-        """Scrapes are not worth a line."""
+        """Drop the message: scrapes are not worth a line."""
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
@@ -54,16 +54,16 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection is done with."""
+        """Close a connection that is finished, and forget it."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that went away, or was ended, is nobody's error."""
+        """Ignore the error: a caller that went away, or was ended, is nobody's error."""
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self.shutdown()
         self.server_close()
         self._thread.join()

@@ -69,16 +69,16 @@ EXPECTED_ERRORS = (StartError, StoreError, FormatError, OSError)
 
 
 class ServiceSettings(Protocol):
-    """What the shell needs of a service's settings."""
+    """What the process needs of a service's settings."""
 
     @property
     def server(self) -> ServerConfig:
-        """Where and how to listen."""
+        """Where and how the server listens."""
         ...
 
     @property
     def telemetry(self) -> TelemetryConfig:
-        """What to tell."""
+        """What the process reports, and where to."""
         ...
 
 
@@ -88,19 +88,19 @@ class Service(Protocol):
     server: GrpcServer
 
     async def open(self) -> None:
-        """Recover the store and start the loops. The server answers meanwhile, with RECOVERING."""
+        """Recover the store and start the loops. Meanwhile the server answers, with RECOVERING."""
         ...
 
     async def until_connected(self) -> None:
-        """Return when the services that it needs have answered once: health says SERVING from then on."""
+        """Return when the services that it needs have answered once. Health says SERVING from then on."""
         ...
 
     async def until_complete(self) -> None:
-        """Return when no call is refused for what a start has to do: whoever started the process hears it then."""
+        """Return when no call is refused any more for what a start has to do, which whoever started it is told."""
         ...
 
     async def drain(self) -> None:
-        """End long polls and streams soon; new calls are refused already."""
+        """End long polls and streams soon. New calls are refused already."""
         ...
 
     async def close(self) -> None:
@@ -126,7 +126,7 @@ class Shell:
         self._ended = asyncio.Event()
 
     def fail(self, error: BaseException) -> None:
-        """End the process because the service can't go on; the first error gives the exit code. From any thread."""
+        """End the process because the service can't go on. The first error gives the exit code. From any thread."""
         self._loop.call_soon_threadsafe(self._end, error)
 
     def stop(self) -> None:
@@ -168,7 +168,7 @@ def main(
 def parse(
     arguments: Sequence[str], *, section: str, settings_class: type[S], environment: Mapping[str, str]
 ) -> Loaded[S]:
-    """Read a command line and what it refers to. Raises ConfigError; argparse exits for --help and unknown flags."""
+    """Read a command line and what it refers to. Raises ConfigError. argparse exits for --help and unknown flags."""
     parser = argparse.ArgumentParser(prog=f"reput serve {section}", allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with a table for each service")
     for field in fields_of(settings_class):
@@ -181,7 +181,7 @@ def parse(
 
 
 def bus_error_line(section: str, *, is_console: bool) -> tuple[bytes, bytes]:
-    """What is said before and after the place when a page of a mapped file is gone, in the form of the log."""
+    """Return the log's line for a page of a mapped file that is gone, as what stands before and after the place."""
     what = "the service ends: another program made a file shorter, or its disk can't be read: "
     if is_console:
         return f"reput {section}: {what}".encode(), b"\n"
@@ -189,7 +189,7 @@ def bus_error_line(section: str, *, is_console: bool) -> tuple[bytes, bytes]:
 
 
 def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system lets us: each connection takes one."""
+    """Allow as many open files as the system lets us, because each connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -197,7 +197,7 @@ def raise_descriptor_limit() -> None:
 
 @contextlib.asynccontextmanager
 async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[V]:
-    """Run a service inside this process, for tests: serves within the block, is stopped in order after it.
+    """Run a service inside this process, for tests. It serves within the block and is stopped in order after it.
 
     An error that the service reports by `Shell.fail` is raised at the end of the block.
     """
@@ -237,7 +237,7 @@ async def _run(section: str, settings: S, build: Callable[[S, Shell], Service]) 
 
 
 async def _serve(service: Service, shell: Shell, config: ServerConfig) -> None:
-    """Start, wait for the end, stop. Raises what made the service fail."""
+    """Start, wait for the end, stop. Raises the error that made the service fail."""
     collector = Collector()
     try:
         async with _started(service, config):
@@ -268,7 +268,7 @@ async def _open(service: Service, *, before_ready: Callable[[], None] = lambda: 
 
 @contextlib.asynccontextmanager
 async def _telling(service: Service) -> AsyncIterator[None]:
-    """Tell within the block, as soon as it is so, that the service can do its work."""
+    """Tell within the block that the service can do its work, as soon as it can."""
     telling = asyncio.create_task(_tell(service), name="readiness")
     try:
         yield
@@ -285,7 +285,7 @@ async def _tell(service: Service) -> None:
 
 
 def notify_ready() -> None:
-    """Tell whoever started this process that it is ready: systemd's protocol, if NOTIFY_SOCKET asks for it."""
+    """Tell whoever started this process that it is ready, by systemd's protocol, if NOTIFY_SOCKET is set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):
@@ -294,7 +294,7 @@ def notify_ready() -> None:
 
 @contextlib.asynccontextmanager
 async def _started(service: Service, config: ServerConfig) -> AsyncIterator[None]:
-    """Listen within the block; after it refuse, drain, stop and close, each whatever becomes of the steps before it."""
+    """Listen within the block. After it refuse, drain, stop and close, each even if a step before it failed."""
     grace_s = config.drain_timeout_ms / 1000
     try:
         await service.server.start()

@@ -96,7 +96,7 @@ class Telemetry:
 
     @classmethod
     def off(cls, service: str = "test") -> Self:
-        """Report nothing to nobody; for tests and tools."""
+        """Return a telemetry that reports nothing, for tests and tools."""
         return cls(service, exporter=None, trace_ratio=0)
 
     def serve_metrics(self, host: str, port: int) -> int:
@@ -152,7 +152,7 @@ class Telemetry:
             yield ServerSpan(span)
 
     def client_interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
-        """Return what a channel to another service needs so that its calls are traced; nothing when nobody exports."""
+        """Return what a channel to another service needs so that its calls are traced. Empty when nobody exports."""
         if self.tracer_provider is None:
             return []
         interceptors = aio_client_interceptors(tracer_provider=self.tracer_provider)  # type: ignore[no-untyped-call]
@@ -170,7 +170,7 @@ class Telemetry:
             self.tracer_provider = self._tracer = None
 
     def _end_traces(self, provider: TracerProvider) -> None:
-        """Export the last spans. A collector that does not answer loses them: it must not hold up the stop."""
+        """Export the last spans. They are lost if a collector does not answer, because the stop must not wait."""
         assert self._exporter is not None
         ending = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
         ending.start()
@@ -199,7 +199,7 @@ _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
 def is_console(log_format: str) -> bool:
-    """Whether the log is for a person at a terminal."""
+    """Return whether the log is for a person at a terminal."""
     return log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
 
 
@@ -236,7 +236,7 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
 
 
 def _is_no_departure(record: logging.LogRecord) -> bool:
-    """False for gRPC's traceback of an answer whose caller went away meanwhile: that is no error of anybody's."""
+    """Return False for gRPC's traceback of an answer whose caller went away meanwhile, which is nobody's error."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, grpc.aio.InternalError) and record.name.startswith("grpc."))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CallBounds: how many calls may run at once, how many bytes of answers may wait for their readers, and for how long.
 
-gRPC holds an answer until its reader takes it, and can't be told to let go: so what may be handed to it is bounded.
-Callers: the event loop.
+gRPC holds an answer until its reader has received it, and can't be told to let go: so what may be handed to gRPC is
+bounded. Callers: the event loop.
 """
 
 from libs.runtime.rpc.errors import TooManyAnswers, TooManyCalls
@@ -12,14 +12,14 @@ SMALL_ANSWER_BYTES = 32 << 10
 
 
 class CallLimit:
-    """Calls that run, at most `limit` at once. A `with` block counts one for its time, and makes nothing for it."""
+    """Calls that run, at most `limit` at once. A `with` block counts as one call and allocates nothing."""
 
     def __init__(self, limit: int) -> None:
         self.count = 0
         self._limit = limit
 
     def __enter__(self) -> None:
-        """Raises TooManyCalls."""
+        """Count a call. Raises TooManyCalls."""
         if self.count >= self._limit:
             raise TooManyCalls(limit=self._limit)
         self.count += 1
@@ -29,22 +29,22 @@ class CallLimit:
 
 
 class AnswerBudget:
-    """Bytes of answers that were handed to gRPC and are not taken by their readers, at most `limit`."""
+    """Bytes of answers that gRPC holds because their readers have not received them, at most `limit`."""
 
     def __init__(self, limit: int) -> None:
-        self.taken_bytes = 0
+        self.charged_bytes = 0
         self._limit = limit
 
-    def take(self, size_bytes: int) -> None:
-        """Count an answer that is above SMALL_ANSWER_BYTES. Raises TooManyAnswers. One alone is always let through."""
-        if self.taken_bytes and self.taken_bytes + size_bytes > self._limit:
+    def charge(self, size_bytes: int) -> None:
+        """Count an answer above SMALL_ANSWER_BYTES. Raises TooManyAnswers unless it is the only one."""
+        if self.charged_bytes and self.charged_bytes + size_bytes > self._limit:
             raise TooManyAnswers(limit=self._limit)
-        self.taken_bytes += size_bytes
+        self.charged_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Its reader has it, or has gone."""
-        self.taken_bytes -= size_bytes
-        assert self.taken_bytes >= 0
+        """Stop counting an answer whose reader has received it or has gone."""
+        self.charged_bytes -= size_bytes
+        assert self.charged_bytes >= 0
 
 
 class CallBounds:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
-    """None for a server without TLS. Raises ConfigError for a file that can't be read."""
+    """Return None for a server without TLS. Raises ConfigError for a file that can't be read."""
     if config.tls_certificate_file is None or config.tls_key_file is None:
         return None
     files = [config.tls_certificate_file, config.tls_key_file]

@@ -67,7 +67,7 @@ class MalformedRequest(Exception):
 
 
 class RequestTooLarge(Exception):
-    """A request has more of something than its method takes; nobody parsed it."""
+    """A request has more of something than its method accepts. It was not parsed."""
 
     def __init__(self, what: str, *, value: int, limit: int) -> None:
         super().__init__(f"the request has {value} {what} or more, the limit is {limit}")
@@ -96,7 +96,7 @@ class Unauthenticated(Exception):
 
 
 class NotPermitted(Exception):
-    """The caller is known as something else than what may make this call."""
+    """The caller is known, but not as one that may make this call."""
 
     def __init__(self, method: str, role: Role) -> None:
         self.role = str(role.name).lower()
@@ -113,7 +113,7 @@ class TooManyCalls(Exception):
 
 
 class TooManyAnswers(Exception):
-    """Readers have not taken so many bytes of answers that no more are handed out."""
+    """Readers have left so many bytes of answers unread that no more are handed out."""
 
     def __init__(self, *, limit: int) -> None:
         super().__init__(f"readers leave too many bytes of answers untaken, the limit is {limit}")
@@ -121,7 +121,7 @@ class TooManyAnswers(Exception):
 
 
 class StreamNotRead(Exception):
-    """A reader has not taken an answer of its stream in time."""
+    """A reader has left an answer of its stream unread for too long."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_ms = round(limit_s * 1000)
@@ -129,7 +129,7 @@ class StreamNotRead(Exception):
 
 
 class ServiceNotFound(Exception):
-    """Nobody here serves what the health of was asked for."""
+    """Health was asked for a service that nobody here serves."""
 
     def __init__(self, service: str) -> None:
         self.service = service[:SERVICE_SHOWN]
@@ -154,7 +154,7 @@ _INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
 
 
 def status_of(error: Exception, table: ErrorTable) -> Status:
-    """Return the status that a client gets for this error; logs a traceback when no row knows it."""
+    """Return the status that a client gets for this error. Logs a traceback when no row knows the error."""
     row = _find(error, table)
     if row is None:
         _log.error("unexpected %s: %s", type(error).__name__, error, exc_info=error)
@@ -192,7 +192,7 @@ def _error_info(row: ErrorRow, error: Exception) -> ErrorInfo:
 
 
 def _bounded(text: str, size_bytes_max: int) -> str:
-    """The text, with a mark in place of its middle if it is longer in UTF-8."""
+    """Return the text, with a mark in place of its middle if it is longer in UTF-8."""
     data = text.encode("utf-8", "replace")
     if len(data) <= size_bytes_max:
         return text

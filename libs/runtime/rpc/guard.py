@@ -42,7 +42,7 @@ class Guard(grpc.GenericRpcHandler):
             self._tokens.append((Role.CLIENT, TokenFile("token_file", config.token_file)))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """None lets the call through to the handlers behind this one."""
+        """Return None to let the call through to the handlers behind this one, else the handler that refuses it."""
         method = handler_call_details.method
         if method in self._open_methods or method.startswith(f"/{HEALTH_SERVICE}/"):
             return None
@@ -54,7 +54,7 @@ class Guard(grpc.GenericRpcHandler):
         return self._refusal(method, error)
 
     def _roles_of(self, token: bytes) -> Role:
-        """All roles that a token gives; every token is compared, so that the time tells nothing."""
+        """Return all roles that a token gives. Every token is compared, so that the time tells nothing."""
         roles = Role.NOBODY
         for given, file in self._tokens:
             if file.has(token):
@@ -73,7 +73,7 @@ class Guard(grpc.GenericRpcHandler):
 
 
 def service_token_of(config: ServerConfig) -> TokenFile:
-    """The token by which the services of a store know each other. Raises ConfigError."""
+    """Return the token by which the services of a store know each other. Raises ConfigError."""
     return _token_of("service_token_file", config)
 
 

@@ -2,7 +2,7 @@
 """From a servicer object to gRPC handlers that move raw bytes.
 
 Every method is registered without (de)serializers, so that a malformed request is our INVALID_ARGUMENT and not gRPC's
-INTERNAL, and hot methods can take the bytes as they came. The wrapper around each method does, once for all services:
+INTERNAL, and hot methods can have the bytes as they came. The wrapper around each method does, once for all services:
 refuse while not ready or too many, parse, trace, count, turn raised errors into rich statuses, let cancellation pass.
 Servicer methods have the names of the RPCs. Unary answers are returned; streamed answers come from async generators.
 """
@@ -65,7 +65,7 @@ def service_handler(
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
 
     Those named in `early` are called also before the service is ready. `limits` are those of the other methods. Methods
-    that clients may not call are within `trusted_bounds`, so that clients never take their room.
+    that clients may not call are within `trusted_bounds`, so that clients never use up their room.
 
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -173,7 +173,7 @@ class _Call:
     async def _answer_unary(self, argument: Any, context: Context) -> bytes:
         reply = _serialized(await self._behaviour(argument, context))
         if len(reply) > SMALL_ANSWER_BYTES:
-            self._bounds.answers.take(len(reply))
+            self._bounds.answers.charge(len(reply))
             self._give_back_at_end(context, len(reply))
         return reply
 
@@ -183,10 +183,10 @@ class _Call:
                 await self._write(_serialized(reply), context)
 
     async def _write(self, reply: bytes, context: Context) -> None:
-        """Send an answer of a stream, and wait until gRPC has got rid of it."""
+        """Send an answer of a stream, and wait until gRPC does not hold it any more."""
         size_bytes = len(reply) if len(reply) > SMALL_ANSWER_BYTES else 0
         if size_bytes:
-            self._bounds.answers.take(size_bytes)
+            self._bounds.answers.charge(size_bytes)
         try:
             async with asyncio.timeout(self._bounds.unread_timeout_s):
                 await context.write(reply)

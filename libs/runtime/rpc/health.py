@@ -23,7 +23,7 @@ _STATUSES = health_pb2.HealthCheckResponse
 
 
 class HealthServicer:
-    """The health of "" (all) and of the services with these names, which is one and the same."""
+    """The health of "" (all) and of the services with these names. All of them always have the same health."""
 
     def __init__(self) -> None:
         self._names: set[str] = {""}
@@ -33,7 +33,7 @@ class HealthServicer:
         self._watches = CallLimit(WATCH_COUNT_MAX)
 
     def add(self, names: Iterable[str]) -> None:
-        """Know these services."""
+        """Answer for these services, too."""
         self._names.update(names)
 
     def set_serving(self, is_serving: bool) -> None:
@@ -43,14 +43,14 @@ class HealthServicer:
         self._changed = asyncio.Event()
 
     def end(self) -> None:
-        """End the watches; nothing changes any more."""
+        """End the watches. Nothing changes any more."""
         self._is_over = True
         self.set_serving(False)
 
     async def Check(  # noqa: N802 - gRPC methods carry the names of the protos
         self, request: health_pb2.HealthCheckRequest, _: object
     ) -> health_pb2.HealthCheckResponse:
-        """The health now. Raises ServiceNotFound."""
+        """Return the health now. Raises ServiceNotFound."""
         if request.service not in self._names:
             raise ServiceNotFound(request.service)
         return self._status(request.service)
@@ -58,7 +58,7 @@ class HealthServicer:
     async def Watch(  # noqa: N802
         self, request: health_pb2.HealthCheckRequest, _: object
     ) -> AsyncGenerator[health_pb2.HealthCheckResponse, None]:
-        """The health now and whenever it changes. Raises TooManyCalls."""
+        """Yield the health now and whenever it changes. Raises TooManyCalls."""
         with self._watches:
             told = None
             while True:

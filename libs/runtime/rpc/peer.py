@@ -27,7 +27,7 @@ MetadataSource = Callable[[], Metadata]
 
 
 def no_metadata() -> Metadata:
-    """For a peer that asks for no token."""
+    """Return no metadata, for a peer that asks for no token."""
     return ()
 
 
@@ -48,7 +48,7 @@ class Peer:
     def connect(
         self, *, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int
     ) -> tuple[grpc.aio.Channel, MetadataSource]:
-        """A channel, and what every call over it carries. Without a CA file there is no TLS.
+        """Return a channel, and the metadata that every call over it carries. Without a CA file there is no TLS.
 
         Nothing is sent before the first call. Raises ConfigError for a file that can't be read.
         """
@@ -85,10 +85,10 @@ class Peer:
 
 
 class RenewedChannel:
-    """A channel that is another one after its files changed: gRPC reads a client's certificates once for each channel.
+    """A channel that is replaced when its files change, because gRPC reads a client's certificates once per channel.
 
     Calls that are under way stay with the channel before, until the next change. Has what stubs and bootstraps use of a
-    channel. Callers: one event loop. Raises ConfigError for a file that can't be read, when it is made.
+    channel. Callers: one event loop. Making it raises ConfigError for a file that can't be read.
     """
 
     def __init__(self, make: Callable[[], grpc.aio.Channel], files: Sequence[Path]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests are looked over before they are parsed: size, number of values, and whether it is a message of its type.
+"""Requests are checked before they are parsed: size, number of values, and whether they are messages of their type.
 
 Parsing makes an object for each part, and all calls wait meanwhile; so what is too large is refused before it. The
 kernel counts the values in one pass that ends with the first one too many.
@@ -71,7 +71,7 @@ class RequestParser:
 
 
 def _tables(message_type: Descriptor) -> tuple["array[int]", "array[int]"]:
-    """The message type and those within as the kernel wants them."""
+    """Return the message type and those within, as the kernel wants them."""
     numbers = {message_type.full_name: 0}
     found = [message_type]
     types, kinds = array("i"), array("i")

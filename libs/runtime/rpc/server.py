@@ -104,7 +104,7 @@ class GrpcServer:
         raw: Collection[str] = (),
         early: Collection[str] = (),
     ) -> None:
-        """Serve a proto service; see `service_handler`. Before `start`."""
+        """Serve a proto service, as `service_handler` does. Call it before `start`."""
         handler = service_handler(
             service,
             servicer,
@@ -121,7 +121,7 @@ class GrpcServer:
         self._service_names.append(service.full_name)
 
     def _room(self, call_count_max: int) -> CallBounds:
-        """Room for so many calls and their answers, which no others take."""
+        """Make room for so many calls and their answers, which no others use."""
         return CallBounds(
             call_count_max=call_count_max,
             answer_bytes_max=self._config.answer_inflight_bytes_max,
@@ -129,7 +129,7 @@ class GrpcServer:
         )
 
     def _add_own_services(self) -> None:
-        """Health and reflection, which answer in every state and have a room of their own each."""
+        """Add health and reflection, which answer in every state and have a room of their own each."""
         self._health.add(self._service_names)
         self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
@@ -149,27 +149,27 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers((handler,))
 
     async def start(self) -> None:
-        """Listen and answer; calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
+        """Listen and answer. Calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
         self._add_own_services()
         self._listen()
         await self._server.start()
 
     def admit(self) -> None:
-        """Take calls."""
+        """Let calls in."""
         self.is_ready = True
 
     async def set_healthy(self) -> None:
-        """Health says SERVING."""
+        """Let health say SERVING."""
         assert self.is_ready
         self._health.set_serving(True)
 
     async def drain(self) -> None:
-        """Refuse new calls with STOPPING, so that load balancers and clients turn away; running calls go on."""
+        """Refuse new calls with STOPPING, so that load balancers and clients go elsewhere. Running calls go on."""
         self.is_stopping = True
         self._health.end()
 
     async def stop(self, grace_s: float) -> None:
-        """Stop listening; calls that still run after the grace are cancelled."""
+        """Stop listening. Calls that still run after the grace are cancelled."""
         self.is_stopping = True
         await self._server.stop(grace_s)
 
@@ -197,7 +197,7 @@ class GrpcServer:
 
 
 def server_options(receive_size_bytes_max: int) -> list[tuple[str, int]]:
-    """Channel options of every server of ours; the largest request that it accepts is in bytes."""
+    """Return the channel options of every server of ours. The largest request that the server accepts is in bytes."""
     return [
         ("grpc.max_receive_message_length", receive_size_bytes_max),
         ("grpc.max_send_message_length", RESPONSE_SIZE_BYTES_MAX),
@@ -223,7 +223,7 @@ def _probe(host: str, port: int, address: str) -> None:
 
 
 def _probe_unix(path: Path) -> None:
-    """Refuse a socket that somebody serves; one that a killed process left is replaced by gRPC."""
+    """Refuse a socket that somebody serves. gRPC replaces one that a killed process left."""
     address = f"unix:{path}"
     if not os.access(path.parent, os.W_OK):
         raise ListenFailed(address, reason="the directory is missing or can't be written")

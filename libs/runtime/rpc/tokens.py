@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens in files: read again when the file changes, and one that is made for the user of this machine.
 
-A file holds one token a line. Each of them is good where it is asked for, the first one is shown to others: so a token
-is renewed by putting the new one in front, everywhere, before the old one is taken away.
+A file holds one token a line. Each of them is good where it is asked for, and the first one is shown to others: so a
+token is renewed by putting the new one in front, everywhere, before the old one is removed.
 The local token is what a store on one machine needs no setting for: whoever can read the file (its user) may be service
-and operator of the stores that this user runs, as with Erlang's cookie. It is made when it is first needed.
+and operator of the stores that this user runs, as with Erlang's cookie. The token is made when it is first needed.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class WatchedFiles:
-    """Tells when one of some files is another than at the look before; looks once in `CHECK_INTERVAL_S`."""
+    """Tells when some of the files changed since the look before. It looks once in `CHECK_INTERVAL_S`."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = tuple(paths)
@@ -38,7 +38,7 @@ class WatchedFiles:
         self._due_s = time.monotonic() + CHECK_INTERVAL_S
 
     def have_changed(self) -> bool:
-        """Whether to read them again. True once for each change."""
+        """Return whether to read the files again: True once for each change."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return False
@@ -71,7 +71,7 @@ class TokenFile:
         return self._current()[0].decode()
 
     def has(self, given: bytes) -> bool:
-        """Whether this is one of the tokens. Takes as long for a wrong one as for a right one."""
+        """Return whether this is one of the tokens. A wrong token needs as long as a right one."""
         is_right = False
         for token in self._current():
             is_right |= hmac.compare_digest(given, token)
@@ -103,7 +103,7 @@ def _read_tokens(setting: str, path: Path) -> list[bytes]:
 
 
 def local_token_path() -> Path:
-    """Where the local token is: $XDG_STATE_HOME/reput/token, by default ~/.local/state/reput/token.
+    """Return where the local token is: $XDG_STATE_HOME/reput/token, by default ~/.local/state/reput/token.
 
     Raises ConfigError for a user without a home.
     """
@@ -153,7 +153,7 @@ def _make(path: Path) -> None:
 
 
 def find_local_token(targets: Iterable[str]) -> str | None:
-    """The local token for a program that calls these targets, or None.
+    """Return the local token for a program that calls these targets, or None.
 
     It is shown to this machine alone, never to a host elsewhere.
     """
@@ -171,7 +171,7 @@ def _is_local(target: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name of a host is this machine's own."""
+    """Return whether an address or name of a host is this machine's own."""
     if host == "localhost":
         return True
     try:

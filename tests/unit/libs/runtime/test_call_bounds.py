@@ -104,7 +104,7 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
         served.log.answer = LARGE
         for _ in range(4):
             await asyncio.to_thread(connection.call, DISPATCH, b"")
-        await until(lambda: answers.taken_bytes == 4 << 20)
+        await until(lambda: answers.charged_bytes == 4 << 20)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await _first_answer(served)
         info, _, retry = details_of(caught.value)
@@ -113,10 +113,10 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
         served.log.answer = LARGE[:SMALL_ANSWER_BYTES]
         assert await _first_answer(served) == LARGE[:SMALL_ANSWER_BYTES]
         connection.close()
-        await until(lambda: answers.taken_bytes == 0)
+        await until(lambda: answers.charged_bytes == 0)
         served.log.answer = LARGE
         assert await _first_answer(served) == LARGE
-        await until(lambda: answers.taken_bytes == 0)
+        await until(lambda: answers.charged_bytes == 0)
 
 
 async def _first_answer(served: Served) -> object:
@@ -137,11 +137,11 @@ async def test_unary_answers_that_nobody_takes_count_until_the_call_is_over() ->
         answers = served.server.bounds.answers
         connection = await _connection(served)
         connection.call(APPEND, LARGE[: SMALL_ANSWER_BYTES + 1])
-        await until(lambda: answers.taken_bytes == SMALL_ANSWER_BYTES + 1)
+        await until(lambda: answers.charged_bytes == SMALL_ANSWER_BYTES + 1)
         await served.call(APPEND, b"x")
-        assert answers.taken_bytes == SMALL_ANSWER_BYTES + 1
+        assert answers.charged_bytes == SMALL_ANSWER_BYTES + 1
         connection.close()
-        await until(lambda: answers.taken_bytes == 0)
+        await until(lambda: answers.charged_bytes == 0)
 
 
 async def _watching(served: Served, count: int) -> AsyncIterator[object]:
@@ -196,12 +196,12 @@ async def test_services_have_room_of_their_own() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.call(APPEND, b"y")
         assert details_of(caught.value)[0].reason == "WINDOW_FULL"
-        taken = served.server.bounds.answers
-        taken.take(ServerConfig(port=0).answer_inflight_bytes_max)
+        answers = served.server.bounds.answers
+        answers.charge(ServerConfig(port=0).answer_inflight_bytes_max)
         following = served.channel.unary_stream(DISPATCH)(b"")
         await following.read()
         assert (served.server.bounds.calls.count, served.server.trusted_bounds.calls.count) == (1, 1)
-        assert served.server.trusted_bounds.answers is not taken
+        assert served.server.trusted_bounds.answers is not answers
         following.cancel()
         held.cancel()
         await until(lambda: served.server.trusted_bounds.calls.count == 0)
@@ -235,12 +235,12 @@ def test_the_limits_by_themselves() -> None:
     with calls, pytest.raises(TooManyCalls), calls:
         pass
     assert calls.count == 0
-    answers.take(11)
+    answers.charge(11)
     with pytest.raises(TooManyAnswers):
-        answers.take(1)
+        answers.charge(1)
     answers.give_back(11)
-    answers.take(4)
-    answers.take(6)
+    answers.charge(4)
+    answers.charge(6)
     with pytest.raises(TooManyAnswers):
-        answers.take(1)
-    assert answers.taken_bytes == 10
+        answers.charge(1)
+    assert answers.charged_bytes == 10

@@ -96,7 +96,7 @@ class Service(Protocol):
         ...
 
     async def until_complete(self) -> None:
-        """Return when no call is refused any more for what a start has to do, which whoever started it is told."""
+        """Return when the start is no reason any more to refuse calls. Whoever started the process is told then."""
         ...
 
     async def drain(self) -> None:

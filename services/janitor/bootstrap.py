@@ -109,17 +109,17 @@ class Service:
         self._loop.start()
 
     async def until_connected(self) -> None:
-        """Owners that are away are a matter of the runs, not of the start."""
+        """Return at once: owners that are away are a matter of the runs, not of the start."""
 
     async def until_complete(self) -> None:
-        """All is done when it is open."""
+        """Return at once: all is done when the service is open."""
 
     async def drain(self) -> None:
         """End a run under way, which ends the calls that wait for it."""
         await self._loop.stop()
 
     async def close(self) -> None:
-        """Stop the loop and let go of the owners."""
+        """Stop the loop and close the connections to the owners."""
         await self._loop.stop()
         for channel in self._channels:
             await channel.close()
@@ -140,7 +140,7 @@ def _policy(config: JanitorConfig) -> Policy:
 
 
 def local_time_zone_name(environment_value: str) -> str:
-    """The IANA name of the machine's time zone: TZ if it is one, else where /etc/localtime points; "" if unknown."""
+    """Return the IANA name of the machine's time zone: TZ if it is one, else /etc/localtime's target, "" if unknown."""
     name = environment_value.removeprefix(":")
     if not name:
         parts = LOCAL_TIME_ZONE_FILE.resolve().parts

@@ -15,7 +15,7 @@ class BadArgument(JanitorError):
 
 
 class BadPageToken(JanitorError):
-    """A page token that no answer of this service carried."""
+    """The page token was not in any answer of this service."""
 
     def __init__(self) -> None:
         super().__init__("page_token is not one that this list returned")
@@ -23,7 +23,7 @@ class BadPageToken(JanitorError):
 
 
 class RunInProgress(JanitorError):
-    """A run is under way; there is only one at a time."""
+    """A run is under way, and there is only one at a time."""
 
     def __init__(self, *, started_ms: int) -> None:
         super().__init__(f"a retention run is under way since {started_ms} ms after the epoch")
@@ -31,7 +31,7 @@ class RunInProgress(JanitorError):
 
 
 class OwnerUnavailable(JanitorError):
-    """An owner of files can't be reached or is not ready. Worth another try later."""
+    """An owner of files can't be reached or is not ready. Another try later may succeed."""
 
     def __init__(self, *, service: str, text: str) -> None:
         super().__init__(f"{service} is not available: {text}")

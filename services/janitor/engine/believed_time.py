@@ -2,10 +2,10 @@
 """BelievedTime: the time to count ages by, which a clock that jumped can't move.
 
 Two things say how late it is without the clock of this moment: the clock of before, going on with monotonic time; and a
-witness, the store time of the newest record and what went by since it was seen. The clock is believed while it goes
-along with monotonic time and is not far ahead of the witness. Otherwise ages are counted by what is left, or by the
-clock if that is earlier, so that nothing expires before its time. It does not stand still: a store without appends goes
-on expiring, only later by what nobody has watched.
+witness, which is the store time of the newest record and what went by since it was seen. The clock is believed while it
+goes along with monotonic time and is not far ahead of the witness. Otherwise ages are counted by the other two, or by
+the clock if that is earlier, so that nothing expires before its time. The believed time does not stand still: a store
+without appends goes on expiring, only later by what nobody has watched.
 Callers: one event loop. Not handled: a clock that was wrong already when it was first seen, with the records that were
 appended by it.
 """
@@ -19,14 +19,14 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """The time to count ages by, in ms since the epoch, and why it is not the clock's; empty if it is."""
+    """The time to count ages by, in ms since the epoch, and why it is not the clock's, or "" if it is."""
 
     now_ms: int
     note: str = ""
 
 
 class BelievedTime:
-    """Watches a clock from its making on. Bases are times of the clock less the monotonic time at which they were."""
+    """Watches a clock from its making on. A base is a time of the clock less the monotonic time of the same moment."""
 
     def __init__(self, clock: Clock, *, ahead_ms_max: int, jump_ms_max: int) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class BelievedTime:
         self._witness_base_ms: int | None = None
 
     def look(self, newest_store_time_ms: int | None) -> Believed:
-        """The time now, given the store time of the newest record."""
+        """Return the time now, given the store time of the newest record."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._monotonic_ms()
         jump_ms = now_ms - monotonic_ms - self._clock_base_ms
         has_jumped = abs(jump_ms) > self.jump_ms_max
@@ -53,11 +53,11 @@ class BelievedTime:
         return Believed(now_ms)
 
     def trust(self) -> None:
-        """Believe the clock as it is now: somebody has looked at it."""
+        """Believe the clock as it is now, because a person has looked at it."""
         self._clock_base_ms = self._witness_base_ms = self._clock.now_ms() - self._monotonic_ms()
 
     def _witnessed_ms(self, store_time_ms: int | None, steady_ms: int, monotonic_ms: int) -> int:
-        """How late it is at least; a store time that is ahead of the steady clock witnesses no more than that."""
+        """Return how late it is at least. A store time ahead of the steady clock witnesses no more than that clock."""
         if store_time_ms is not None:
             base_ms = min(store_time_ms, steady_ms) - monotonic_ms
             self._witness_base_ms = base_ms if self._witness_base_ms is None else max(base_ms, self._witness_base_ms)

@@ -2,10 +2,10 @@
 """RunHistory: the past runs in `reput/retention_history.jsonl`, one JSON object per line, oldest first.
 
 Invariants: times of runs rise strictly, so that a time names a run; the file has at most RUN_COUNT_MAX runs and about
-SIZE_BYTES_MAX bytes, the newest ones. It is replaced as a whole, so a reader never sees half a line, and so is its copy
-`.bak`, which has the same.
+SIZE_BYTES_MAX bytes, the newest ones. The file is replaced as a whole, so a reader never sees half a line, and so is
+its copy `.bak`, which has the same runs.
 Callers: RetentionLoop adds, the servicer reads, both on one event loop.
-What neither of the two has in a readable line is left out and is gone at the next write: history is for people,
+A run that has a readable line in neither of the two is left out and is gone at the next write: history is for people,
 nothing depends on it.
 """
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: what was decided and what came of it; `error` is empty if all went well."""
+    """One run: what was decided and what came of it. `error` is empty if all went well."""
 
     time_ms: int
     trigger: str
@@ -53,7 +53,7 @@ class RunHistory:
         self._runs: list[tuple[Run, bytes]] = []
 
     def load(self) -> None:
-        """Read the file and its copy, if there are any. What the file lacks is told, whether the copy has it or not."""
+        """Read the file and its copy, if there are any. Logs what the file lacks, whether the copy has it or not."""
         runs, unreadable_count = self._read(self._path)
         copies, _ = self._read(self._backup_path)
         lost_count = len(copies.keys() - runs.keys())
@@ -65,7 +65,7 @@ class RunHistory:
         self._runs = [pair for _, pair in sorted((copies | runs).items())]
 
     def _read(self, path: Path) -> tuple[dict[int, tuple[Run, bytes]], int]:
-        """The runs of a file by their time, and how many lines can't be read."""
+        """Return the runs of a file by their time, and how many lines can't be read."""
         runs: dict[int, tuple[Run, bytes]] = {}
         if not self._fs.exists(path):
             return runs, 0
@@ -85,7 +85,7 @@ class RunHistory:
         return self._runs[-1][0].time_ms if self._runs else 0
 
     def add(self, run: Run) -> None:
-        """Append a run that is newer than all others. Synced when it returns; raises OSError of the file system."""
+        """Append a run that is newer than all others. Synced on return. Raises OSError of the file system."""
         assert run.time_ms > self.last_time_ms
         self._runs.append((run, msgspec.json.encode(run)))
         self._runs = self._runs[-RUN_COUNT_MAX:]
@@ -97,6 +97,6 @@ class RunHistory:
             self._fs.write_atomic(path, data)
 
     def page(self, *, before_ms: int | None, count: int) -> tuple[list[Run], bool]:
-        """Up to `count` runs older than `before_ms` (None: all), newest first, and whether more follow."""
+        """Return up to `count` runs older than `before_ms` (None: all), newest first, and whether more follow."""
         runs = [run for run, _ in reversed(self._runs) if before_ms is None or run.time_ms < before_ms]
         return runs[:count], len(runs) > count

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Indexer's disk would gain by deletion: asked of the Indexer itself, by dry runs of TrimTo.
+"""What the Indexer's disk would gain by deletion, by dry runs of TrimTo.
 
-Asked only while that disk is used above disk_forcible_percent: once as long as others fill it, and otherwise as often
-as a bisection over one batch of segments takes. What a trim frees never falls with the offset, so the fewest segments
-that free what is needed are found, and no segment goes behind the last one that frees something.
+The Indexer is asked only while that disk is used above disk_forcible_percent: once as long as other files fill it, and
+otherwise as often as a bisection over one batch of segments needs. What a trim frees never falls with the offset, so
+the fewest segments that free what is needed are found, and no segment goes behind the last one that frees something.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from services.janitor.engine.policy import Policy, index_need_bytes, is_forcing,
 
 
 async def with_index_relief(facts: Facts, index: IndexOwner, policy: Policy) -> Facts:
-    """The facts with whose files fill the Indexer's disk, and how many segments would help. Raises OwnerUnavailable."""
+    """Add whose files fill the Indexer's disk and how many segments would help. Raises OwnerUnavailable."""
     disk = next((one for one in facts.disks if one.service == INDEX_OWNER), None)
     if disk is None or not is_forcing(disk, policy):
         return facts
@@ -28,7 +28,7 @@ async def with_index_relief(facts: Facts, index: IndexOwner, policy: Policy) -> 
 
 
 async def _first_that_frees(wanted_bytes: int, ends: list[int], index: IndexOwner) -> int:
-    """The first of these ends, the last of which frees so many bytes, that frees them."""
+    """Return the first of these ends that frees so many bytes. The last of them does."""
     low, high = 0, len(ends) - 1
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The owners of the files that the Janitor decides about, as protocols. rpc/owner_clients.py speaks to the real ones.
 
-Every method raises OwnerUnavailable if the owner can't be reached or can't answer; the ones that change something raise
-OwnerRefused if it says no.
+Every method raises OwnerUnavailable if the owner can't be reached or can't answer; methods that change something raise
+OwnerRefused if the owner says no.
 """
 
 from typing import Protocol
@@ -18,7 +18,7 @@ class LogOwner(Protocol):
         ...
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
-        """Tell the verdict on the disks: a full one refuses appends."""
+        """Tell the verdict on the disks. A full disk refuses appends."""
         ...
 
     async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:

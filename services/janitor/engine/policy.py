@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 
 
 class Reason(StrEnum):
-    """Why a segment is kept or deleted; the last three delete."""
+    """Why a segment is kept or deleted. The last three delete."""
 
     ACTIVE = "ACTIVE"
     NOT_EXPIRED = "NOT_EXPIRED"
@@ -40,7 +40,7 @@ DELETING = frozenset({Reason.EXPIRED, Reason.OVER_SIZE, Reason.DISK_FORCED})
 
 
 class Trigger(StrEnum):
-    """Why a run begins, the most urgent first. Whatever it is, what has expired goes with it."""
+    """Why a run begins, the most urgent first. Whatever the reason is, what has expired goes with it."""
 
     MANUAL = "MANUAL"
     DISK_FORCED = "DISK_FORCED"
@@ -62,7 +62,7 @@ class ForDisk(StrEnum):
 
 
 class Unsafe(StrEnum):
-    """What becomes of segments that are not indexed or not replicated."""
+    """What happens to segments that are not indexed or not replicated."""
 
     KEEP = "keep"
     DELETE_WHEN_FORCED = "delete_when_forced"
@@ -77,7 +77,7 @@ class Schedule:
     time_zone: tzinfo | None
 
     def is_due(self, now_ms: int) -> bool:
-        """True during the whole of each hour."""
+        """Return whether the hour is one of them, from its beginning to its end."""
         return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(self.time_zone).hour in self.hours
 
 
@@ -99,7 +99,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to become of one segment; `explanation` is one sentence with the numbers that decided it."""
+    """What is to become of one segment. `explanation` is one sentence with the numbers that decided it."""
 
     base_physical_offset: int
     size_bytes: int
@@ -146,9 +146,9 @@ def decide(
     was_disk_full: bool = False,
     requested: Trigger | None = None,
 ) -> Verdict:
-    """The verdict on all segments, oldest first. `now_ms` is the time to count ages by, in ms since the epoch.
+    """Return the verdict on all segments, oldest first. `now_ms` is the time to count ages by, in ms since the epoch.
 
-    It is the clock's, or less while that is not believed, which explanations then say.
+    `now_ms` is the clock's time, or an earlier one while the clock is not believed, which explanations then say.
 
     `was_disk_full` is the verdict before, for a full disk stays so until it is down to disk_forcible_percent.
     `requested` is MANUAL or RETRY when a run is due whatever the hour.
@@ -163,7 +163,7 @@ def decide(
 
 
 def index_need_bytes(disk: Disk, own_bytes: int, policy: Policy) -> int:
-    """Bytes by which the indexes alone fill their disk beyond disk_forcible_percent; not above 0 if they do not.
+    """Return the bytes by which the indexes alone fill their disk beyond disk_forcible_percent, at most 0 if they don't.
 
     What others have there counts for nothing: however much of the log went, their files would stay.
     """
@@ -171,12 +171,12 @@ def index_need_bytes(disk: Disk, own_bytes: int, policy: Policy) -> int:
 
 
 def is_forcing(disk: Disk, policy: Policy) -> bool:
-    """Whether a disk is used to more than disk_forcible_percent."""
+    """Return whether a disk is used to more than disk_forcible_percent."""
     return _percent(disk) > policy.disk_forcible_percent
 
 
 def reliefs(facts: Facts, policy: Policy) -> list[int]:
-    """Ends of the oldest segments that may go for the Indexer's disk, in a run: all indexed and replicated."""
+    """Return the ends of the oldest segments, all indexed and replicated, that may go for the Indexer's disk in a run."""
     safe_end = min(facts.indexed_physical_offset, facts.replicated_physical_offset)
     ends = []
     for segment in facts.segments[: policy.delete_batch_count_max]:
@@ -216,7 +216,7 @@ class _Judge:
         self._kept: SegmentFacts | None = None
 
     def decision(self, segment: SegmentFacts) -> Decision:
-        """What becomes of the next segment."""
+        """Return what becomes of the next segment."""
         reason, explanation = self._wish(segment)
         obstacle = self._obstacle(segment) if reason in DELETING else None
         is_lost = False
@@ -225,7 +225,7 @@ class _Judge:
         elif obstacle is not None:
             reason, explanation = obstacle[0], f"{explanation}; it stays because {obstacle[1]}"
         if reason in DELETING:
-            reason, explanation = self._in_turn(reason, explanation)
+            reason, explanation = self._or_wait(reason, explanation)
         if reason in DELETING:
             self._delete_count += 1
             self._needs.excess_bytes -= segment.size_bytes
@@ -243,12 +243,12 @@ class _Judge:
 
     @property
     def _gives_up(self) -> bool:
-        """Whether segments go that would be lost to the indexes or to a replica."""
+        """Return whether segments go that would be lost to the indexes or to a replica."""
         unsafe = self._policy.unsafe_segments
         return unsafe is Unsafe.DELETE or (unsafe is Unsafe.DELETE_WHEN_FORCED and self._is_forced)
 
     def _wish(self, segment: SegmentFacts) -> tuple[Reason, str]:
-        """What age, size and disk want of one segment by itself."""
+        """Return what age, size and disk want of one segment by itself."""
         if segment.is_active:
             return Reason.ACTIVE, "it takes appends"
         is_expired, age = self._age(segment)
@@ -267,7 +267,7 @@ class _Judge:
         return Reason.NOT_EXPIRED, age
 
     def _age(self, segment: SegmentFacts) -> tuple[bool, str]:
-        """Whether a segment has expired, and a sentence about it."""
+        """Return whether a segment has expired, and a sentence about it."""
         hours = self._policy.retention_hours
         if segment.last_store_time_ms is None:
             return False, "it has no record whose age could be told"
@@ -280,7 +280,7 @@ class _Judge:
         return False, f"{told}, records are kept for {hours} hours"
 
     def _obstacle(self, segment: SegmentFacts) -> tuple[Reason, str] | None:
-        """What would be lost with a segment."""
+        """Return why a segment can't go: what would be lost with it."""
         end, indexed = segment.end_physical_offset, self._facts.indexed_physical_offset
         if not segment.is_indexed or end > indexed:
             return (
@@ -294,8 +294,8 @@ class _Judge:
             )
         return None
 
-    def _in_turn(self, reason: Reason, explanation: str) -> tuple[Reason, str]:
-        """Whether a segment that is to go has its turn."""
+    def _or_wait(self, reason: Reason, explanation: str) -> tuple[Reason, str]:
+        """Return this wish, or why the segment stays: an older one stays, or the run deletes enough of them."""
         if self._kept is not None:
             base = self._kept.base_physical_offset
             return (
@@ -323,14 +323,14 @@ def _trigger(
 
 
 def _excess_bytes(segments: Sequence[SegmentFacts], policy: Policy) -> int:
-    """Bytes of the log beyond retention_bytes, if at least its oldest segment can go for them; else 0."""
+    """Return the bytes of the log beyond retention_bytes, or 0 if not even its oldest segment can go."""
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     can_go = len(segments) > 1 and excess_bytes >= segments[0].size_bytes
     return excess_bytes if policy.retention_bytes and can_go else 0
 
 
 def _forced_bytes(disk: Disk | None, policy: Policy) -> float:
-    """Bytes of the log that have to go for its own disk; without an end where its size is unknown."""
+    """Return the bytes of the log that have to go for its own disk, infinite where the disk's size is unknown."""
     if disk is None or not policy.disk_forced or not is_forcing(disk, policy):
         return 0
     beyond_percent = _percent(disk) - policy.disk_forcible_percent
@@ -338,12 +338,12 @@ def _forced_bytes(disk: Disk | None, policy: Policy) -> float:
 
 
 def _relief_end(facts: Facts, policy: Policy) -> int:
-    """Up to where segments go for the Indexer's disk."""
+    """Return the offset up to which segments go for the Indexer's disk."""
     return facts.relief_end_physical_offset if policy.disk_forced else 0
 
 
 def emptiest_by_owner(disks: Sequence[Disk]) -> dict[str, Disk]:
-    """One disk for each owner: of several the emptiest, and one that can't be told comes before all (as RocketMQ)."""
+    """Return the emptiest disk of each owner. One that can't be told comes before all (as RocketMQ)."""
     found: dict[str, Disk] = {}
     for disk in disks:
         known = found.get(disk.service)

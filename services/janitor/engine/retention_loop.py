@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Pauses, in milliseconds: before the first look, between looks, between deletions, before one is tried again."""
+    """Pauses, in milliseconds: before the first look, between looks, between deletions, before a retry of one."""
 
     first_check_delay_ms: int
     check_interval_ms: int
@@ -56,7 +56,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class RetentionStatistics:
-    """A snapshot of the loop. Times are milliseconds since the epoch, None if it has not happened."""
+    """A snapshot of the loop. Times are milliseconds since the epoch, None before the first."""
 
     is_running: bool
     last_check_ms: int | None
@@ -77,7 +77,7 @@ class RetentionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class RetentionCounters:
-    """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 if it has not happened."""
+    """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 before the first."""
 
     is_running: int
     last_check_time_ms: int
@@ -144,7 +144,7 @@ class RetentionLoop:
             await asyncio.wait([self._run_task])
 
     def statistics(self) -> RetentionStatistics:
-        """What the loop did since its start."""
+        """Return what the loop did since its start."""
         first_check_ms = self._start_ms + self.pace.first_check_delay_ms
         return RetentionStatistics(
             is_running=self._is_running,
@@ -165,7 +165,7 @@ class RetentionLoop:
         )
 
     def counters(self) -> RetentionCounters:
-        """What the loop counted since its start. From any thread."""
+        """Return what the loop counted since its start. From any thread."""
         used = {service: disk.used_percent or 0 for service, disk in emptiest_by_owner(self._disks).items()}
         return RetentionCounters(
             is_running=int(self._is_running),
@@ -182,7 +182,7 @@ class RetentionLoop:
         )
 
     async def check(self) -> None:
-        """One look: run if one is due, unless one is under way or the service has only just started."""
+        """Look once: run if a run is due, unless one is under way or the service has only just started."""
         if (self._clock.monotonic_s() - self._start_s) * 1000 < self.pace.first_check_delay_ms or self._is_running:
             return
         self._last_check_ms = self._clock.now_ms()
@@ -205,7 +205,7 @@ class RetentionLoop:
         """Run now, whatever the hour. Raises RunInProgress, or OwnerUnavailable if there was nothing to decide on.
 
         A run whose deletions failed is returned with its `error`. A run goes on if its caller goes away.
-        `trusts_clock` has the clock believed from now on, a dry run in this run alone.
+        `trusts_clock` makes the loop believe the clock from now on, or in a dry run in that run alone.
         """
         manual = replace(self.policy, delete_batch_count_max=self.policy.delete_batch_count_max * MANUAL_ROUND_COUNT)
         return await self._start_run(Trigger.MANUAL, manual, is_dry_run=is_dry_run, trusts_clock=trusts_clock)
@@ -215,7 +215,7 @@ class RetentionLoop:
         return self._run_task is not None and not self._run_task.done()
 
     def _is_retry_due(self) -> bool:
-        """Whether it is time to try again to delete what somebody read."""
+        """Return whether it is time to try again to delete what somebody read."""
         now_s = self._clock.monotonic_s()
         return self._in_use_s is not None and (now_s - self._in_use_s) * 1000 >= self.pace.retry_interval_ms
 
@@ -243,7 +243,7 @@ class RetentionLoop:
         return verdict
 
     async def _facts(self, policy: Policy) -> Facts:
-        """What the owners say."""
+        """Return what the owners say."""
         log = await self._log_owner.log_facts()
         try:
             index = await self._index_owner.index_facts()
@@ -258,7 +258,7 @@ class RetentionLoop:
         return replace(facts, relief_end_physical_offset=0) if self._is_relief_vain else facts
 
     def _tell(self, believed: Believed, notes: Sequence[DiskNote]) -> None:
-        """Say what is new about the disks and the clock, once, whatever the numbers do meanwhile."""
+        """Log what is new about the disks and the clock, once, whatever the numbers do meanwhile."""
         known = {(note.service, note.path): note.outcome for note in self._disk_notes}
         for note in notes:
             if known.pop((note.service, note.path), None) is not note.outcome:
@@ -270,7 +270,7 @@ class RetentionLoop:
         self._disk_notes, self._believed = notes, believed
 
     def _warn_if_stuck(self, verdict: Verdict) -> None:
-        """A disk that fills up and nothing to delete is worth a word, once."""
+        """Log once that a disk fills up and there is nothing to delete."""
         is_stuck = verdict.trigger in (Trigger.DISK_SPACE, Trigger.DISK_FORCED) and not any(
             decision.is_delete for decision in verdict.decisions
         )
@@ -327,19 +327,19 @@ class RetentionLoop:
         )
         if not run.is_dry_run:
             self._finish(run, failure)
-            await self._take_back_report(run)
+            await self._lift_refusals(run)
         if failure is not None and (not decisions or isinstance(failure, asyncio.CancelledError)):
             raise failure
         return run
 
-    async def _take_back_report(self, run: Run) -> None:
-        """Look again after a deletion for a full disk: appends need not wait for the next look."""
+    async def _lift_refusals(self, run: Run) -> None:
+        """Look again after a deletion for a full disk, so that appends need not wait for the next look."""
         if self._is_disk_full and run.deleted_segment_count:
             with contextlib.suppress(JanitorError):  # then the next look tells
                 await self._look(self.policy, None)
 
     async def _delete(self, doomed: Sequence[Decision], deleted: "_Deleted") -> None:
-        """Ask the owners, batch by batch; `deleted` counts what is done, also when an owner refuses."""
+        """Ask the owners, batch by batch. `deleted` counts what is done, also when an owner refuses."""
         batch_size = self.policy.delete_batch_count_max
         for first in range(0, len(doomed), batch_size):
             batch = doomed[first : first + batch_size]
@@ -361,7 +361,7 @@ class RetentionLoop:
                 _log.log(level, "deleted segment %020d: %s", decision.base_physical_offset, decision.explanation)
 
     def _trimmable(self, doomed: Sequence[Decision]) -> int:
-        """First byte behind these segments, as far as the Indexer has them."""
+        """Return the first byte behind these segments, as far as the Indexer has them."""
         return min(doomed[-1].base_physical_offset + doomed[-1].size_bytes, self._indexed_physical_offset)
 
     def _finish(self, run: Run, failure: BaseException | None) -> None:

@@ -15,12 +15,12 @@ from services.janitor.engine.policy import Decision
 
 
 def timestamp(time_ms: int | None) -> Timestamp | None:
-    """Milliseconds since the epoch as a Timestamp; None stays absent."""
+    """Return milliseconds since the epoch as a Timestamp. None stays absent."""
     return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)
 
 
 def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
-    """What the policy needs of a segment."""
+    """Return what the policy needs of a segment."""
     last = segment.last_store_time
     return SegmentFacts(
         base_physical_offset=segment.base_physical_offset,
@@ -37,13 +37,13 @@ def disk(
     path: str = "",
     own_bytes: int | None = None,
 ) -> Disk:
-    """The disk of an owner, by what it told; a total of 0 bytes is unknown."""
+    """Return the disk of an owner, by what the owner told. A total of 0 bytes means that it is unknown."""
     used_percent = told.disk_used_percent if told.disk_total_bytes > 0 else None
     return Disk(service, used_percent, told.disk_total_bytes, told.disk_free_bytes, path, own_bytes)
 
 
 def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
-    """What the Indexer forgot."""
+    """Return what the Indexer forgot."""
     consumers = [
         ConsumerBelow(one.group, one.topic, one.queue_id, one.queue_offset, one.min_queue_offset)
         for one in response.consumers
@@ -52,7 +52,7 @@ def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
 
 
 def disk_message(known: Disk) -> retention_service_pb2.Disk:
-    """A disk as the API shows it."""
+    """Return a disk as the API shows it."""
     return retention_service_pb2.Disk(
         service=known.service,
         total_bytes=known.total_bytes,
@@ -64,7 +64,7 @@ def disk_message(known: Disk) -> retention_service_pb2.Disk:
 
 
 def run_message(run: Run) -> retention_service_pb2.Run:
-    """A run as the API shows it."""
+    """Return a run as the API shows it."""
     return retention_service_pb2.Run(
         time=timestamp(run.time_ms),
         is_dry_run=run.is_dry_run,

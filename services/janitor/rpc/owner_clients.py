@@ -94,7 +94,7 @@ class IndexerClient:
 
 
 def _options(timeout_s: float, metadata: MetadataSource) -> Callable[[], Any]:
-    """What each call has, made anew for each."""
+    """Return a function that makes anew, for each call, what every call has."""
     return lambda: {"timeout": timeout_s, "metadata": metadata()}
 
 

@@ -22,7 +22,7 @@ class RetentionServicer:
         self._loop, self._history, self._time_zone = loop, history, time_zone
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
-        """What the loop did since the start."""
+        """Return what the loop did since the start."""
         statistics = self._loop.statistics()
         return messages.GetStatusResponse(
             is_running=statistics.is_running,
@@ -45,7 +45,7 @@ class RetentionServicer:
         )
 
     async def GetPolicy(self, _request: messages.GetPolicyRequest, _: object) -> messages.GetPolicyResponse:
-        """The policy in force."""
+        """Return the policy in force."""
         policy, pace, time = self._loop.policy, self._loop.pace, self._loop.time
         return messages.GetPolicyResponse(
             retention_hours=policy.retention_hours,
@@ -71,7 +71,7 @@ class RetentionServicer:
         return messages.RunOnceResponse(run=run_message(run))
 
     async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:
-        """A page of past runs. The token is the time of the page's last run."""
+        """Return a page of past runs. The token is the time of the page's last run."""
         if request.page_size < 0:
             raise BadArgument(field="page_size", value=request.page_size, limit="0 or more")
         count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
@@ -81,7 +81,7 @@ class RetentionServicer:
 
 
 def _before_ms(token: str) -> int | None:
-    """The time in a page token, None for an empty one."""
+    """Return the time in a page token, None for an empty one."""
     if not token:
         return None
     number = token.removeprefix(CURSOR_PREFIX)

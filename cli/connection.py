@@ -25,7 +25,7 @@ LONG = RetryPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Patience(RetryPolicy):
-    """As long as a service says that it is starting, it is asked again, for half a minute at most, and with a note."""
+    """Asks a service again that says that it is starting, for half a minute at most, and with a note."""
 
     retries: int = RETRIES
     timeout_s: float = math.inf
@@ -49,7 +49,7 @@ def _longest_delay_s(attempt: int, error: ReputError) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The options in front of the command; None means: environment, then default."""
+    """The options in front of the command. None means: from the environment, then the default."""
 
     commitlog: str | None = None
     indexer: str | None = None
@@ -61,14 +61,14 @@ class Connection:
     timeout_s: float | None = None
 
     def options(self) -> Options:
-        """The effective options. Nobody gave a token, and all services are on this machine: the token of its user."""
+        """Return the effective options, with the user's token if none is given and all services are on this machine."""
         options = Options.load({name: getattr(self, name) for name in self.__slots__})
         token = options.token or find_local_token((options.commitlog, options.indexer, options.janitor))
         return replace(options, token=token or "")
 
     @contextmanager
     def client(self, retry: RetryPolicy) -> Iterator[Client]:
-        """A client that is closed at the end of the block."""
+        """Open a client that is closed at the end of the block."""
         with Client(self.options(), retry) as client:
             yield client
 
@@ -110,7 +110,7 @@ def connection_options(
 
 
 def connection_of(context: typer.Context) -> Connection:
-    """The options in front of the command."""
+    """Return the options in front of the command."""
     connection = context.find_object(Connection)
     assert connection is not None
     return connection
@@ -118,6 +118,6 @@ def connection_of(context: typer.Context) -> Connection:
 
 @contextmanager
 def client_of(context: typer.Context, *, is_patient: bool = True) -> Iterator[Client]:
-    """The client for a command. One that is not patient does not wait for a service that is starting."""
+    """Open the client for a command. A client that is not patient does not wait for a service that is starting."""
     with connection_of(context).client(Patience() if is_patient else RetryPolicy(retries=RETRIES)) as client:
         yield client

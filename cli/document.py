@@ -58,7 +58,7 @@ FILE_NOTE = "Each line of `reput put --file` is a JSON object with exactly one o
 
 
 def main() -> int:
-    """Write or check the page; the exit code is 1 when a check fails."""
+    """Write or check the page. Returns the exit code, which is 1 when a check fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail instead of writing")
     text = page()
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         INTRODUCTION,
         "## Exit codes\n",
@@ -104,7 +104,7 @@ def _findings(area: Area | None) -> str:
 
 
 def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Every command's path and help, depth first, in the order of the tree."""
+    """Yield every command's path and help, depth first, in the order of the tree."""
     context = command.make_context(
         path.rpartition(" ")[2], [], parent=parent, resilient_parsing=True, terminal_width=WIDTH
     )

@@ -85,7 +85,7 @@ class CommandFailed(Exception):
 
 
 def code_of(error: ReputError) -> ExitCode:
-    """The exit code for a failed call."""
+    """Return the exit code for a failed call."""
     match error:
         case NotFoundError():
             return ExitCode.NOT_FOUND

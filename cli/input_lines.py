@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a stream as they come: what has arrived is handed out at once, whoever writes it may pause."""
+"""Lines of a stream as they come: what has arrived is handed out at once, because whoever writes it may pause."""
 
 import io
 import select
@@ -11,7 +11,7 @@ READ_SIZE_BYTES = 256 << 10
 
 
 def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of each read, without their ends; an empty list when the next read may have to wait.
+    """Yield the lines of each read, without their ends, and an empty list when the next read may have to wait.
 
     A last line without an end is a line when the stream ends. Nobody else may read the stream.
     """
@@ -34,7 +34,7 @@ def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _has_input(stream: BinaryIO) -> bool:
-    """False if a read would wait now."""
+    """Return False if a read would wait now."""
     try:
         return bool(select.select([stream], [], [], 0)[0])
     except io.UnsupportedOperation:  # bytes in memory

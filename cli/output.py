@@ -33,7 +33,7 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def write(data: str | bytes) -> None:
-    """Write to standard output; ends the command if whoever reads it has gone, as `head` does."""
+    """Write to standard output. Ends the command if whoever reads it has gone, as `head` does."""
     try:
         if isinstance(data, bytes):
             sys.stdout.flush()
@@ -47,7 +47,7 @@ def write(data: str | bytes) -> None:
 
 
 def prepare_output() -> None:
-    """Make standard output and standard error take every text, in UTF-8; what has none is no error."""
+    """Make standard output and standard error accept every text, in UTF-8. What UTF-8 can't express is no error."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started the command
@@ -57,17 +57,17 @@ def prepare_output() -> None:
 
 
 def forget_output() -> None:
-    """Send what is still buffered for standard output nowhere."""
+    """Drop what is still buffered for standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: object) -> None:
-    """One JSON value on one line."""
+    """Print one JSON value on one line."""
     write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
 def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
-    """A list: JSON lines with all keys, or a table of the named columns."""
+    """Print a list: JSON lines with all keys, or a table of the named columns."""
     if as_json:
         for row in rows:
             print_json(row)
@@ -81,7 +81,7 @@ def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, 
 
 
 def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
-    """One thing: a JSON object, or a line per field."""
+    """Print one thing: a JSON object, or a line per field."""
     if as_json:
         print_json(fields)
         return
@@ -92,36 +92,36 @@ def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def console() -> Console:
-    """Standard output as it is now; tables are not cut where it is no terminal."""
+    """Return standard output as it is now. Where it is no terminal tables are not cut."""
     is_terminal = sys.stdout.isatty()
     return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if is_terminal else 10_000)
 
 
 def error_line(text: object) -> None:
-    """`error: …` on standard error, in one line."""
+    """Print `error: …` on standard error, in one line."""
     sys.stderr.write(f"error: {printable(' '.join(str(text).split()))}\n")
 
 
 def warning_line(text: str) -> None:
-    """`warning: …` on standard error."""
+    """Print `warning: …` on standard error."""
     sys.stderr.write(f"warning: {printable(text)}\n")
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun: `1 message`, `2 messages`."""
+    """Return a number and its noun: `1 message`, `2 messages`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def time_text(time_ms: int) -> str:
-    """A moment in UTC, in milliseconds."""
+    """Return a moment in UTC, in milliseconds."""
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch: a whole number as it is, or ISO 8601; without a zone it is local time.
+    """Return milliseconds since the epoch: a whole number as it is, or ISO 8601, without a zone in local time.
 
-    A number that would be a time of 1970 to 1973 is taken for seconds, and refused.
+    A number that would be a time of 1970 to 1973 is most likely in seconds, and refused.
     """
     if re.fullmatch(r"-?[0-9]+", text):
         time_ms = int(text)
@@ -136,7 +136,7 @@ def parse_time(text: str) -> int:
 
 
 def message_fields(message: Message) -> dict[str, object]:
-    """All of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise."""
+    """Return all of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise."""
     fields: dict[str, object] = {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -168,7 +168,7 @@ def message_fields(message: Message) -> dict[str, object]:
 
 
 def body_text(body: bytes) -> str | None:
-    """The body as text, None if it is not UTF-8."""
+    """Return the body as text, None if it is not UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -176,7 +176,7 @@ def body_text(body: bytes) -> str | None:
 
 
 def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None:
-    """A message: JSON, only its body as it is, or a line about it and its body (hexadecimal if it is not text)."""
+    """Print a message as JSON, its body alone as it is, or a line about it and its body (hexadecimal if not text)."""
     if raw:
         write(message.body + b"\n")
     elif as_json:
@@ -192,8 +192,8 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
 
 
 @contextmanager
-def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, shown on a terminal after a second; call what it gives with each advance."""
+def progress_bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on standard error, on a terminal, after a second. Call what it yields with each advance."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     remaining = (TimeRemainingColumn(),) if total is not None else ()
     bar = Progress(*columns, *remaining, console=errors, transient=True, disable=not errors.is_terminal)
@@ -230,12 +230,12 @@ class _Delayed:
 
 
 def printable(text: str) -> str:
-    """One line that can't play tricks on a terminal: control characters, line ends too, are escaped."""
+    """Return one line that can't play tricks on a terminal: control characters, line ends too, are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _flat(prefix: str, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Fields within fields, under both names."""
+    """Yield fields within fields, under both names."""
     for name, value in fields.items():
         if isinstance(value, dict):
             yield from _flat(f"{prefix}{name} ", value)

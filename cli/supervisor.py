@@ -2,9 +2,9 @@
 """Supervisor: the three services as child processes, started in order, stopped in reverse order.
 
 Invariants: no child outlives `run`; a child is ready when it says so itself (systemd's notify protocol), never because
-somebody serves at its port; the first child that ends by itself ends all others, and its exit code and its last
+somebody serves at its port; the first child that ends by itself ends all others, and its exit code and the last
 line of its own are reported. Children are spawned in sessions of their own, so that a Ctrl-C of the terminal reaches
-only the parent, which then stops them one after the other.
+only the parent, which then stops the children one after the other.
 Callers: one event loop, its main thread (the kernel ties children to the thread that made them).
 """
 
@@ -66,7 +66,7 @@ class Supervisor:
         self._stop.set()
 
     def kill(self) -> None:
-        """End `run` now: what is left is killed. From the event loop."""
+        """End `run` now by killing what is left. From the event loop."""
         self._stop.set()
         for child in self._children:
             if child.process is not None and child.process.returncode is None:
@@ -117,7 +117,7 @@ class Supervisor:
         child.output = asyncio.create_task(self._read_output(child))
 
     async def _read_output(self, child: Child) -> None:
-        """Pass on what a child logs; keep what it says as its last word instead."""
+        """Pass on what a child logs, but keep what it says as its last word."""
         assert child.process is not None
         assert child.process.stderr is not None
         prefix = f"reput {child.name}: "
@@ -176,7 +176,7 @@ async def _ready(child: Child) -> None:
 
 
 async def _line(stream: asyncio.StreamReader) -> str:
-    """The next line without its end, "" at the end of the stream. Longer lines than the buffer come in pieces."""
+    """Return the next line without its end, "" at the stream's end. Lines longer than the buffer come in pieces."""
     while True:
         try:
             line = await stream.readuntil(b"\n")

@@ -47,7 +47,7 @@ def rebuild_indexes(
     """Drop all indexes and build them again from the log. Consumer offsets and the log stay as they are.
 
     The running Indexer does it, and refuses calls that need the indexes until it is done; a Ctrl-C ends only the
-    telling. With --data-dir no CommitLog, Indexer or RocketMQ may use the directory; a Ctrl-C leaves what is built, and
+    display. With --data-dir no CommitLog, Indexer or RocketMQ may use the directory; a Ctrl-C leaves what is built, and
     the Indexer goes on from there. The Indexer's settings come from --config and the environment, as for `reput serve`.
 
     Exit code 6 if the log is damaged: the indexes then hold what lies before the damage.
@@ -122,7 +122,7 @@ def _ask(question: str) -> None:
 
 
 def _rebuild_online(context: typer.Context, *, as_json: bool) -> None:
-    with client_of(context) as client, progress_of_records() as advance:
+    with client_of(context) as client, bar_of_records() as advance:
         last_error = ""
         for state in client.admin.rebuild_indexes():
             advance(state.rebuilt_physical_offset, state.target_physical_offset, state.applied_record_count)
@@ -141,7 +141,7 @@ def _rebuild_offline(data_dir: Path, config: Path | None, *, as_json: bool) -> N
         rebuild_offline,  # brings numpy along, which other commands need not wait for
     )
 
-    with progress_of_records() as advance:
+    with bar_of_records() as advance:
         fields = rebuild_offline(data_dir, config, advance)
     if fields["log_end"] == "torn tail":
         warning_line(
@@ -154,8 +154,8 @@ def _rebuild_offline(data_dir: Path, config: Path | None, *, as_json: bool) -> N
 
 
 @contextlib.contextmanager
-def progress_of_records() -> Iterator[Advance]:
-    """A bar with percent, records per second and the time that is left, on a terminal."""
+def bar_of_records() -> Iterator[Advance]:
+    """Show a bar with percent, records per second and the time that is left, on a terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -9,7 +9,7 @@ import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.inspect.inspection import Finding, Item, UnknownKind
-from cli.output import JsonOption, counted, print_json, progress, write
+from cli.output import JsonOption, counted, print_json, progress_bar, write
 
 
 def inspect(
@@ -29,7 +29,7 @@ def inspect(
     from cli.inspect.store import inspect_file  # brings numpy along, which other commands need not wait for
 
     try:
-        with progress("inspect", file.stat().st_size) as advance:
+        with progress_bar("inspect", file.stat().st_size) as advance:
             last = 0
 
             def move(done: int, _: int) -> None:

@@ -36,9 +36,9 @@ DAMAGES = (
 
 
 def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int, int, int], None]) -> dict[str, object]:
-    """Rebuild the indexes of a directory; what was built, for printing. Raises CommandFailed and ConfigError.
+    """Rebuild the indexes of a directory. Returns what was built, for printing. Raises CommandFailed and ConfigError.
 
-    `advance` takes bytes done, bytes in all, and records done.
+    `advance` is called with bytes done, bytes in all, and records done.
     """
     flags = {"data_dir": str(data_dir)}
     settings = load(Settings, section="indexer", file=config, environment=os.environ, flags=flags).value
@@ -66,7 +66,7 @@ def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int,
 
 
 def _segment_size_bytes(fs: Fs, data_dir: Path) -> int:
-    """The size of the log's first file, which all must have."""
+    """Return the size of the log's first file, which all must have."""
     paths = log_directories.segment_paths(fs, log_directories.load(fs, data_dir))
     return (fs.size(paths[0]) if paths else 0) or SEGMENT_SIZE_BYTES
 

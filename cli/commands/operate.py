@@ -186,14 +186,14 @@ def _run_with_progress(client: Client, *, trust_clock: bool) -> Run:
 
 
 def _known(fields: dict[str, object]) -> dict[str, object]:
-    """The fields of a state that say something: a CommitLog that recovers knows little of its log."""
+    """Return the fields of a state that say something: a CommitLog that recovers knows little of its log."""
     if fields.get("state") == "RECOVERING" and "recovery_progress" in fields:
         return {name: fields[name] for name in RECOVERING_FIELDS}
     return fields
 
 
 def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
-    """The health of a server, once it is SERVING or the time is over; UNREACHABLE if there is no answer."""
+    """Return a server's health once it is SERVING or the time is over, UNREACHABLE if there is no answer."""
     stub: Any = health_pb2_grpc.HealthStub(channel)
     while True:
         try:
@@ -220,7 +220,7 @@ def _run_fields(run: Run) -> dict[str, object]:
 
 
 def _plain(message: Message) -> dict[str, object]:
-    """A message's fields by name, with whole numbers as numbers, times as text and enums without their prefix."""
+    """Return a message's fields by name: whole numbers as numbers, times as text, enums without their prefix."""
     fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     for descriptor in message.DESCRIPTOR.fields:
         if descriptor.name not in fields:

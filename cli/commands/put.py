@@ -26,7 +26,7 @@ from reput_client import (
 from cli.connection import Patience, client_of, connection_of
 from cli.exit_codes import CommandFailed, ExitCode, code_of
 from cli.input_lines import read_lines
-from cli.output import JsonOption, counted, error_line, print_fields, print_json, progress, warning_line, write
+from cli.output import JsonOption, counted, error_line, print_fields, print_json, progress_bar, warning_line, write
 
 CHUNKS_MAX = 8
 """Chunks whose outcomes are awaited at once: enough to keep the line busy, few enough to keep memory small."""
@@ -82,7 +82,7 @@ def put(
     durability: Annotated[DurabilityName, typer.Option(help="What to wait for.")] = DurabilityName.DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Append messages. Options give what a message does not say itself; with --json one result per message is printed.
+    """Append messages. Options give what a message does not say itself. With --json one result per message is printed.
 
     Exit code 5 (or that of the first failure) if a message was not stored; the others are stored all the same.
     """
@@ -106,7 +106,7 @@ def put(
     options = ProducerOptions(durability=Durability[durability.name], retry=retry)
     total = len(bodies) if bodies else None
     tally = _Tally(Durability[durability.name], as_json=as_json)
-    with client_of(context) as client, client.producer(options) as producer, progress("put", total) as advance:
+    with client_of(context) as client, client.producer(options) as producer, progress_bar("put", total) as advance:
         is_interrupted = _send(producer, chunks, tally, advance)
     tally.finish()
     if is_interrupted:
@@ -116,9 +116,9 @@ def put(
 def _send(
     producer: Producer, chunks: Iterable[list[NewMessage]], tally: "_Tally", advance: Callable[[int], None]
 ) -> bool:
-    """Send all messages and count their outcomes, in order. True if Ctrl-C ended it; what was read is sent then too.
+    """Send all messages and count their outcomes, in order. Returns True if Ctrl-C ended it: what was read is sent.
 
-    An empty chunk says that the next one may take a while.
+    An empty chunk says that the next chunk may take a while.
     """
     waiting: deque[Future[list[SendResult | ReputError]]] = deque()
 
@@ -220,7 +220,7 @@ def _lines(file: Path) -> Iterator[list[bytes]]:
 
 
 def _from_json_lines(chunks: Iterable[list[bytes]], defaults: dict[str, Any]) -> Iterator[list[NewMessage]]:
-    """Messages of a file; empty lines are skipped. Raises CommandFailed with the line's number."""
+    """Yield the messages of a file, without its empty lines. Raises CommandFailed with the line's number."""
     number = 0
     for lines in chunks:
         messages = []

@@ -173,7 +173,7 @@ def _pull_queue(
     *,
     end: int | None = None,
 ) -> list[Message]:
-    """Up to `count` messages of a queue from an offset (None: the oldest) on, below `end`."""
+    """Return up to `count` messages of a queue from an offset (None: the oldest) on, below `end`."""
     messages: list[Message] = []
     position = offset if offset is not None else 0
     while len(messages) < count and (end is None or position < end):
@@ -196,7 +196,7 @@ def _pull_queue(
 def _nothing(
     client: Client, topic: str, what: str, *, queue: int | None = None, offset: int | None = None
 ) -> CommandFailed:
-    """Why a command found nothing; raises NotFoundError for a topic that does not exist, CommandFailed for a queue."""
+    """Return why a command found nothing. Raises NotFoundError or CommandFailed if there is no such topic or queue."""
     ends = {found.queue_id: found.max_queue_offset for found in client.queues.list(topic)}
     if queue not in ends:
         _check_exists(client, topic, queue)

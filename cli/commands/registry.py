@@ -53,7 +53,7 @@ def version(as_json: JsonOption = False) -> None:
 
 
 def run() -> int:
-    """Run a command; never ends with a traceback for an error of the world or a Ctrl-C."""
+    """Run a command. Never ends with a traceback for an error of the world or a Ctrl-C."""
     try:
         prepare_output()
         try:

@@ -96,7 +96,7 @@ def update_topic(
     writable: Writable = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a topic; what is not named stays."""
+    """Change a topic. What is not named stays."""
     with client_of(context) as client:
         topic = client.topics.update(
             topic_name,
@@ -110,7 +110,7 @@ def update_topic(
 
 @topics.command("delete")
 def delete_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOption = False) -> None:
-    """Forget a topic; its messages stay until they expire."""
+    """Forget a topic. Its messages stay until they expire."""
     with client_of(context) as client:
         client.topics.delete(topic_name)
     print_fields({"deleted": topic_name}, as_json=as_json)
@@ -170,7 +170,7 @@ def delete_groups(
     topic_name: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Only the offsets of this topic.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Forget the offsets of groups. Exit code 3 if one of them has none; the others are forgotten all the same.
+    """Forget the offsets of groups. Exit code 3 if a group has none. The others are forgotten all the same.
 
     A consumer of the group that commits makes it anew.
     """

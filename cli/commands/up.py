@@ -71,13 +71,13 @@ def _children(data_dir: Path, ports: dict[str, int], config: Path | None, *, met
 
 
 def _chosen(ports: dict[str, int]) -> dict[str, int]:
-    """The ports with free ones in place of 0; all are held until all are chosen, so that no two are equal."""
+    """Put free ports in place of 0. All are held until all are chosen, so that no two are equal."""
     with contextlib.ExitStack() as sockets:
         return {name: port or _hold_free_port(sockets) for name, port in ports.items()}
 
 
 def _hold_free_port(sockets: contextlib.ExitStack) -> int:
-    """A free port that no outgoing connection takes before the service does: below Linux's range for those."""
+    """Hold and return a free port that no outgoing connection uses: it lies below Linux's range for those."""
     while True:
         probe = sockets.enter_context(socket.socket())
         port = random.randrange(*FREE_PORTS)  # noqa: S311 - any will do
@@ -91,7 +91,7 @@ async def _run(children: list[Child], data_dir: Path, *, as_json: bool) -> int:
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
-        """Who presses Ctrl-C during the stop will not wait; process managers may say SIGTERM twice."""
+        """Stop in order, or kill what is left at a Ctrl-C during the stop. Process managers may say SIGTERM twice."""
         if supervisor.is_stopping:
             supervisor.kill()
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import counted, print_json, progress, warning_line, write
+from cli.output import counted, print_json, progress_bar, warning_line, write
 from cli.verify.codes import CODES, Area
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
@@ -66,7 +66,7 @@ def verify(
     show = shown.append if as_json else _print_finding
     report = Report(show=show, limit=limit, areas=frozenset(only or Area))
     started_s = time.monotonic()
-    with progress("verify", None) as advance:
+    with progress_bar("verify", None) as advance:
         done = 0
 
         def move(bytes_done: int, _total: int) -> None:

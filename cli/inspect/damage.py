@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """The one byte that would make a record sound again; `position` from its start."""
+    """The one byte that would make a record sound again. `position` counts from the record's start."""
 
     field: str
     message: str
@@ -54,7 +54,7 @@ class Repair(NamedTuple):
 
 
 def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[str, int, int]]:
-    """(name, start, end) of every field of a record, in order and without a gap."""
+    """Yield (name, start, end) of every field of a record, in order and without a gap."""
     start = shape.position
     crc_property_at = shape.crc_property_at if has_crc_property else shape.end
     starts = [
@@ -87,7 +87,7 @@ def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[s
 
 
 def next_record(data: Data, position: int, base: int) -> int | None:
-    """Where the next record or blank that fits its place starts, after `position`; None if there is none."""
+    """Return where the next record or blank that fits its place starts, after `position`, or None."""
     end = len(data)
     at = data.find(_MAGIC_PREFIX, position + 5)
     while at >= 0:
@@ -105,7 +105,7 @@ def next_record(data: Data, position: int, base: int) -> int | None:
 
 
 def is_record_start(data: Data, start: int, base: int) -> bool:
-    """Whether a record's magic stands here and its stored physical offset is that of this place."""
+    """Return whether a record's magic stands here and its stored physical offset is that of this place."""
     if start < 0 or len(data) - start < record.SYS_FLAG_AT:
         return False
     magic = record.INT.unpack_from(data, start + record.MAGIC_AT)[0]
@@ -114,7 +114,7 @@ def is_record_start(data: Data, start: int, base: int) -> bool:
 
 
 def explain_structure(data: Data, position: int, base: int, error: FormatError, next_start: int | None) -> Verdict:
-    """Which field makes the lengths or the magic of the record at `position` wrong."""
+    """Return which field makes the lengths or the magic of the record at `position` wrong."""
     end = next_start if next_start is not None else min(len(data), position + REPAIR_WINDOW_BYTES)
     window = bytearray(data[position:end])
     if next_start is None and len(window) >= BLANK_SIZE_BYTES_MIN:
@@ -135,7 +135,7 @@ def explain_structure(data: Data, position: int, base: int, error: FormatError, 
 
 
 def _explain_blank(window: bytearray, position: int, left: int) -> Verdict | None:
-    """A blank with a damaged magic: its size fits what is left of the segment, and three of four bytes are right."""
+    """Explain a blank with a damaged magic: its size fits the rest of the segment, three of four bytes are right."""
     wrong = sum(a != b for a, b in zip(window[4:8], _MAGIC_BLANK, strict=True))
     if wrong != 1 or int.from_bytes(window[:4], "big") != left:
         return None
@@ -143,13 +143,13 @@ def _explain_blank(window: bytearray, position: int, left: int) -> Verdict | Non
 
 
 def _is_followed(data: Data, end: int, base: int) -> bool:
-    """Whether what a record must be followed by stands here: a record, a blank, unwritten space or the file's end."""
+    """Return whether what must follow a record stands here: a record, a blank, unwritten space or the file's end."""
     is_end = end == len(data) or not any(data[end : end + BLANK_SIZE_BYTES_MIN])
     return is_end or record.is_blank(data, end) or is_record_start(data, end, base)
 
 
 def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Repair, bool]]:
-    """One repair per byte value that makes the whole record agree again, and whether its CRC property proves it.
+    """Yield each repair of one byte that makes the whole record agree again, and whether its CRC property proves it.
 
     Positions count from the window's start.
     """
@@ -165,7 +165,7 @@ def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Repair, 
 
 
 def _structural_bytes(window: bytearray) -> Iterator[tuple[str, int]]:
-    """(field, position) of the bytes that decide where the fields lie, as far as they can be found."""
+    """Yield (field, position) of the bytes that decide where the fields lie, as far as they can be found."""
     if len(window) < record.BORN_HOST_AT:
         return
     yield from (("total size", at) for at in range(record.TOTAL_SIZE_AT, record.MAGIC_AT))
@@ -200,7 +200,7 @@ def _agreeing_shape(window: bytearray, physical_offset: int) -> RecordShape | No
 
 
 def explain_checksums(data: Data, shape: RecordShape, base: int) -> Verdict | None:
-    """Which field of a record with sound lengths fails a check of offset, BODYCRC or CRC property; None if none."""
+    """Return which field of a record with sound lengths fails a check of offset, BODYCRC or CRC property, or None."""
     is_body_sound = _passes(record.check_body_crc, data, shape)
     offset_at = shape.position + record.PHYSICAL_OFFSET_AT
     is_offset_right = record.LONG.unpack_from(data, offset_at)[0] == base + shape.position
@@ -265,7 +265,7 @@ def _explain_body_crc(data: Data, shape: RecordShape) -> Verdict:
 
 
 def _has_damaged_crc_property(data: Data, shape: RecordShape) -> bool:
-    """Whether the record ends with a CRC property whose name lost one byte: the number still fits the record."""
+    """Return whether the record ends with a CRC property whose name lost one byte: the number still fits the record."""
     if shape.properties_size_bytes < CRC_PROPERTY_SIZE_BYTES:
         return False
     stored = data[shape.crc_property_at : shape.end]
@@ -279,7 +279,7 @@ def _differing(left: bytes, right: bytes) -> int:
 
 
 def _flipped_bytes(difference: int, size_bytes: int) -> Iterator[int]:
-    """Positions, last first, where one wrong byte makes two masked CRCs differ like this."""
+    """Yield the positions, last first, where one wrong byte makes two masked CRCs differ like this."""
     candidates = (difference, difference | 1 << 31)  # the stored CRC has lost its top bit
     for at in range(size_bytes - 1, -1, -1):
         if any(candidate in _VALUE_OF_DIFFERENCE for candidate in candidates):
@@ -288,6 +288,6 @@ def _flipped_bytes(difference: int, size_bytes: int) -> Iterator[int]:
 
 
 def _one_byte_earlier(difference: int) -> int:
-    """The difference before a byte was added that both messages share."""
+    """Return the difference before a byte was added that both messages share."""
     index = _INDEX_OF_TOP_BYTE[difference >> 24]
     return (difference ^ _TABLE[index]) << 8 & 0xFFFFFFFF | index

@@ -16,7 +16,7 @@ _EXTENSION_END_SIZE_BYTES = len(consume_queue_ext.END_OF_FILE)
 
 
 def inspect_batch_queue(data: Data, window: Window, summary: dict[str, object], progress: Progress) -> Steps:
-    """Units up to the last one that is not zeros; each must be valid and go on where the one before it ended."""
+    """Yield units up to the last one that is not zeros. Each must be valid and go on where the one before it ended."""
     if len(data) % UNIT_SIZE_BYTES or not data:
         yield Finding(len(data) - len(data) % UNIT_SIZE_BYTES, "file", "size", f"{len(data)} bytes are no whole units")
     count = -(-_content_end(data) // UNIT_SIZE_BYTES)
@@ -45,7 +45,7 @@ def inspect_batch_queue(data: Data, window: Window, summary: dict[str, object], 
 
 
 def inspect_extension(data: Data, window: Window, summary: dict[str, object], progress: Progress) -> Steps:
-    """Units one after the other, up to the mark of the end or zeros."""
+    """Yield units one after the other, up to the mark of the end or zeros."""
     position = number = 0
     end = _content_end(data)
     while position < end and data[position : position + _EXTENSION_END_SIZE_BYTES] != consume_queue_ext.END_OF_FILE:
@@ -66,7 +66,7 @@ def inspect_extension(data: Data, window: Window, summary: dict[str, object], pr
 
 
 def _content_end(data: Data) -> int:
-    """Behind the last byte that is not zero."""
+    """Return the position behind the last byte that is not zero."""
     chunk = 1 << 20
     for end in range(len(data), 0, -chunk):
         start = max(0, end - chunk)

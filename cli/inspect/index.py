@@ -61,19 +61,19 @@ class _File:
     reported_buckets: set[int] = field(default_factory=set)
 
     def entry_at(self, number: int) -> int:
-        """Byte position of an entry."""
+        """Return the byte position of an entry."""
         return index_file.entry_position(number, self.slot_count)
 
     def slot_at(self, slot: int) -> int:
-        """Byte position of a slot."""
+        """Return the byte position of a slot."""
         return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot
 
     def entries(self, start: int, end: int) -> npt.NDArray[np.void]:
-        """A copy of these entries, so that no array keeps the mapping alive."""
+        """Return a copy of these entries, so that no array keeps the mapping alive."""
         return np.frombuffer(self.data[self.entry_at(start) : self.entry_at(end)], _ENTRY)
 
     def buckets(self, numbers: Numbers) -> Numbers:
-        """Slot that the key hash of each of these entries belongs to; -1 for a negative hash."""
+        """Return the slot that the key hash of each of these entries belongs to, -1 for a negative hash."""
         with memoryview(self.data) as view:
             words = np.frombuffer(view, ">i4", count=len(view) // 4)
             hashes = words[self.entry_at(0) // 4 + numbers * (ENTRY_SIZE_BYTES // 4)].astype(np.int64)
@@ -81,16 +81,16 @@ class _File:
         return np.where(hashes < 0, -1, hashes % self.slot_count)
 
     def finding(self, number: int, field: str, message: str) -> Finding:
-        """A finding about a field of an entry."""
+        """Return a finding about a field of an entry."""
         return Finding(self.entry_at(number) + _FIELD_AT[field], f"entry {number}", field, message)
 
     def slot_finding(self, slot: int, message: str) -> Finding:
-        """A finding about a slot."""
+        """Return a finding about a slot."""
         return Finding(self.slot_at(slot), f"slot {slot}", "newest entry", message)
 
 
 def guess_slot_count(size_bytes: int) -> int | None:
-    """Slots of a file of this size with RocketMQ's four entries per slot; None if it cannot have that shape."""
+    """Return the slots of a file of this size with RocketMQ's four entries per slot, or None for another shape."""
     per_slot = SLOT_SIZE_BYTES + _ENTRIES_PER_SLOT * ENTRY_SIZE_BYTES
     count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
     return count if count > 0 and spare == 0 else None
@@ -99,7 +99,7 @@ def guess_slot_count(size_bytes: int) -> int | None:
 def inspect_index_file(
     data: Data, slot_count: int | None, window: Window, summary: dict[str, object], progress: Progress
 ) -> Steps:
-    """Header, entries and findings; `slot_count` None means that of RocketMQ's proportions."""
+    """Yield header, entries and findings. `slot_count` None means that of RocketMQ's proportions."""
     slot_count = slot_count or guess_slot_count(len(data))
     entries_size = len(data) - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * (slot_count or 0)
     if slot_count is None or entries_size < ENTRY_SIZE_BYTES or entries_size % ENTRY_SIZE_BYTES:
@@ -154,7 +154,7 @@ def _items(file: _File, window: Window) -> Steps:
 
 
 def _header_against_entries(file: _File) -> Steps:
-    """The header's begin is the first entry's, its end the last entry's."""
+    """Compare the header's begin with the first entry's, and its end with the last entry's."""
     if file.entry_count == 0:
         return
     header = file.header
@@ -175,7 +175,7 @@ def _header_against_entries(file: _File) -> Steps:
 
 
 def _chains(file: _File, summary: dict[str, object], progress: Progress) -> Steps:
-    """Follow every link once: slot to newest entry, entry to the one before it in the bucket."""
+    """Follow every link once: from a slot to its newest entry, from an entry to the one before it in the bucket."""
     used_count = 0
     for start in range(0, file.slot_count, _CHUNK_COUNT):
         end = min(file.slot_count, start + _CHUNK_COUNT)
@@ -223,7 +223,7 @@ def _previous(file: _File, start: int, end: int) -> Steps:
 def _wrong_links(file: _File) -> Steps:
     """Tell a wrong link from a wrong key hash.
 
-    A wrong link takes an entry that another link leads to, or leaves one of its own bucket that nothing leads to.
+    A wrong link leads to an entry that another link leads to, or leaves one of its own bucket that nothing leads to.
     """
     lost = np.flatnonzero(file.reference_counts[1:] == 0)[:_FINDING_COUNT_MAX] + 1
     lost_of_bucket = dict(zip(file.buckets(lost).tolist(), lost.tolist(), strict=True))
@@ -246,7 +246,7 @@ def _wrong_links(file: _File) -> Steps:
 
 
 def _skipping_link(file: _File, slot: int, lost: int) -> Finding:
-    """The link of a slot's chain that jumps over this entry: links only lead to earlier entries."""
+    """Return the link of a slot's chain that jumps over this entry. Links only lead to earlier entries."""
     message = f"it jumps over entry {lost} of the same slot"
     number = int(index_file.SLOT.unpack_from(file.data, file.slot_at(slot))[0])
     if not lost <= number <= file.entry_count:
@@ -262,7 +262,7 @@ def _skipping_link(file: _File, slot: int, lost: int) -> Finding:
 
 
 def _entries(file: _File) -> Steps:
-    """Values and order: entries are put in the order of the log."""
+    """Check values and order: entries are put in the order of the log."""
     header = file.header
     before = header.begin_physical_offset
     for start in range(1, file.entry_count + 1, _CHUNK_COUNT):

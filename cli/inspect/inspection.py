@@ -25,7 +25,7 @@ class UnknownKind(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One record, unit, entry, header or value; `number` counts from 0 in the file (index entries: from 1)."""
+    """One record, unit, entry, header or value. `number` counts from 0 in the file (index entries: from 1)."""
 
     kind: str
     number: int
@@ -51,11 +51,11 @@ class Window:
     limit: int | None = None
 
     def shows(self, number: int) -> bool:
-        """Whether the item of this number is shown."""
+        """Return whether the item of this number is shown."""
         return number >= self.start and (self.limit is None or number < self.start + self.limit)
 
     def clip(self, count: int) -> range:
-        """The shown numbers among the first `count`."""
+        """Return the shown numbers among the first `count`."""
         end = count if self.limit is None else min(count, self.start + self.limit)
         return range(min(self.start, end), end)
 

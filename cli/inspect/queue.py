@@ -71,7 +71,7 @@ def _units(data: Data, start: int, end: int) -> npt.NDArray[np.void]:
 
 
 def _written_count(data: Data, total: int) -> int:
-    """Units up to the last one that is not all zero: a unit of zeros before that is damage, behind it the end."""
+    """Return how many units there are up to the last not of zeros. A unit of zeros is damage before it."""
     for end in range(total, 0, -_CHUNK_UNIT_COUNT):
         start = max(0, end - _CHUNK_UNIT_COUNT)
         chunk = np.frombuffer(data[start * UNIT_SIZE_BYTES : end * UNIT_SIZE_BYTES], np.uint8)
@@ -105,7 +105,7 @@ def _finding(number: int, field: str, message: str) -> Finding:
 
 
 def _values(data: Data, start: int, end: int, blank_count: int, topic: str | None) -> Steps:
-    """Values that no unit has, one finding per unit."""
+    """Yield findings about values that no unit has, at most one per unit."""
     units = _units(data, start, end)
     sizes = units["record_size_bytes"].astype(np.int64)
     physical_offsets = units["physical_offset"].astype(np.int64)
@@ -129,7 +129,7 @@ def _values(data: Data, start: int, end: int, blank_count: int, topic: str | Non
 
 
 def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
-    """Records of a queue follow each other in the log: each starts at or after the end of the one before it."""
+    """Check that each record of a queue starts at or after the end of the one before it in the log."""
     low, high = max(first, start - 2), min(count, end + 1)
     units = _units(data, low, high)
     starts = units["physical_offset"].astype(np.int64)
@@ -144,7 +144,7 @@ def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
 
 
 def _overlap(starts: Numbers, ends: Numbers, left: int, low: int) -> Finding:
-    """Of two neighbours out of order, the one that does not fit the units around both either; if it can be told."""
+    """Name the one of two neighbours out of order that does not fit the units around both either, if there is one."""
     right = left + 1
     message = f"unit {low + right} starts at {starts[right]}, before unit {low + left} ends at {ends[left]}"
     is_size = starts[left] < starts[right]

@@ -52,7 +52,7 @@ class _Walk:
 def inspect_segment(
     data: Data, base: int | None, window: Window, summary: dict[str, object], progress: Progress
 ) -> Steps:
-    """Records and findings of a segment whose first byte has the physical offset `base` (None: the first record's)."""
+    """Yield records and findings of a segment that begins at physical offset `base` (None: the first record's)."""
     if base is None:
         base = record.LONG.unpack_from(data, record.PHYSICAL_OFFSET_AT)[0] if len(data) >= record.SYS_FLAG_AT else 0
     walk = _Walk(data, base, window, summary=summary)
@@ -129,7 +129,7 @@ def _blank(walk: _Walk) -> _GoesOn:
 
 
 def _unwritten(walk: _Walk) -> _GoesOn:
-    """Zeros where a record would start: the end of what was written, if nothing but zeros follows."""
+    """Yield what stands where a record would start with zeros: the end of what was written, if only zeros follow."""
     nonzero = _first_nonzero(walk.data, walk.position)
     if nonzero is None:
         walk.summary["end"] = "unwritten space follows the last record"
@@ -169,7 +169,7 @@ def _first_nonzero(data: Data, position: int) -> int | None:
 
 
 def _implausible(walk: _Walk, shape: RecordShape) -> Steps:
-    """Values that no checksum covers in a record without CRC property, and the order of store times."""
+    """Yield values that no checksum covers in a record without CRC property, and the order of store times."""
     try:
         found = record.decode(walk.data, walk.position, check_crc=False)
     except BadField as error:

@@ -27,7 +27,7 @@ _TIME_MS_MAX = 4_102_444_800_000
 
 
 def inspect_small(kind: str, data: Data, window: Window) -> Steps:
-    """The items of a file of one of SMALL_KINDS, and what is wrong in it; whatever its decoder refuses is a finding."""
+    """Yield the items of a file of one of SMALL_KINDS, and what is wrong in it: whatever its decoder refuses."""
     try:
         for step in _INSPECTION_OF[kind](bytes(data)):
             if isinstance(step, Finding) or window.shows(step.number):
@@ -103,7 +103,7 @@ def _ballast(data: bytes) -> Steps:
 
 
 def _cut(data: bytes) -> Steps:
-    """A copy of what recovery cut off: it need not hold a whole record."""
+    """Yield a copy of what recovery cut off. It need not hold a whole record."""
     yield Item("cut", 0, 0, {"size_bytes": len(data), "first_bytes": data[:16].hex()})
 
 

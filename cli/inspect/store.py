@@ -65,7 +65,7 @@ def inspect_file(
     limit: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Inspection:
-    """A stream of the file's items from number `start` on, `limit` at most, and of all that is wrong in the whole file.
+    """Return a stream of the file's items from number `start` on, `limit` at most, and of all faults of the whole file.
 
     `kind` None means: by path and content. An index file that is not of RocketMQ's proportions (four entries per slot)
     needs `index_file:SLOTS`. Raises UnknownKind, or OSError when the file cannot be read.
@@ -100,7 +100,7 @@ def inspect_file(
 
 
 def detect_kind(path: Path) -> str:
-    """The kind of a store file by its name, its directories, and at last its content; raises UnknownKind."""
+    """Return the kind of a store file by its name, its directories, and at last its content. Raises UnknownKind."""
     if (kind := _KIND_OF_NAME.get(path.name.removesuffix(store_layout.BACKUP_SUFFIX))) is not None:
         return kind
     folders = path.absolute().parts[:-1]

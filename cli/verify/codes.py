@@ -25,7 +25,7 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One kind of finding; without an area it is told whatever was asked for."""
+    """One kind of finding. A code without an area is told whatever was asked for."""
 
     area: Area | None
     severity: Severity

@@ -25,11 +25,11 @@ class Files:
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
     def read(self, path: Path, position: int, size_bytes: int) -> bytes:
-        """Bytes from a position on; fewer at the end of the file, none behind it."""
+        """Return the bytes from a position on, fewer at the end of the file, and none behind it."""
         return os.pread(self._descriptor(path), size_bytes, position)
 
     def read_into(self, path: Path, position: int, target: memoryview) -> int:
-        """Fill the target from a position on; bytes read, fewer than asked only at the end of the file."""
+        """Fill the target from a position on. Returns the bytes read, fewer than asked only at the end of the file."""
         descriptor, filled = self._descriptor(path), 0
         while filled < len(target):
             count = os.preadv(descriptor, [target[filled:]], position + filled)
@@ -39,7 +39,7 @@ class Files:
         return filled
 
     def windows(self, path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Position and bytes of the pieces of [start, end) that have a byte other than zero."""
+        """Yield position and bytes of the pieces of [start, end) that have a byte other than zero."""
         for range_start, range_end in self._data_ranges(path, start, end):
             for position in range(range_start, range_end, WINDOW_BYTES):
                 window_end = min(position + WINDOW_BYTES, range_end)
@@ -48,7 +48,7 @@ class Files:
                     yield position, window
 
     def first_nonzero(self, path: Path, start: int, end: int) -> int | None:
-        """Position of the first byte of [start, end) that is not zero."""
+        """Return the position of the first byte of [start, end) that is not zero, or None."""
         for position, window in self.windows(path, start, end):
             stripped = window.lstrip(b"\0")
             if stripped:
@@ -56,7 +56,7 @@ class Files:
         return None
 
     def content_end(self, path: Path, start: int, end: int) -> int:
-        """Position behind the last byte of [start, end) that is not zero; `start` if there is none."""
+        """Return the position behind the last byte of [start, end) that is not zero, or `start` if there is none."""
         for range_start, range_end in reversed(self._data_ranges(path, start, end)):
             for window_end in range(range_end, range_start, -WINDOW_BYTES):
                 window_start = max(range_start, window_end - WINDOW_BYTES)
@@ -107,5 +107,5 @@ class Files:
 
 
 def _is_zero(window: bytes) -> bool:
-    """By comparison, which is many times as fast as looking for the first other byte."""
+    """Compare with zeros, which is many times as fast as looking for the first other byte."""
     return window == _ZEROS[: len(window)]

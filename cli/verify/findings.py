@@ -42,7 +42,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Report:
-    """Takes findings, counts all of them and hands at most `limit` faults and as many notes to `show`.
+    """Counts all findings and hands at most `limit` faults and as many notes to `show`.
 
     Findings of other areas than the selected ones are dropped.
     """
@@ -55,12 +55,12 @@ class Report:
 
     @property
     def fault_count(self) -> int:
-        """All faults."""
+        """The number of all faults."""
         return sum(counts.faults for counts in self.counts.values())
 
     @property
     def note_count(self) -> int:
-        """All notes."""
+        """The number of all notes."""
         return sum(counts.notes for counts in self.counts.values())
 
     def add(
@@ -74,7 +74,7 @@ class Report:
         count: int = 1,
         is_note: bool = False,
     ) -> None:
-        """Take a finding; `is_note` makes a note of what is a fault elsewhere."""
+        """Add a finding. `is_note` makes a note of what is a fault elsewhere."""
         known = CODES[code]
         if count == 0 or (known.area is not None and known.area not in self.areas):
             return

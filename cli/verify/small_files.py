@@ -81,7 +81,7 @@ def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report
 
 
 def _outside(state: StoreState, states: States, topic: str, queue_id: int, queue_offset: int) -> str | None:
-    """Where a queue offset is, if that is not in its queue."""
+    """Return where a queue offset is, if that is not in its queue."""
     if state.set_apart.why(topic):
         return None
     queue = states.get((topic, queue_id))

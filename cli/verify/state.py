@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What the small files say; None stands for a file that is missing or can't be read."""
+    """What the small files say. None stands for a file that is missing or can't be read."""
 
     is_log_clean: bool
     checkpoint: StoreCheckpoint | None
@@ -65,12 +65,12 @@ class StoreState:
 
     @property
     def known_end_physical_offset(self) -> int:
-        """What lies below it was on the disk once; 0 if nothing is known."""
+        """The offset below which everything was on the disk once, or 0 if nothing is known."""
         snapshot = self.snapshot.end_physical_offset if self.snapshot is not None else 0
         return max(snapshot, self.checkpoint.durable_physical_offset if self.checkpoint is not None else 0)
 
     def is_end_known(self, end_physical_offset: int) -> bool:
-        """Whether Reput has stopped in order with the log ending here, so that only zeros may follow."""
+        """Return whether Reput has stopped in order with the log ending here, so that only zeros may follow."""
         if not self.is_log_clean or self.snapshot is None:
             return False
         is_ours = self.checkpoint is None or not self.checkpoint.is_of_rocketmq
@@ -83,35 +83,35 @@ class StoreState:
 
     @property
     def certain_units_end(self) -> int:
-        """Physical offset below which every record must have its unit."""
+        """The physical offset below which every record must have its unit."""
         if self.progress is not None:
             return self.progress.queue_physical_offset
         return limits.INT64_MAX if self.is_log_clean else 0
 
     @property
     def certain_entries_end(self) -> int:
-        """Physical offset below which every key must have its index entry."""
+        """The physical offset below which every key must have its index entry."""
         if self.progress is None:
             return limits.INT64_MAX if self.is_log_clean else 0
         is_clean = self.progress.is_clean
         return self.progress.index_physical_offset if is_clean else self.progress.index_replay_physical_offset
 
     def has_finished_files(self, names: Sequence[str]) -> bool:
-        """Whether all finished index files are there that the Indexer says it has; it says so before it removes one."""
+        """Return whether no finished index file is missing. The Indexer writes a removal down before it."""
         progress = self.progress
         if progress is None or progress.index_finished_count < 0:
             return False
         return sum(name <= progress.index_finished_file for name in names) >= progress.index_finished_count
 
     def is_index_file_doubtful(self, name: str) -> bool:
-        """Whether the next start drops this index file and builds it again."""
+        """Return whether the next start drops this index file and builds it again."""
         if self.is_index_clean:
             return False
         return self.progress is None or name > self.progress.index_finished_file
 
 
 def users_of(data_dir: Path) -> list[str]:
-    """Lock files that a process holds: its CommitLog's or RocketMQ broker's, its Indexer's. Takes no lock."""
+    """Return the lock files that a process holds: a CommitLog, a RocketMQ broker, an Indexer. Locks nothing."""
     return [name for name in LOCK_FILES if (data_dir / name).is_file() and _is_locked(data_dir / name)]
 
 
@@ -149,7 +149,7 @@ def _set_apart(log_dir: Path, index_dir: Path, topics: TopicsFile | None) -> Set
 
 
 def check_left_files(data_dir: Path, report: Report) -> None:
-    """Lock files of another content, copies of cut tails, files that were never finished."""
+    """Report lock files of another content, copies of cut tails, files that were never finished."""
     for name in LOCK_FILES:
         content = _read(data_dir, name, report) if (data_dir / name).exists() else None
         if content not in (None, b"", store_layout.LOCK_CONTENT):
@@ -168,7 +168,7 @@ def check_left_files(data_dir: Path, report: Report) -> None:
 
 
 def _check_abort(data_dir: Path, report: Report) -> bool:
-    """Whether there is no `abort`; its content must be a process id or nothing."""
+    """Return whether there is no `abort`. Its content must be a process id or nothing."""
     if not (data_dir / store_layout.ABORT).exists():
         return True
     content = _read(data_dir, store_layout.ABORT, report) or b""
@@ -183,7 +183,7 @@ def _check_abort(data_dir: Path, report: Report) -> bool:
 
 
 def _load(data_dir: Path, name: str, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:
-    """Read one file; None if there is none or it can't be believed, which is a finding."""
+    """Read a file. Returns None if there is none or it can't be believed, which is a finding."""
     content = _read(data_dir, name, report) if (data_dir / name).exists() else None
     if content is None:
         return None

@@ -2,7 +2,7 @@
 """verify_store: the whole check of one store, from its directories to a summary.
 
 Reads only. The indexes may lie in another directory than the log, and either may be missing; then what is there is
-checked by itself. Callers: the command, tests. Raises nothing for what is wrong in a file.
+checked by itself. Callers: the command, tests. Never raises for what is wrong in a file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Summary:
 
 
 def is_store(directory: Path) -> bool:
-    """Whether a directory holds a log, queues or index files."""
+    """Return whether a directory holds a log, queues or index files."""
     names = (store_layout.COMMIT_LOG, store_layout.QUEUES, store_layout.INDEX)
     return any((directory / name).is_dir() for name in names) or (directory / store_layout.LOG_DIRECTORIES).exists()
 
@@ -112,11 +112,11 @@ class _Run:
         for batch in self._walk.batches():
             before = int(batch.physical_offsets.searchsorted(mark))
             if not is_marked and mark >= 0 and before < len(batch.physical_offsets):
-                self._take(batch.part(0, before))
+                self._check(batch.part(0, before))
                 check_snapshot_counters(self._state, facts, self._queues.states, self._report)
                 is_marked = True
                 batch = batch.part(before, len(batch.physical_offsets))
-            self._take(batch)
+            self._check(batch)
             self._progress(facts.end_physical_offset - self._log.min_physical_offset, self._size_bytes)
         if not is_marked and mark <= facts.end_physical_offset:
             check_snapshot_counters(self._state, facts, self._queues.states, self._report)
@@ -137,11 +137,11 @@ class _Run:
             end_physical_offset=facts.end_physical_offset,
         )
 
-    def _take(self, batch: LogBatch) -> None:
+    def _check(self, batch: LogBatch) -> None:
         if len(batch.physical_offsets):
-            self._queues.take(batch)
+            self._queues.check(batch)
             if self._index is not None:
-                self._index.take(batch)
+                self._index.check(batch)
 
     def _list_queues(self, files: Files) -> dict[tuple[str, int], QueueFiles] | None:
         if Area.QUEUES not in self._report.areas:

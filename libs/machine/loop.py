@@ -61,7 +61,7 @@ class SupervisedLoop:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the loop was started and has not been stopped."""
+        """Whether the loop was started and has not been stopped."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:

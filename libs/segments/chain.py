@@ -194,7 +194,7 @@ class SegmentChain:
 
     @property
     def can_roll(self) -> bool:
-        """Return whether the next segment may begin: a pool has to have a free buffer, which a commit gives back."""
+        """Whether the next segment may begin: a pool has to have a free buffer, which a commit gives back."""
         return self._pool is None or self._pool.free_count > 0
 
     def roll(self, *, first_base_physical_offset: int = 0) -> Segment:

@@ -28,12 +28,12 @@ class SegmentDirectories:
 
     @property
     def all(self) -> tuple[Path, ...]:
-        """Return every directory that may have files."""
+        """Every directory that may have files."""
         return (*self.writable, *self.read_only)
 
     @property
     def used(self) -> list[Path]:
-        """Return the directories that have files of the chain, or get new ones."""
+        """The directories that have files of the chain, or get new ones."""
         return [directory for directory in self.all if directory in self.writable or self.counts[directory] > 0]
 
     def candidates(self, number: int) -> list[Path]:

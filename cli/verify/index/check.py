@@ -58,11 +58,11 @@ class Keys:
         return len(self.hashes)
 
     def part(self, start: int, end: int | None = None) -> Keys:
-        """The keys numbered [start, end)."""
+        """Return the keys numbered [start, end)."""
         return Keys(self.hashes[start:end], self.physical_offsets[start:end], self.store_times_ms[start:end])
 
     def joined(self, later: Keys) -> Keys:
-        """These keys and then the later ones."""
+        """Return these keys and then the later ones."""
         return Keys(
             np.concatenate((self.hashes, later.hashes)),
             np.concatenate((self.physical_offsets, later.physical_offsets)),
@@ -74,7 +74,7 @@ NO_KEYS = Keys(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int6
 
 
 class IndexCheck:
-    """One check. Call `take` with every batch of the log, then `finish`."""
+    """Call `check` with every batch of the log, then `finish`."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class IndexCheck:
         self._missing_count = 0
         self._first_missing = 0
 
-    def take(self, batch: LogBatch) -> None:
+    def check(self, batch: LogBatch) -> None:
         """Compare the keys of these records."""
         if not len(batch.key_hashes):
             return
@@ -145,7 +145,7 @@ class IndexCheck:
         self._report.add("INDEX_ENTRY_UNCHECKED", store_layout.INDEX, message, count=self._unchecked_count)
 
     def _list(self) -> list[str]:
-        """Names of the index files, the next one last; reports wrong names and sizes."""
+        """Return the names of the index files, the next one last. Reports wrong names and sizes."""
         names: list[str] = []
         sizes: dict[str, int] = {}
         for path in sorted(self._directory.iterdir()) if self._directory.is_dir() else []:
@@ -176,7 +176,7 @@ class IndexCheck:
         return [name for name in reversed(names) if sizes[name] == common]
 
     def _current(self) -> IndexFileCheck | None:
-        """The file that the next entry is in; None behind the last one."""
+        """Return the file that the next entry is in, or None behind the last one."""
         while True:
             if self._file is not None:
                 if self._file.number <= self._file.entry_count:
@@ -203,7 +203,7 @@ class IndexCheck:
                 self._is_lost = True
 
     def _guarded(self, file: IndexFileCheck, act: Callable[[IndexFileCheck], _T]) -> _T | None:
-        """Do something with a file; one that can't be read or is full of faults is given up."""
+        """Do something with a file. A file that can't be read or is full of faults is given up."""
         try:
             result = act(file)
         except OSError as error:
@@ -217,7 +217,7 @@ class IndexCheck:
         return None
 
     def _compare(self, keys: Keys, *, is_last: bool) -> Keys:
-        """Compare keys with the next entries; gives back copies of the last ones, to be compared with more in view."""
+        """Compare keys with the next entries. Returns copies of the last keys, to be compared with more in view."""
         at = 0
         while at < len(keys):
             file = self._current()
@@ -230,7 +230,7 @@ class IndexCheck:
         return NO_KEYS
 
     def _step(self, keys: Keys, file: IndexFileCheck) -> int:
-        """Pass over equal entries, or over one difference; how many keys that settles."""
+        """Pass over equal entries, or over one difference. Returns how many keys that settles."""
         entries = file.entries()
         count = min(len(entries), len(keys))
         is_same = entries["key_hash"][:count] == keys.hashes[:count]
@@ -243,7 +243,7 @@ class IndexCheck:
         return good
 
     def _align(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
-        """Tell what the difference at the next entry is and pass over it; how many keys that settles."""
+        """Tell what the difference at the next entry is and pass over it. Returns how many keys that settles."""
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
         if self._facts.is_damaged(int(offsets[0])) or (not self._has_matched and self._is_gone(offsets[:1])[0]):
             self._undemanded(file, entries[: self._undemanded_count(offsets)])
@@ -271,7 +271,7 @@ class IndexCheck:
         self._last_physical_offset = int(keys.physical_offsets[-1])
 
     def _changed(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
-        """The next entry is that of the next key, but not as it should be."""
+        """Tell what is wrong with the next key's entry. Returns how many keys that settles."""
         found, number, self._wrong_count = entries[0], file.number, self._wrong_count + 1
         key_hash, physical_offset = int(keys.hashes[0]), int(keys.physical_offsets[0])
         if found["physical_offset"] == physical_offset:
@@ -288,7 +288,7 @@ class IndexCheck:
         return 1
 
     def _missing(self, keys: Keys, file: IndexFileCheck | None) -> None:
-        """Keys without an entry; `file` None means that there are no more entries at all."""
+        """Tell of keys without an entry. `file` None means that there are no more entries at all."""
         certain = int(np.searchsorted(keys.physical_offsets, self._store.certain_entries_end))
         self._behind_count += len(keys) - certain
         if not certain or self._is_lost:
@@ -336,7 +336,7 @@ class IndexCheck:
         self.entry_count += len(entries)
 
     def _kind(self, key_hash: int, physical_offset: int, before: int) -> tuple[str, str]:
-        """What an entry is that no key demands."""
+        """Return what an entry is that no key demands."""
         if not self._log.segments or physical_offset < self._log.min_physical_offset:
             if key_hash < 0:
                 return "INDEX_ENTRY_HASH", f"its hash is {key_hash}"
@@ -348,13 +348,13 @@ class IndexCheck:
         return "INDEX_ENTRY_SURPLUS", f"no key of a record at {physical_offset} demands it here"
 
     def _is_gone(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether entries point below the log, to records that were deleted; without a log nothing can be told."""
+        """Return whether entries point below the log, to deleted records. Without a log nothing can be told."""
         if not self._log.segments:
             return np.ones(len(offsets), np.bool_)
         return offsets < self._log.min_physical_offset
 
     def _undemanded_count(self, offsets: NDArray[np.int64]) -> int:
-        """How many of the next entries point into damaged parts or below the log."""
+        """Return how many of the next entries point into damaged parts or below the log."""
         is_gone = self._is_gone(offsets) if not self._has_matched else np.zeros(len(offsets), np.bool_)
         is_damaged = np.array([self._facts.is_damaged(offset) for offset in offsets.tolist()])
         first = _first(~(is_gone | is_damaged))
@@ -367,14 +367,14 @@ def _first(flags: NDArray[np.bool_]) -> int | None:
 
 
 def _guess_slot_count(size_bytes: int) -> int:
-    """Slots of a file of RocketMQ's proportions, four entries for each; 0 if it has others."""
+    """Return the slots of a file of RocketMQ's proportions, four entries for each, or 0 if it has others."""
     per_slot = SLOT_SIZE_BYTES + _ENTRIES_PER_SLOT * ENTRY_SIZE_BYTES
     count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
     return count if spare == 0 else 0
 
 
 def _is_index_name(name: str) -> bool:
-    """Whether it is 17 digits that are a moment."""
+    """Return whether the name is 17 digits that are a moment."""
     try:
         datetime.strptime(name[:14], "%Y%m%d%H%M%S")  # noqa: DTZ007 - whatever zone, it must be a date
     except ValueError:

@@ -36,7 +36,7 @@ TIME_UNKNOWN = -1
 
 
 class IndexFileCheck:
-    """One file. `entries` shows what comes next, `accept` passes over it; `finish` when all are passed.
+    """One file. `entries` shows what comes next, `accept` passes over it. Call `finish` when all are passed.
 
     Every method but `name` may raise OSError. `is_doubtful` makes notes of all findings: the next start drops the file.
     """
@@ -80,7 +80,7 @@ class IndexFileCheck:
         self._add(code, f"entry {number}: {message}", position, physical_offset)
 
     def entries(self) -> NDArray[np.void]:
-        """The next entries, as many as are at hand; none at the end of the file."""
+        """Return the next entries, as many as are at hand, and none at the end of the file."""
         at = self.number - self._chunk_number
         if at >= len(self._chunk):
             count = min(CHUNK_ENTRY_COUNT, self.entry_count + 1 - self.number)
@@ -140,7 +140,7 @@ class IndexFileCheck:
         )
 
     def _real_entry_count(self) -> int:
-        """How many entries there are, whatever the header counts: those up to the last one that is not all zero."""
+        """Return how many entries there are up to the last one that is not all zero, whatever the header counts."""
         counted = self.header.entry_count
         most = self._capacity - 1
         first = index_file.entry_position(FIRST_ENTRY, self.slot_count)

@@ -60,7 +60,7 @@ _REASON = {
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """Consecutive whole records as columns; arrays are views that the next batch overwrites."""
+    """Consecutive whole records as columns. The arrays are views that the next batch overwrites."""
 
     queues: list[tuple[bytes, int]]
     physical_offsets: NDArray[np.int64]
@@ -74,7 +74,7 @@ class LogBatch:
     key_hashes: NDArray[np.int32]
 
     def part(self, start: int, end: int) -> LogBatch:
-        """The records numbered [start, end) of this batch."""
+        """Return the records numbered [start, end) of this batch."""
         key = int(self.key_counts[:start].sum())
         key_end = key + int(self.key_counts[start:end].sum())
         return LogBatch(
@@ -93,7 +93,7 @@ class LogBatch:
 
 @dataclass(slots=True)
 class SegmentSpan:
-    """Store times of the first and last record of a segment; None while it has none."""
+    """Store times of the first and last record of a segment, None while it has none."""
 
     first_store_time_ms: int | None = None
     last_store_time_ms: int | None = None
@@ -113,7 +113,7 @@ class LogFacts:
     damaged_ends: list[int] = field(default_factory=list)
 
     def add_damage(self, start: int, end: int) -> None:
-        """Remember that the records of [start, end) can't be read; ranges come in ascending order."""
+        """Remember that the records of [start, end) can't be read. Ranges come in ascending order."""
         if self.damaged_ends and self.damaged_ends[-1] == start:
             self.damaged_ends[-1] = end
         elif end > start:
@@ -121,18 +121,18 @@ class LogFacts:
             self.damaged_ends.append(end)
 
     def is_damaged(self, physical_offset: int) -> bool:
-        """Whether this offset lies where records can't be read."""
+        """Return whether this offset lies where records can't be read."""
         index = bisect_right(self.damaged_starts, physical_offset) - 1
         return index >= 0 and physical_offset < self.damaged_ends[index]
 
     def has_damage_between(self, start: int, end: int) -> bool:
-        """Whether a damaged range touches [start, end)."""
+        """Return whether a damaged range touches [start, end)."""
         index = bisect_right(self.damaged_ends, start)
         return index < len(self.damaged_starts) and self.damaged_starts[index] < end
 
 
 class LogCheck:
-    """One check. Iterate over `batches` once; `facts` grow meanwhile and are complete afterwards."""
+    """One check. Iterate over `batches` once. `facts` grow meanwhile and are complete afterwards."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class LogCheck:
         self._is_over = False
 
     def batches(self) -> Iterator[LogBatch]:
-        """All whole records in the order of the log."""
+        """Yield all whole records in the order of the log."""
         expected = self._log.min_physical_offset
         for index, segment in enumerate(self._log.segments):
             if segment.base_physical_offset > expected:
@@ -185,7 +185,7 @@ class LogCheck:
         while position is not None and position < segment.size_bytes:
             for step in self._walk.steps_in(index, position):
                 if self._columns.count:
-                    yield self._take(segment, segment.buffer)
+                    yield self._batch(segment, segment.buffer)
                 position = step.end
             if self._walk.stop is not None:
                 position = yield from self._damage(index, segment, self._walk.stop)
@@ -200,12 +200,12 @@ class LogCheck:
         )
 
     def _least_time_ms(self, physical_offset: int) -> int:
-        """The store time that a record from this offset on has at least."""
+        """Return the store time that a record from this offset on has at least."""
         is_free = self._durable.is_foreign or physical_offset < self._durable.physical_offset
         return 0 if is_free else self.facts.last_store_time_ms - limits.CLOCK_STEP_MS_MAX
 
-    def _take(self, segment: LogFile, view: memoryview) -> LogBatch:
-        """The records of the columns as a batch, after a look at what no checksum covers."""
+    def _batch(self, segment: LogFile, view: memoryview) -> LogBatch:
+        """Return the records of the columns as a batch, after a look at what no checksum covers."""
         columns, count = self._columns, self._columns.count
         key_counts = np.frombuffer(columns.key_counts, np.int32, count)
         batch = LogBatch(
@@ -251,7 +251,7 @@ class LogCheck:
             )
 
     def _check_hosts(self, segment: LogFile, batch: LogBatch, view: memoryview, positions: NDArray[np.int64]) -> None:
-        """Ports are 4 bytes of which the upper two are zero; anything else is a host of another size, or damage."""
+        """Check ports: of 4 bytes the upper two are zero. Anything else is a host of another size, or damage."""
         data = np.frombuffer(view, np.uint8)
         flags = batch.sys_flags
         ports = positions + record.BORN_HOST_AT + np.where(flags & record.BORN_HOST_V6_FLAG, 16, 4)
@@ -269,7 +269,7 @@ class LogCheck:
     def _check_property_names(
         self, segment: LogFile, batch: LogBatch, view: memoryview, positions: NDArray[np.int64]
     ) -> None:
-        """A CRC property whose name is damaged hides from the checksum; it still looks much like one."""
+        """Look for a CRC property whose name is damaged. It hides from the checksum, but still looks much like one."""
         data = np.frombuffer(view, np.uint8)
         starts = positions + batch.record_sizes - CRC_PROPERTY_SIZE_BYTES
         like = np.zeros(len(starts), np.int8)
@@ -301,7 +301,7 @@ class LogCheck:
             )
 
     def _damage(self, index: int, segment: LogFile, stop: Stop) -> Generator[LogBatch, None, int | None]:
-        """Judge the place where the walk stopped; where to go on in this segment, None for nowhere."""
+        """Judge the place where the walk stopped. Returns where to go on in this segment, None for nowhere."""
         at, physical_offset = stop.position, segment.base_physical_offset + stop.position
         code = self._code_of(segment, stop)
         following = self._following(segment, at, code)
@@ -339,7 +339,7 @@ class LogCheck:
         return self._files.read(segment.path, at, size)
 
     def _following(self, segment: LogFile, at: int, code: str) -> int | None:
-        """Where the walk can go on in this segment: behind the record if its lengths are right, else at the next."""
+        """Return where the walk can go on here: behind the record if its lengths are right, else at the next one."""
         if code in ("LOG_BODY_CRC", "LOG_PROPERTY_CRC"):
             end = at + len(self._read_record(segment, at))
             is_durable = segment.base_physical_offset + end <= self._state.known_end_physical_offset
@@ -354,15 +354,15 @@ class LogCheck:
         return is_blank or self._log.is_record(segment.base_physical_offset + position)
 
     def _damaged_body(self, segment: LogFile, at: int, following: int) -> Iterator[LogBatch]:
-        """The record with the damaged body, whose other fields still count."""
+        """Yield the record with the damaged body, whose other fields still count."""
         data = memoryview(self._files.read(segment.path, at, following - at))
         scan_cy.scan(data, 0, len(data), segment.base_physical_offset + at, False, self._columns)
         if self._columns.count == 1 and self._first_stale() is None:
-            yield self._take(segment, data)
+            yield self._batch(segment, data)
             self._walk.last_store_time_ms = self.facts.last_store_time_ms
 
     def _has_records(self, index: int) -> bool:
-        """Whether a segment from this one on has a whole record that is not too old."""
+        """Return whether a segment from this one on has a whole record that is not too old."""
         for segment in self._log.segments[index:]:
             least = self._least_time_ms(segment.base_physical_offset)
             try:
@@ -376,7 +376,7 @@ class LogCheck:
         return False
 
     def _is_lost(self, segment: LogFile, at: int, following: int | None) -> bool:
-        """Whether a write is missing here as after a power cut; recovery then cuts the log here."""
+        """Return whether a write is missing here as after a power cut, in which case recovery cuts the log here."""
         start = at - at % tail_search.SECTOR_BYTES
         end = segment.size_bytes if following is None else following
         data = self._files.read(segment.path, start, min(end - start, RECORD_SIZE_BYTES_MAX))
@@ -386,7 +386,7 @@ class LogCheck:
             return False
 
     def _end(self, index: int, segment: LogFile, at: int, code: str) -> None:
-        """The log ends here. Tell what lies behind the end, if anything does."""
+        """Note that the log ends here, and tell what lies behind the end, if anything does."""
         self._is_over = True
         end = segment.base_physical_offset + at
         self.facts.end_physical_offset = end

@@ -45,7 +45,7 @@ class RecordHead(NamedTuple):
 
 
 def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
-    """Size that most of these files have; of two that are as frequent, the one that is the distance of two names."""
+    """Return the size that most of these files have or, of two as frequent, the one that is a distance of names."""
     counts = Counter(size for _, size in sizes_by_base)
     distances = {right - left for (left, _), (right, _) in pairwise(sizes_by_base)}
     return max(counts, key=lambda size: (counts[size], size in distances, size))
@@ -71,24 +71,24 @@ class LogFiles:
 
     @property
     def min_physical_offset(self) -> int:
-        """First byte that is kept."""
+        """The first byte that is kept."""
         return self.segments[0].base_physical_offset if self.segments else 0
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """How many bytes all segments have."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def is_beyond(self, physical_offset: int) -> bool:
-        """Whether nothing was ever written at or behind this offset."""
+        """Return whether nothing was ever written at or behind this offset."""
         return physical_offset >= self._content_end
 
     def is_record(self, physical_offset: int) -> bool:
-        """Whether a record that names this offset as its own starts here; it may be damaged behind that."""
+        """Return whether a record that names this offset as its own starts here. It may be damaged behind that."""
         return self.head_of(physical_offset) is not None
 
     def head_of(self, physical_offset: int) -> RecordHead | None:
-        """What the record that starts here says of its queue, None if there is none."""
+        """Return what the record that starts here says of its queue, None if there is none."""
         index = bisect_right(self._bases, physical_offset) - 1
         if index < 0 or physical_offset >= self.segments[index].end_physical_offset:
             return None
@@ -106,9 +106,9 @@ class LogFiles:
 
     @staticmethod
     def next_item(segment: LogFile, start: int, *, store_time_ms_min: int) -> int | None:
-        """Position of the next whole record, or of the blank that closes the segment, from `start` on.
+        """Return the position of the next whole record, or of the blank that closes the segment, from `start` on.
 
-        Whole means what it does to `find_record`. Raises OSError.
+        Whole means the same as to `find_record`. Raises OSError.
         """
         end = tail_search.content_end(segment, start)
         segment.check_readable(start, end)
@@ -122,7 +122,7 @@ class LogFiles:
         )
 
     def _directories(self, data_dir: Path) -> list[Path]:
-        """Where the log says that its segments are; a directory that is not there is a finding."""
+        """Return where the log says that its segments are. A directory that is not there is a finding."""
         try:
             directories = log_directories.load(PosixFs(), data_dir)
         except FormatError as error:
@@ -188,7 +188,7 @@ class LogFiles:
 
 
 def _is_head_of(head: bytes, physical_offset: int) -> bool:
-    """Whether a record's magic stands here and the record says that it lies here."""
+    """Return whether a record's magic stands here and the record says that it lies here."""
     if len(head) < record.SYS_FLAG_AT:
         return False
     magic = record.INT.unpack_from(head, record.MAGIC_AT)[0]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """QueueCheck: what the records say of their queues against the units of the queues.
 
-Fed with the batches of the log in order. The units that a batch demands are encoded as they should be, those on disk
-are read, and one comparison of bytes tells whether all agree; only where they do not, one is looked at after another.
-Kept are a few numbers per queue. Afterwards `finish` looks at the units that no record has demanded.
-Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketMQ; it is named.
+It is fed with the batches of the log in order. The units that a batch demands are encoded as they should be, those on
+disk are read, and one comparison of bytes tells whether all agree; only where they do not, the units are looked at one
+after another. Kept are a few numbers per queue. Afterwards `finish` looks at the units that no record has demanded.
+Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketMQ, which is named.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Run:
 
 
 class QueueCheck:
-    """One check. Call `take` with every batch, then `finish`.
+    """Call `check` with every batch, then `finish`.
 
     `queues` None means that there are none to compare with; then only the numbers in the records are checked.
     """
@@ -91,10 +91,10 @@ class QueueCheck:
 
     @property
     def unit_count(self) -> int:
-        """Units that were looked at."""
+        """How many units were looked at."""
         return self._units.unit_count
 
-    def take(self, batch: LogBatch) -> None:
+    def check(self, batch: LogBatch) -> None:
         """Compare the units of these records."""
         if not batch.queues:
             return
@@ -145,7 +145,7 @@ class QueueCheck:
                 self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
 
     def _guarded(self, state: QueueState, act: Callable[[QueueFiles], None]) -> None:
-        """Do something with a queue's files; a queue that can't be read is looked at no further."""
+        """Do something with a queue's files. A queue that can't be read is not looked at any further."""
         try:
             act(state.files)
         except OSError as error:
@@ -169,7 +169,7 @@ class QueueCheck:
         return state.first_missing + state.missing_count <= self._removed_end(state)
 
     def _removed_end(self, state: QueueState) -> int:
-        """Where a queue ended that the Indexer dropped, 0 if it did not: then it misses no other, and says so."""
+        """Return where a queue ended that the Indexer dropped, or 0 if it did not, or if its words can't be so."""
         end = self._store.dropped_ends.get((state.topic, state.queue_id), 0)
         return end if self._are_ends_as_said else 0
 
@@ -208,7 +208,7 @@ class QueueCheck:
         ]
 
     def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: LogBatch) -> Iterator[Run]:
-        """The parts of a run whose units must be there. That they go on where the queue was is checked here too."""
+        """Yield the parts of a run whose units must be there. Checks also that they go on where the queue was."""
         while run.start < run.end:
             physical_offset = int(batch.physical_offsets[order[run.start]])
             is_left_out = self._is_left_out(run, physical_offset)
@@ -232,7 +232,7 @@ class QueueCheck:
         return run.state.next if is_known else run.queue_offset
 
     def _is_stepped_over(self, run: Run, physical_offset: int) -> bool:
-        """Whether the run's first record fits no queue, and the Indexer says so or has yet to come there."""
+        """Return whether the run's first record fits no queue, and the Indexer says so or has yet to come there."""
         progress, state = self._store.progress, run.state
         if progress is None or has_place(run.queue_offset, end=self._expected(run), is_empty=False):
             return False
@@ -241,7 +241,7 @@ class QueueCheck:
         return any(_speaks_of(note, state, physical_offset) for note in progress.stepped_over)
 
     def _is_left_out(self, run: Run, physical_offset: int) -> bool:
-        """Whether there was no room for the run's first record when its topic was deleted, and it has no unit."""
+        """Return whether there was no room for the run's first record when its topic was deleted, so it has no unit."""
         progress, state = self._store.progress, run.state
         notes = [] if progress is None else progress.stepped_over
         is_noted = any(
@@ -250,7 +250,7 @@ class QueueCheck:
         return is_noted and state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
 
     def _follows(self, run: Run, physical_offset: int) -> bool:
-        """Whether the run's queue offsets can be; a jump is told, and the queue goes on behind it."""
+        """Return whether the run's queue offsets can be. A jump is told, and the queue goes on behind it."""
         state, facts = run.state, self._facts
         name = f"{state.topic} queue {state.queue_id}"
         if not 0 <= run.queue_offset <= QUEUE_OFFSET_MAX:
@@ -278,7 +278,7 @@ class QueueCheck:
         return True
 
     def _begin_again(self, state: QueueState, physical_offset: int) -> None:
-        """Queue offset 0 comes again: from here on it is another queue, and its older records have no units."""
+        """Begin another queue, because queue offset 0 comes again: the older records have no units."""
         self._begin_count += 1
         is_unit = physical_offset <= state.begin_physical_offset
         is_uncertain = physical_offset >= self._store.certain_units_end
@@ -293,7 +293,7 @@ class QueueCheck:
             state.begin_physical_offset = physical_offset
 
     def _compare(self, runs: list[Run], order: NDArray[np.int32], batch: LogBatch) -> None:
-        """Compare the units of all runs at once; explain the runs that differ."""
+        """Compare the units of all runs at once, and explain the runs that differ."""
         expected = bytearray(UNIT_SIZE_BYTES * len(order))
         encode_queue_units(order, batch.physical_offsets, batch.record_sizes, batch.tags_codes, expected)
         runs = [run for run in runs if run.state.is_checked]
@@ -318,7 +318,7 @@ class QueueCheck:
             return bytes(UNIT_SIZE_BYTES * (run.end - run.start))
 
     def _explain(self, run: Run, expected: NDArray[np.void], found: NDArray[np.void]) -> None:
-        """Units of a run that are not as they should be: those behind the end of the queue's data, then the others."""
+        """Tell which units of a run are wrong: those behind the end of the queue's data, then the others."""
         state = run.state
         if not state.is_checked:
             return
@@ -344,13 +344,13 @@ class QueueCheck:
 
 
 def _begin_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
-    """Whether the Indexer knows of all first files that are gone; it says so before it removes one."""
+    """Return whether the Indexer knows of all first files that are gone. It writes that down before a removal."""
     found = sum(files.first_unit for files in queues.values())
     return store.progress is not None and found <= store.progress.queue_start_sum
 
 
 def _end_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
-    """Whether no queue is missing that the Indexer counted when it last wrote down how far it is."""
+    """Return whether no queue is missing that the Indexer counted when it last wrote down how far it is."""
     found = sum(files.end_unit for files in queues.values())
     return store.progress is not None and found >= store.progress.queue_end_sum
 

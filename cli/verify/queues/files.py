@@ -29,7 +29,7 @@ class QueueFiles:
 
     @classmethod
     def empty(cls, directory: Path) -> Self:
-        """A queue that has no file."""
+        """Return a queue that has no file."""
         return cls(Files(), directory, str(directory))
 
     def __init__(self, files: Files, directory: Path, name: str) -> None:
@@ -50,12 +50,12 @@ class QueueFiles:
 
     @property
     def first_unit(self) -> int:
-        """Number of the first unit that has a place in a file."""
+        """The number of the first unit that has a place in a file."""
         return -(-self.bases[0][0] // UNIT_SIZE_BYTES) if self.bases else 0
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """How many bytes all files have."""
         return sum(size for _, size in self.bases)
 
     def list(self, report: Report) -> None:
@@ -100,23 +100,23 @@ class QueueFiles:
                 break
 
     def is_missing(self, unit: int) -> bool:
-        """Whether the unit's place is in a file that is missing or too short, which was reported."""
+        """Return whether the unit's place is in a file that is missing or too short, which was reported."""
         position = unit * UNIT_SIZE_BYTES
         return any(start <= position < end for start, end in self._holes)
 
     def file_of(self, unit: int) -> tuple[str, int]:
-        """File, as findings call it, and position in it of a unit."""
+        """Return the file, as findings call it, and the position in it of a unit."""
         position = unit * UNIT_SIZE_BYTES
         index = bisect_right(self.bases, (position, INT64_MAX)) - 1
         base = self.bases[index][0] if index >= 0 else 0
         return self.file_at(base), position - base
 
     def file_at(self, base: int) -> str:
-        """File of this name, as findings call it."""
+        """Return the file of this name, as findings call it."""
         return f"{self.name}/{store_layout.file_name(base)}"
 
     def read(self, unit: int, count: int) -> bytes:
-        """Bytes of these units, zeros where there are none. Raises OSError."""
+        """Return the bytes of these units, zeros where there are none. Raises OSError."""
         if unit >= self.end_unit:
             return bytes(count * UNIT_SIZE_BYTES)
         start, end = unit * UNIT_SIZE_BYTES, (unit + count) * UNIT_SIZE_BYTES
@@ -139,7 +139,7 @@ class QueueFiles:
 
 
 def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Report) -> dict[tuple[str, int], QueueFiles]:
-    """All queues of a data directory that are Reput's, by topic and queue id, with their files settled."""
+    """Return all queues of a data directory that are Reput's, by topic and queue id, with their files settled."""
     root = data_dir / store_layout.QUEUES
     queues: dict[tuple[str, int], QueueFiles] = {}
     for topic in sorted(root.iterdir()) if root.is_dir() else []:

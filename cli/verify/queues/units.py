@@ -99,7 +99,7 @@ class UnitCheck:
         )
 
     def check_gone(self, files: QueueFiles, start: int, end: int) -> None:
-        """Units [start, end) before the queue's first record in the log: pre-blanks, then units below the log.
+        """Check units [start, end) before the queue's first record in the log: pre-blanks, then units below the log.
 
         Without a log nothing is known but that units must be valid and in order. Raises OSError.
         """
@@ -122,7 +122,7 @@ class UnitCheck:
             last_end = int(max(before[-1], ends[-1]))
 
     def check_surplus(self, files: QueueFiles, start: int, end: int) -> None:
-        """Units [start, end) that no record of the log demands, although they come after one. Raises OSError."""
+        """Report units [start, end) that no record of the log demands, although they come after one. Raises OSError."""
         for number, units in self._chunks(files, start, end):
             is_zero = (units["physical_offset"] == 0) & (units["record_size_bytes"] == 0) & (units["tags_code"] == 0)
             self._tell_undemanded(files, number, units, np.flatnonzero(~is_zero).tolist(), is_behind=True)
@@ -144,7 +144,7 @@ class UnitCheck:
             yield number, np.frombuffer(files.read(number, count), UNIT)
 
     def _difference(self, topic: str, files: QueueFiles, number: int, wanted: Values, found: Values) -> tuple[str, str]:
-        """Code and sentence; no code where nothing is to be told."""
+        """Return code and sentence. There is no code where nothing is to be told."""
         if found == (0, 0, 0):
             return "" if files.is_missing(number) else "QUEUE_UNIT_HOLE", "zeros, but units follow"
         if found[0] != wanted[0] or found[1] <= 0:
@@ -164,7 +164,7 @@ class UnitCheck:
         return code, f"its tags code is {found[2]}, that of the record {wanted[2]}"
 
     def _kind(self, found: Values) -> tuple[str, str]:
-        """What a unit is that does not point where it should."""
+        """Return what a unit is that does not point where it should."""
         physical_offset, size, _ = found
         if physical_offset == 0 and size == PRE_BLANK_RECORD_SIZE:
             return "QUEUE_PRE_BLANK", "a filler for messages that never were stands where a unit should"

@@ -82,7 +82,7 @@ class File:
 
     @property
     def allocated_bytes(self) -> int:
-        """Return how many bytes the file occupies on the disk."""
+        """How many bytes the file occupies on the disk."""
         return len(self.data) if self.reserved_bytes is None else self.reserved_bytes
 
     def reserve(self, end: int) -> None:

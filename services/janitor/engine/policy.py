@@ -163,7 +163,7 @@ def decide(
 
 
 def index_need_bytes(disk: Disk, own_bytes: int, policy: Policy) -> int:
-    """Return the bytes by which the indexes alone fill their disk beyond disk_forcible_percent, at most 0 if they don't.
+    """Return how far the indexes alone fill their disk beyond disk_forcible_percent, in bytes: at most 0 if they don't.
 
     What others have there counts for nothing: however much of the log went, their files would stay.
     """
@@ -176,7 +176,7 @@ def is_forcing(disk: Disk, policy: Policy) -> bool:
 
 
 def reliefs(facts: Facts, policy: Policy) -> list[int]:
-    """Return the ends of the oldest segments, all indexed and replicated, that may go for the Indexer's disk in a run."""
+    """Return the ends of the oldest segments that may go for the Indexer's disk: all are indexed and replicated."""
     safe_end = min(facts.indexed_physical_offset, facts.replicated_physical_offset)
     ends = []
     for segment in facts.segments[: policy.delete_batch_count_max]:
@@ -243,7 +243,7 @@ class _Judge:
 
     @property
     def _gives_up(self) -> bool:
-        """Return whether segments go that would be lost to the indexes or to a replica."""
+        """Whether segments go that would be lost to the indexes or to a replica."""
         unsafe = self._policy.unsafe_segments
         return unsafe is Unsafe.DELETE or (unsafe is Unsafe.DELETE_WHEN_FORCED and self._is_forced)
 

@@ -20,6 +20,7 @@ RULES = (
     (r"\b__a(enter|exit)__", r"__\1__"),
     (r"\ba(close|iter)\(", r"\1("),
     (r"\bpush_async_callback\b", "callback"),
+    (r"\bpush_async_exit\b", "push"),
     (r"\bimport asyncio\n", "import time\n"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\bgrpc\.aio\.", "grpc."),

@@ -132,6 +132,31 @@ def test_an_error_leaves_what_has_no_outcome(log: Log, target: str) -> None:
         assert writer.next_sequence == 6
 
 
+def test_an_exception_gives_up(log: Log, target: str) -> None:
+    """A block of the client that ends with one does not wait for a log that never answers."""
+    log.plan = lambda _count, _messages: ConnectionError()
+    endless = RetryPolicy(retries=1_000_000, delay_max_s=0.01)
+
+    async def client_async() -> None:
+        async with aio.connect(commitlog=target, retry=endless) as client:
+            await client.writer("w").append(BATCHES[0])
+            raise KeyError
+
+    def client_alone() -> None:
+        with reput_client.connect(commitlog=target, retry=endless) as client:
+            client.writer("w").append(BATCHES[0])
+            raise KeyError
+
+    def both() -> None:
+        with reput_client.connect(commitlog=target, retry=endless) as client, client.writer("w") as writer:
+            writer.append(BATCHES[0])
+            raise KeyError
+
+    for block in (lambda: asyncio.run(client_async()), client_alone, both):
+        with pytest.raises(KeyError):
+            block()
+
+
 def test_nothing_half(log: Log, target: str) -> None:
     """A batch with a message that can't be encoded is not sent, and neither is one without messages."""
     with reput_client.connect(commitlog=target) as client, client.writer("w") as writer:

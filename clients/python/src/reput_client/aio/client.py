@@ -4,6 +4,7 @@
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
+from types import TracebackType
 from typing import Literal
 
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
@@ -271,7 +272,7 @@ class AsyncClient(AsyncClosing):
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
         """A new producer; the client closes it if you do not."""
         producer = AsyncProducer(self._channels, options or ProducerOptions())
-        self._closers.push_async_callback(producer.close)
+        self._closers.push_async_exit(producer)
         return producer
 
     def writer(
@@ -289,7 +290,7 @@ class AsyncClient(AsyncClosing):
         """
         batches = WriteQueue(writer_id, first_sequence=first_sequence, durability=durability, window_bytes=window_bytes)
         writer = AsyncWriter(lambda: AsyncAppendStream(self._channels), batches, self._channels.retry)
-        self._closers.push_async_callback(writer.close)
+        self._closers.push_async_exit(writer)
         return writer
 
     def consumer(
@@ -306,12 +307,17 @@ class AsyncClient(AsyncClosing):
         It begins where the group has committed, and at `start` in queues where it has not, or without a group.
         """
         consumer = AsyncConsumer(self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags)
-        self._closers.push_async_callback(consumer.close)
+        self._closers.push_async_exit(consumer)
         return consumer
 
     async def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         await self._closers.aclose()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._closers.__aexit__(kind, error, traceback)
 
 
 def connect(

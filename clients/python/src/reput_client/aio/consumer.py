@@ -12,7 +12,7 @@ from reput_client.aio.start import find_start
 from reput_client.core.calls import groups, reads
 from reput_client.core.calls.groups import Place
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
+from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.types import Message
 
 
@@ -122,7 +122,7 @@ class AsyncConsumer(AsyncClosing):
         """The task that follows one queue."""
         attempt = 0
         while True:
-            error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+            error: ReputError = stream_ended()
             call = self._channels.open(reads.subscribe(self.topic, queue_id, queue_offset, self._tags))
             try:
                 async for response in call:

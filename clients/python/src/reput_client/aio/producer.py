@@ -13,7 +13,7 @@ import grpc
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.core.encode import Encoder
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.producing import (
     ManySink,
     OneSink,
@@ -139,7 +139,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             return from_rpc_error(failure, "commitlog")
         except (ReputError, ValueError) as failure:
             return nonsense(failure)
-        return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+        return stream_ended()
 
     async def _write(self, call: Any) -> None:
         """Write batches until the stream breaks; the reader learns why."""

@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 import grpc
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome
@@ -11,7 +12,7 @@ from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.streams import AsyncRequests, next_in_time
 from reput_client.core.encode import Encoder
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
+from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.retry import RetryPolicy, is_passing
 from reput_client.core.types import NewMessage
 from reput_client.core.writing import Batch, WriteQueue, Written
@@ -77,7 +78,9 @@ class AsyncWriter(AsyncClosing):
         finally:
             self._drop()
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if kind is not None:
             self._batches.clear()
         await self.close()
@@ -133,7 +136,7 @@ class AsyncAppendStream:
         except grpc.RpcError as failure:
             raise from_rpc_error(failure, "commitlog") from None
         if response is None:
-            raise UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+            raise stream_ended()
         return list(response.outcomes)
 
     def close(self) -> None:

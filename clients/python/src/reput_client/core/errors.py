@@ -178,6 +178,11 @@ def was_never_sent(error: ReputError) -> bool:
     return isinstance(error, UnavailableError) and error.text.startswith(_NO_CONNECTION)
 
 
+def stream_ended() -> UnavailableError:
+    """The error for a stream that the server ended although more was to come."""
+    return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+
+
 def no_answer(timeout_s: float | None) -> DeadlineExceededError:
     """The error for a stream whose next answer does not come in time."""
     return DeadlineExceededError(f"no answer within {timeout_s} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -5,6 +5,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from types import TracebackType
 from typing import Literal
 
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
@@ -270,7 +271,7 @@ class Client(Closing):
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """A new producer; the client closes it if you do not."""
         producer = Producer(self._channels, options or ProducerOptions())
-        self._closers.callback(producer.close)
+        self._closers.push(producer)
         return producer
 
     def writer(
@@ -288,7 +289,7 @@ class Client(Closing):
         """
         batches = WriteQueue(writer_id, first_sequence=first_sequence, durability=durability, window_bytes=window_bytes)
         writer = Writer(lambda: AppendStream(self._channels), batches, self._channels.retry)
-        self._closers.callback(writer.close)
+        self._closers.push(writer)
         return writer
 
     def consumer(
@@ -305,12 +306,17 @@ class Client(Closing):
         It begins where the group has committed, and at `start` in queues where it has not, or without a group.
         """
         consumer = Consumer(self._channels, topic=topic, group=group, queue_ids=queue_ids, start=start, tags=tags)
-        self._closers.callback(consumer.close)
+        self._closers.push(consumer)
         return consumer
 
     def close(self) -> None:
         """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
         self._closers.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closers.__exit__(kind, error, traceback)
 
 
 def connect(

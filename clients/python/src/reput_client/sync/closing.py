@@ -3,6 +3,7 @@
 """Closing: what the end of a block closes."""
 
 from abc import ABC, abstractmethod
+from types import TracebackType
 from typing import Self
 
 
@@ -16,5 +17,7 @@ class Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()

@@ -16,7 +16,7 @@ import grpc
 from reput_client.core.calls import groups, reads
 from reput_client.core.calls.groups import Place
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error
+from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Message
 from reput_client.sync.channels import Channels
@@ -151,7 +151,7 @@ class _Reader:
     def _run(self) -> None:
         attempt = 0
         while True:
-            error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+            error: ReputError = stream_ended()
             with self._inbox.changed:
                 if self._is_stopped:
                     return

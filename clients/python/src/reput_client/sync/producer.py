@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from reput_client.core.encode import Encoder
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
+from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.producing import (
     ManySink,
     OneSink,
@@ -133,7 +133,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         """One stream from its opening to its end."""
         is_over = threading.Event()
         call = self._call = self._open_stream(self._requests(is_over))
-        error: ReputError = UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+        error: ReputError = stream_ended()
         try:
             for response in call:
                 with self._settling():

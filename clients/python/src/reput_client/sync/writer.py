@@ -4,12 +4,13 @@
 
 import time
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 import grpc
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome
 
 from reput_client.core.encode import Encoder
-from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense
+from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.retry import RetryPolicy, is_passing
 from reput_client.core.types import NewMessage
 from reput_client.core.writing import Batch, WriteQueue, Written
@@ -78,7 +79,9 @@ class Writer(Closing):
         finally:
             self._drop()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if kind is not None:
             self._batches.clear()
         self.close()
@@ -134,7 +137,7 @@ class AppendStream:
         except grpc.RpcError as failure:
             raise from_rpc_error(failure, "commitlog") from None
         if response is None:
-            raise UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
+            raise stream_ended()
         return list(response.outcomes)
 
     def close(self) -> None:

@@ -45,7 +45,6 @@ class Appender:
         self._chunks_size_bytes = 0
 
     def __enter__(self) -> Self:
-        self._writer.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,7 +3,7 @@
 
 Compiled by Cython the modules `*_cy` are C that runs without the GIL; imported as they stand they are plain Python
 with the same results, some hundred times slower.
-REPUT_NO_EXTENSIONS=1 takes the sources although extensions are built; REPUT_REQUIRE_EXTENSIONS=1 makes missing
+REPUT_NO_EXTENSIONS=1 imports the sources although extensions are built; REPUT_REQUIRE_EXTENSIONS=1 makes missing
 extensions an ImportError. Extensions for only some of the modules are always an ImportError.
 """
 
@@ -23,7 +23,7 @@ class SourcesOnly:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The source of a kernel module; None for every other module."""
+        """Return the source of a kernel module, and None for every other module."""
         del path, target
         package, _, module = name.rpartition(".")
         if not f"{package}.".startswith(f"{__name__}.") or not module.endswith("_cy"):
@@ -33,7 +33,7 @@ class SourcesOnly:
 
 
 def _find_build() -> bool:
-    """Whether the kernel is compiled; refuses half a build and what REPUT_REQUIRE_EXTENSIONS forbids."""
+    """Return whether the kernel is compiled. Refuses half a build and what REPUT_REQUIRE_EXTENSIONS forbids."""
     if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
         sys.meta_path.insert(0, SourcesOnly)
         return False

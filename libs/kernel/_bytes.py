@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte primitives of the uncompiled kernel: the plain Python twin of _bytes.pxd, same names, same results.
 
-Nothing here checks bounds: the caller has. Numbers are big-endian and signed. Callers: the kernel modules only.
+Nothing here checks bounds: callers do. Numbers are big-endian and signed. Callers: the kernel modules only.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ Target = memoryview
 
 
 def source_of(buffer: Any) -> memoryview:
-    """The bytes of any contiguous buffer, for reading."""
+    """Return the bytes of any contiguous buffer, for reading."""
     return memoryview(buffer).cast("B")
 
 
 def target_of(buffer: Any) -> memoryview:
-    """The bytes of any contiguous buffer, for writing; ValueError if it is read-only."""
+    """Return the bytes of any contiguous buffer, for writing. Raises ValueError if it is read-only."""
     view = memoryview(buffer).cast("B")
     if view.readonly:
         raise ValueError("the buffer is read-only")
@@ -26,17 +26,17 @@ def target_of(buffer: Any) -> memoryview:
 
 
 def get_int16(source: memoryview, at: int) -> int:
-    """A signed 16-bit number."""
+    """Return a signed 16-bit number."""
     return int.from_bytes(source[at : at + 2], "big", signed=True)
 
 
 def get_int32(source: memoryview, at: int) -> int:
-    """A signed 32-bit number."""
+    """Return a signed 32-bit number."""
     return int.from_bytes(source[at : at + 4], "big", signed=True)
 
 
 def get_int64(source: memoryview, at: int) -> int:
-    """A signed 64-bit number."""
+    """Return a signed 64-bit number."""
     return int.from_bytes(source[at : at + 8], "big", signed=True)
 
 
@@ -66,23 +66,23 @@ def put_text(target: memoryview, at: int, text: bytes, size: int) -> None:
 
 
 def equal(left: memoryview, left_at: int, right: memoryview, right_at: int, size: int) -> bool:
-    """Whether `size` bytes are the same at both places."""
+    """Return whether `size` bytes are the same at both places."""
     return left[left_at : left_at + size] == right[right_at : right_at + size]
 
 
 def matches(source: memoryview, at: int, text: bytes, size: int) -> bool:
-    """Whether the first `size` bytes of a text stand at a place."""
+    """Return whether the first `size` bytes of a text stand at a place."""
     return source[at : at + size] == text[:size]
 
 
 def find(source: memoryview, start: int, end: int, byte: int) -> int:
-    """Place of the first such byte in [start, end), or `end`."""
+    """Return the place of the first such byte in [start, end), or `end`."""
     found = bytes(source[start:end]).find(byte)
     return end if found < 0 else start + found
 
 
 def is_ascii8(source: memoryview, at: int) -> bool:
-    """Whether the eight bytes at a place are all below 0x80."""
+    """Return whether the eight bytes at a place are all below 0x80."""
     return bytes(source[at : at + 8]).isascii()
 
 

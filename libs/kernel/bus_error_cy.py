@@ -5,8 +5,8 @@
 
 That happens when another program made the file shorter, or when its disk can't read the page. Nothing can be answered
 or acknowledged then; the next start recovers, and says what it finds. Runs in a signal handler: no Python, nothing from
-the heap; what is mapped where stands in /proc/self/maps (proc(5)). Only the compiled kernel can; with the sources the
-system ends the process, without a word. Linux.
+the heap; what is mapped where stands in /proc/self/maps (proc(5)). Only the compiled kernel can do it; with the
+sources the system ends the process, without a word. Linux.
 """
 
 import cython
@@ -32,7 +32,7 @@ HYPHEN = cython.declare(cython.char, 45)
 def watch(before, after):
     """From now on end the process with exit code 1 and the line `before`, "FILE at byte N", `after`, on standard error.
 
-    Answers whether it can. Raises ValueError for texts of 512 and 64 bytes or more.
+    Returns whether it can. Raises ValueError for texts of 512 and 64 bytes or more.
     """
     if len(before) >= HEAD_SIZE or len(after) >= TAIL_SIZE:
         raise ValueError("the line is too long")
@@ -48,7 +48,7 @@ def watch(before, after):
 
 
 def on_bus_error(number, info, context):
-    """The handler: says what is known, and ends the process."""
+    """Handle the signal: say what is known, and end the process."""
     say(head, strlen(head))
     tell_place(cython.cast(cython.ulonglong, info.si_addr))
     say(tail, strlen(tail))
@@ -99,7 +99,7 @@ def tell_if_there(at, end, address):
 
 
 def hexadecimal(at, until):
-    """The number whose digits end before this character."""
+    """Return the number whose digits end before this character."""
     number: cython.ulonglong = 0
     while window[at] != until and at < WINDOW_SIZE - 1:
         number = number * 16 + (window[at] - 48 if window[at] < 58 else window[at] - 87)
@@ -108,7 +108,7 @@ def hexadecimal(at, until):
 
 
 def behind(at, end, mark):
-    """The place behind the next such character in [at, end); 0 if there is none."""
+    """Return the place behind the next such character in [at, end), 0 if there is none."""
     while at < end:
         at += 1
         if window[at - 1] == mark:
@@ -130,7 +130,7 @@ def say_number(number):
 
 
 def say(text, size):
-    """Write a text to standard error; what can't be written is lost."""
+    """Write a text to standard error. What can't be written is lost."""
     while size > 0:
         written: cython.Py_ssize_t = write(STANDARD_ERROR, text, size)
         if written <= 0:

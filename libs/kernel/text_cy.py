@@ -55,7 +55,7 @@ class Property:
 
 
 def crc32(source, start, size):
-    """CRC-32 as java.util.zip.CRC32 computes it, all 32 bits."""
+    """Return the CRC-32 as java.util.zip.CRC32 computes it, all 32 bits."""
     if cython.compiled:
         return crc_function(0, source + start, size)
     return zlib.crc32(source[start : start + size])
@@ -99,7 +99,7 @@ def java_hash(source, start, size, seed):
 
 
 def is_utf8(source, start, size):
-    """Whether bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF."""
+    """Return whether bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF."""
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     lead: cython.int
@@ -144,7 +144,7 @@ def is_utf8(source, start, size):
 
 
 def java_int(source, start, size):
-    """Integer.parseInt of ASCII digits with an optional sign; NOT_A_NUMBER (2^40) for anything else."""
+    """Return Integer.parseInt of ASCII digits with an optional sign, NOT_A_NUMBER (2^40) for anything else."""
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     value: cython.longlong = 0
@@ -169,7 +169,7 @@ def java_int(source, start, size):
 
 
 def decimal_size(number):
-    """How many digits a number has that is not negative."""
+    """Return how many digits a number has that is not negative."""
     size: cython.Py_ssize_t = 1
     while number > 9:
         number //= 10
@@ -178,7 +178,7 @@ def decimal_size(number):
 
 
 def next_property(source, start, end, piece):
-    """Find the piece at `start` of a property string that ends at `end`; answers where the next piece starts.
+    """Find the piece at `start` of a property string that ends at `end`. Returns where the next piece starts.
 
     As RocketMQ 5.3's MessageDecoder.string2messageProperties: pieces end with 0x02 (which may be missing at the end),
     the name ends with the first 0x01, neither name nor value is empty.

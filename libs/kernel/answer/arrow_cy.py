@@ -48,7 +48,7 @@ def arrow_layout(records, positions, sizes, rows):
 
 
 def layout_rows(source, end, positions, sizes, rows, record, piece):
-    """Fill all rows; the index of the first record that is damaged, -1 if none is."""
+    """Fill all rows. Returns the index of the first damaged record, -1 if there is none."""
     index: cython.Py_ssize_t
     for index in range(len(positions)):
         if not read_listed(source, end, positions, sizes, index, record):
@@ -107,7 +107,7 @@ def layout_properties(source, rows, row, record, piece):
 
 
 def fill_bytes(records, rows, start_column, size_column, out):
-    """Copy the pieces that two columns of the layout describe one behind the other; nulls take no bytes."""
+    """Copy the pieces that two columns of the layout describe one behind the other. Nulls have no bytes."""
     view: cython.const[cython.uchar][::1] = records
     row_view: cython.const[cython.longlong][::1] = memoryview(rows)
     out_view: cython.uchar[::1] = out

@@ -43,7 +43,7 @@ M64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 def encode_messages(records, positions, sizes, count, field_number):
     """Serialize the records at these positions as `repeated StoredMessage` of this field number.
 
-    positions: int64, sizes: int32, in bytes of `records`; the first `count` are taken. Properties become the map,
+    positions: int64, sizes: int32, in bytes of `records`; the first `count` count. Properties become the map,
     without the CRC property; a property string that is not UTF-8 becomes raw_properties.
     Raises ValueError, naming the position, for a record that is damaged or has another size.
     """
@@ -72,7 +72,7 @@ def encode_messages(records, positions, sizes, count, field_number):
 
 
 def measure(source, end, positions, sizes, field_number, message_sizes, record, piece):
-    """Size of everything; -1 - index for a record that is damaged."""
+    """Return the size of everything, or -1 - index for a record that is damaged."""
     index: cython.Py_ssize_t
     total: cython.Py_ssize_t = 0
     for index in range(len(positions)):
@@ -84,7 +84,7 @@ def measure(source, end, positions, sizes, field_number, message_sizes, record, 
 
 
 def fill(target, source, end, positions, sizes, field_number, message_sizes, record, piece):
-    """Write everything; the records have been measured."""
+    """Write everything. The records have been measured."""
     index: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
     for index in range(len(positions)):
@@ -94,7 +94,7 @@ def fill(target, source, end, positions, sizes, field_number, message_sizes, rec
 
 
 def read_listed(source, end, positions, sizes, index, record):
-    """Read record number `index`; False unless a whole record of just this size is there and its topic is text."""
+    """Read record number `index`. Returns False unless it is whole, of just this size, and its topic is text."""
     position: cython.longlong = positions[index]
     size: cython.longlong = sizes[index]
     return (
@@ -109,7 +109,7 @@ def read_listed(source, end, positions, sizes, index, record):
 
 
 def message_size(source, record, piece):
-    """Size of the record as StoredMessage."""
+    """Return the size of the record as StoredMessage."""
     return (
         (bytes_size(1, record.topic_size) if record.topic_size > 0 else 0)
         + number_size(2, record.queue_id)
@@ -131,7 +131,7 @@ def message_size(source, record, piece):
 
 
 def put_message(target, at, source, record, piece):
-    """Write the record as StoredMessage; the place after it."""
+    """Write the record as StoredMessage. Returns the place after it."""
     if record.topic_size > 0:
         at = put_bytes(target, at, 1, source, record.topic_start, record.topic_size)
     at = put_number(target, at, 2, record.queue_id)
@@ -154,17 +154,17 @@ def put_message(target, at, source, record, piece):
 
 
 def is_listed(source, piece):
-    """Whether a property is shown to readers: well formed, and not the store's own CRC property."""
+    """Return whether a property is shown to readers: well formed, and not the store's own CRC property."""
     return piece.name_size > 0 and not (piece.name_size == 8 and matches(source, piece.name_start, b"__CRC32#", 8))
 
 
 def entry_size(piece):
-    """Size of a property as an entry of the map."""
+    """Return the size of a property as an entry of the map."""
     return bytes_size(1, piece.name_size) + bytes_size(2, piece.value_size)
 
 
 def properties_size(source, record, piece):
-    """Size of the properties: a map entry each, or one field of raw bytes if they are not UTF-8."""
+    """Return the size of the properties: a map entry each, or one field of raw bytes if they are not UTF-8."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
     total: cython.Py_ssize_t = 0
@@ -178,7 +178,7 @@ def properties_size(source, record, piece):
 
 
 def put_properties(target, at, source, record, piece):
-    """Write the properties; the place after them."""
+    """Write the properties. Returns the place after them."""
     start: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = start + record.properties_size
     if not is_utf8(source, start, record.properties_size):
@@ -193,7 +193,7 @@ def put_properties(target, at, source, record, piece):
 
 
 def put_message_id(target, at, source, record):
-    """Write the offset message id: upper-case hexadecimal of store host and physical offset; the place after it."""
+    """Write the offset message id: store host and physical offset in upper-case hex. Returns the place after it."""
     index: cython.Py_ssize_t
     byte: cython.int
     for index in range(record.store_host_size + 8):
@@ -208,31 +208,31 @@ def put_message_id(target, at, source, record):
 
 
 def hex_digit(value):
-    """ASCII code of a hexadecimal digit."""
+    """Return the ASCII code of a hexadecimal digit."""
     return 48 + value if value < 10 else 55 + value
 
 
 def host_size(source, start, size):
-    """Size of a stored host (address, then a port of four bytes) as Host."""
+    """Return the size of a stored host (address, then a port of four bytes) as Host."""
     return bytes_size(1, size - 4) + number_size(2, get_int32(source, start + size - 4))
 
 
 def put_host(target, at, number, source, start, size):
-    """Write a stored host as a field of type Host; the place after it."""
+    """Write a stored host as a field of type Host. Returns the place after it."""
     at = put_head(target, at, number, host_size(source, start, size))
     at = put_bytes(target, at, 1, source, start, size - 4)
     return put_number(target, at, 2, get_int32(source, start + size - 4))
 
 
 def to_unsigned(value):
-    """The number that a varint writes for a signed one."""
+    """Return the number that a varint writes for a signed one."""
     if cython.compiled:
         return cython.cast(cython.ulonglong, value)
     return value & M64
 
 
 def varint_size(value):
-    """Bytes of a varint; ten for a negative number."""
+    """Return the bytes of a varint: ten for a negative number."""
     rest: cython.ulonglong = to_unsigned(value)
     size: cython.Py_ssize_t = 1
     while rest > 127:
@@ -242,7 +242,7 @@ def varint_size(value):
 
 
 def put_varint(target, at, value):
-    """Write a varint; the place after it."""
+    """Write a varint. Returns the place after it."""
     rest: cython.ulonglong = to_unsigned(value)
     while rest > 127:
         target[at] = (rest & 127) | 128
@@ -253,29 +253,29 @@ def put_varint(target, at, value):
 
 
 def number_size(number, value):
-    """Size of an int field; 0 for 0, the default."""
+    """Return the size of an int field: 0 for 0, the default."""
     return 0 if value == 0 else varint_size(number << 3) + varint_size(value)
 
 
 def put_number(target, at, number, value):
-    """Write an int field unless it is 0; the place after it."""
+    """Write an int field unless it is 0. Returns the place after it."""
     if value == 0:
         return at
     return put_varint(target, put_varint(target, at, number << 3), value)
 
 
 def bytes_size(number, size):
-    """Size of a field with a length, contents included."""
+    """Return the size of a field with a length, contents included."""
     return varint_size(number << 3) + varint_size(size) + size
 
 
 def put_head(target, at, number, size):
-    """Write tag and length of a field; the place of its contents."""
+    """Write tag and length of a field. Returns the place of its contents."""
     return put_varint(target, put_varint(target, at, (number << 3) | 2), size)
 
 
 def put_bytes(target, at, number, source, start, size):
-    """Write a bytes, string or message field; the place after it."""
+    """Write a bytes, string or message field. Returns the place after it."""
     at = put_head(target, at, number, size)
     copy(target, at, source, start, size)
     return at + size

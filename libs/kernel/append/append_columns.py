@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `append` takes besides bytes and gives besides records: limits, and the reusable columns of its answer.
+"""What `append` needs besides bytes and gives besides records: limits, and the reusable columns of its answer.
 
 Callers own the columns and may use them again for the next call; one thread at a time.
 """
@@ -98,18 +98,18 @@ class AppendColumns:
         self.plan = array("q", bytes(8 * PLAN_STRIDE * message_count_max))
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """Row of the topic and queue id of each message that pass 1 has planned; -1 where the server chooses."""
+        """Yield the row of the topic and the queue id of each planned message, -1 where the server chooses."""
         columns = (self.plan[column : PLAN_STRIDE * self.count : PLAN_STRIDE] for column in (PLAN_ROW, PLAN_QUEUE_ID))
         return zip(*columns, strict=True)
 
     def topics(self, request: bytes) -> list[bytes]:
-        """The topics of the planned messages, each once, in the order of their first message."""
+        """Return the topics of the planned messages, each once, in the order of their first message."""
         end = PLAN_STRIDE * self.planned_count
         starts = self.plan[PLAN_TOPIC_START:end:PLAN_STRIDE]
         sizes = self.plan[PLAN_TOPIC_SIZE:end:PLAN_STRIDE]
         return list(dict.fromkeys([request[start : start + size] for start, size in zip(starts, sizes, strict=True)]))
 
     def property_at_fault(self, request: bytes) -> tuple[bytes, bytes]:
-        """Name and value of the property that was looked at last."""
+        """Return name and value of the property that was looked at last."""
         name = request[self.name_start : self.name_start + self.name_size]
         return name, request[self.value_start : self.value_start + self.value_size]

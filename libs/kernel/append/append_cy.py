@@ -3,7 +3,7 @@
 """Append: a serialized AppendRequest becomes records of the commit log, in one pass that checks and one that writes.
 
 Pass 1 (`plan_...`) reads and checks the whole request, resolves topics and computes every size; it writes to the plan
-in the caller's columns and nowhere else. Pass 2 (`place_...`, `write_...`) cannot fail: it takes queue offsets from
+in the caller's columns and nowhere else. Pass 2 (`place_...`, `write_...`) cannot fail: it gets queue offsets from
 the table and writes finished records. So a refused request leaves no trace. Both passes run without the GIL.
 One caller at a time per table and per segment. Not handled: rolling to the next segment, making topics, durability.
 Layout: docs/formats/commit_log.md. Rules: DefaultMessageStore and CommitLog.MessageExtEncoder of RocketMQ 5.3.
@@ -159,7 +159,7 @@ def append(
 
 
 def run(job, message, field, piece):
-    """Both passes; the new position or the code of the refusal."""
+    """Run both passes. Returns the new position or the code of the refusal."""
     index: cython.Py_ssize_t
     code: cython.int = plan_request(job, message, field, piece)
     if code < 0:
@@ -352,7 +352,7 @@ def plan_queue(job, message, at, row):
 
 
 def plan_delay(job, message, at, row):
-    """Send a message with a delay level to the schedule topic's queue of that level; its own place becomes properties.
+    """Send a message with a delay level to the schedule topic's queue of that level. Its own place becomes properties.
 
     Prepared and rolled back messages stay where they are, as in RocketMQ (HookUtils.handleScheduleMessage). False if
     the table has no schedule topic. The queue that the server chooses is chosen here: its id has a size.
@@ -383,7 +383,7 @@ def plan_delay(job, message, at, row):
 
 
 def may_begin_queue(job, at):
-    """Whether the queue of a message has none yet, or the one that the server chooses may have none."""
+    """Return whether the queue of a message has none yet, or the one that the server chooses may have none."""
     row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
     if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
         return False

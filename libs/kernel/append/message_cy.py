@@ -49,7 +49,7 @@ class Message:
 
 
 def read_varint(source, at, end, field):
-    """Read a varint into field.value; the place after it, or -1 if it does not end before `end` or exceeds 64 bits."""
+    """Read a varint into field.value. Returns the place after it, or -1 if it has no end or exceeds 64 bits."""
     value: cython.ulonglong = 0
     byte: cython.ulonglong
     shift: cython.int = 0
@@ -67,7 +67,7 @@ def read_varint(source, at, end, field):
 
 
 def next_field(source, at, end, field):
-    """Read the field at `at`; the place after it, or -1 if it is malformed. at < end."""
+    """Read the field at `at` < `end`. Returns the place after it, or -1 if it is malformed."""
     next_at: cython.Py_ssize_t = read_varint(source, at, end, field)
     tag: cython.ulonglong = field.value
     if next_at < 0 or tag > TAG_MAX or tag < 8:
@@ -91,14 +91,14 @@ def next_field(source, at, end, field):
 
 
 def to_signed(value):
-    """A varint's value as int64."""
+    """Return a varint's value as int64."""
     if cython.compiled:
         return cython.cast(cython.longlong, value)
     return value - (1 << 64) if value >= SIGN else value
 
 
 def read_message(source, start, end, message, field, piece):
-    """Read the AppendMessage in [start, end); False if it is malformed."""
+    """Read the AppendMessage in [start, end). Returns False if it is malformed."""
     at: cython.Py_ssize_t = start
     number: cython.longlong
     field_count: cython.int = 0
@@ -156,7 +156,7 @@ def read_message(source, start, end, message, field, piece):
 
 
 def reset(message, start, end):
-    """Every field as if absent."""
+    """Set every field as if it were absent."""
     message.start = start
     message.end = end
     message.topic_start = start
@@ -180,7 +180,7 @@ def reset(message, start, end):
 
 
 def read_host(source, start, end, message, field):
-    """Merge an embedded Host; False if it is malformed."""
+    """Merge an embedded Host. Returns False if it is malformed."""
     at: cython.Py_ssize_t = start
     field_count: cython.int = 0
     while at < end:
@@ -201,7 +201,7 @@ def read_host(source, start, end, message, field):
 
 
 def read_entry(source, start, end, field, piece):
-    """Read an entry of the property map into `piece`, empty where it has no key or value; False if it is malformed."""
+    """Read an entry of the property map into `piece`, empty without key or value. Returns False if it is malformed."""
     at: cython.Py_ssize_t = start
     field_count: cython.int = 0
     piece.name_start = start
@@ -227,7 +227,7 @@ def read_entry(source, start, end, field, piece):
 
 
 def is_topic_name(source, start, size):
-    """Whether bytes are a topic name: 1 to 127 of letters, digits, `_`, `-`, `%` and `|` (TopicValidator)."""
+    """Return whether bytes are a topic name: 1 to 127 of letters, digits, `_`, `-`, `%` and `|` (TopicValidator)."""
     at: cython.Py_ssize_t
     byte: cython.int
     if size < 1 or size > TOPIC_SIZE_MAX:
@@ -248,7 +248,7 @@ def is_topic_name(source, start, size):
 
 
 def check_properties(source, message, field, piece):
-    """Check all properties and compute properties_size, what they take in the record without the CRC property.
+    """Check all properties and compute properties_size, their size in the record without the CRC property.
 
     Answers PROPERTIES_OK, PROPERTIES_BAD, PROPERTIES_TIMED (for the timer wheel) or PROPERTIES_LIGHT (for light
     queues). Equal names are stored as they came: for every reader the last one counts. Properties that only the store
@@ -291,7 +291,7 @@ def check_properties(source, message, field, piece):
 
 
 def is_entry_text(source, piece):
-    """Whether an entry of the property map can be stored: UTF-8, and separators only where the format allows them."""
+    """Return whether an entry of the property map can be stored: UTF-8, with separators only where they are allowed."""
     name_end: cython.Py_ssize_t = piece.name_start + piece.name_size
     value_end: cython.Py_ssize_t = piece.value_start + piece.value_size
     return (
@@ -305,7 +305,7 @@ def is_entry_text(source, piece):
 
 
 def looks_like_crc_property(source, piece):
-    """Whether a property of another name has the beginning of the store's CRC property in it.
+    """Return whether a property of another name has the beginning of the store's CRC property in it.
 
     Readers look for that 20 bytes before the end of a record, whatever separators stand around it; a record without a
     CRC property of its own would then count as damaged.
@@ -323,7 +323,7 @@ def looks_like_crc_property(source, piece):
 
 
 def check_property(source, message, piece):
-    """Count one property and look for the names that mean something to the store; answers as check_properties."""
+    """Count one property and look for the names that mean something to the store. Answers as check_properties."""
     name: cython.Py_ssize_t = piece.name_start
     size: cython.Py_ssize_t = piece.name_size
     number: cython.longlong
@@ -358,14 +358,14 @@ def check_property(source, message, piece):
 
 
 def is_store_property(source, piece):
-    """Whether only the store writes this property: the CRC property or a writer's stamp."""
+    """Return whether only the store writes this property: the CRC property or a writer's stamp."""
     return (piece.name_size == 8 and matches(source, piece.name_start, b"__CRC32#", 8)) or (
         piece.name_size == 12 and matches(source, piece.name_start, b"REPUT_WRITER", 12)
     )
 
 
 def is_real_place(source, piece):
-    """Whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a delayed message."""
+    """Return whether this is REAL_TOPIC or REAL_QID, which the store itself writes for a delayed message."""
     return (piece.name_size == 10 and matches(source, piece.name_start, b"REAL_TOPIC", 10)) or (
         piece.name_size == 8 and matches(source, piece.name_start, b"REAL_QID", 8)
     )

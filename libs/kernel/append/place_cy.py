@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Pass 2 of `append`: takes queue offsets and writes the records of a request that was checked and planned.
+"""Pass 2 of `append`: assigns queue offsets and writes the records of a request that was checked and planned.
 
 Nothing here can fail or checks anything: append_cy.py has seen every length, queue and limit. Writes the bytes
 [position, position + planned size) of the segment, the counters of the table and the answer's columns.
@@ -26,7 +26,7 @@ class Job:
 
 
 def place_message(job, index, field, piece):
-    """Pass 2 for one message: choose the queue, take the queue offset, write the record."""
+    """Run pass 2 for one message: choose the queue, assign the queue offset, write the record."""
     at: cython.Py_ssize_t = index * PLAN_STRIDE
     row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
     counter: cython.Py_ssize_t
@@ -84,7 +84,7 @@ def write_record(job, at, index, field, piece):
 
 
 def write_host(job, position, at):
-    """Write the born host; the place after it."""
+    """Write the born host. Returns the place after it."""
     size: cython.Py_ssize_t = 16 if job.plan[at + PLAN_SYS_FLAG] & BORN_HOST_V6 else 4
     if job.plan[at + PLAN_ADDRESS_START] == DEFAULT_HOST:
         copy(job.segment, position, job.default_born_host, 0, size + 4)
@@ -95,7 +95,7 @@ def write_host(job, position, at):
 
 
 def write_properties(job, position, at, field, piece):
-    """Write the client's properties, each ended by 0x02, and those of the store; the place after them."""
+    """Write the client's properties, each ended by 0x02, and those of the store. Returns the place after them."""
     form: cython.longlong = job.plan[at + PLAN_PROPERTIES_FORM]
     start: cython.Py_ssize_t = job.plan[at + PLAN_STRING_START]
     end: cython.Py_ssize_t = start + job.plan[at + PLAN_STRING_SIZE]
@@ -127,7 +127,7 @@ def write_properties(job, position, at, field, piece):
 
 
 def write_property(job, position, at, piece):
-    """Write one property unless the store writes it itself; the place after it."""
+    """Write one property unless the store writes it itself. Returns the place after it."""
     is_delay: cython.bint
     if is_store_property(job.request, piece):
         return position
@@ -150,13 +150,13 @@ def write_property(job, position, at, piece):
 
 
 def comes_after_real_topic(source, piece):
-    """Whether RocketMQ's HashMap gives this property after REAL_TOPIC."""
+    """Return whether RocketMQ's HashMap gives this property after REAL_TOPIC."""
     value: cython.uint = java_hash(source, piece.name_start, piece.name_size, 0)
     return ((value ^ (value >> 16)) & HASH_MAP_MASK) > REAL_TOPIC_BUCKET
 
 
 def write_real_topic(job, position, at):
-    """Write REAL_TOPIC unless it is there; the place after it."""
+    """Write REAL_TOPIC unless it is there. Returns the place after it."""
     size: cython.Py_ssize_t = job.plan[at + PLAN_TOPIC_SIZE]
     if job.has_real_topic:
         return position
@@ -168,13 +168,13 @@ def write_real_topic(job, position, at):
 
 
 def write_real_queue_id(job, position, at):
-    """Write REAL_QID, which comes last: its place in the HashMap is the last one; the place after it."""
+    """Write REAL_QID, which comes last: its place in the HashMap is the last one. Returns the place after it."""
     put_text(job.segment, position, b"REAL_QID\x01", 9)
     return write_number(job.segment, position + 9, job.plan[at + PLAN_REAL_QUEUE_ID])
 
 
 def write_number(target, position, number):
-    """Write a number that is not negative in decimal, and the end of the property; the place after it."""
+    """Write a number that is not negative in decimal, and the end of the property. Returns the place after it."""
     digit: cython.Py_ssize_t
     end: cython.Py_ssize_t = position + decimal_size(number)
     for digit in range(end - 1, position - 1, -1):

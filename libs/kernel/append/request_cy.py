@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Looks over a serialized protobuf message before anybody parses it: is it one, and how many values has it.
+"""Checks a serialized protobuf message before it is parsed: whether it is one, and how many values it has.
 
 One pass that copies nothing and stops at the first value too many, so what it costs is bounded by the limit and not by
 who sends. Every field counts, known or not, and every element of a packed one.
@@ -27,7 +27,7 @@ class Look:
 
 
 def count_values(request, types, kinds, value_count_max):
-    """Count the values of a message of type 0, here and in the messages within; or answer a negative code.
+    """Count the values of a message of type 0, here and in the messages within, or return a negative code.
 
     types: int32, two for each message type: where its row in `kinds` begins, and the highest number of a field of its.
     kinds: int32, by place in the row: what the field of this number is.
@@ -64,7 +64,7 @@ def check_tables(look):
 
 
 def walk(look, start, end, message_type, depth, field):
-    """Count the values in [start, end), a message of this type; 0, or a code."""
+    """Count the values in [start, end), a message of this type. Returns 0 or a code."""
     at: cython.Py_ssize_t = start
     row: cython.Py_ssize_t = look.types[2 * message_type]
     number_max: cython.longlong = look.types[2 * message_type + 1]
@@ -99,7 +99,7 @@ def walk(look, start, end, message_type, depth, field):
 
 
 def count_packed(look, wire_type, field):
-    """Count the elements of a packed field; False when they are too many."""
+    """Count the elements of a packed field. Returns False when they are too many."""
     at: cython.Py_ssize_t
     if wire_type == KIND_VARINT:
         for at in range(field.start, field.start + field.size):

@@ -65,7 +65,7 @@ class TopicTable:
         self._wasted_counter_count = 0
 
     def put_topic(self, name: bytes, *, write_queue_count: int, is_writable: bool) -> None:
-        """Make or change a topic; counters are kept. 1 <= write_queue_count <= 65,535."""
+        """Make or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535."""
         assert name
         assert 1 <= write_queue_count <= QUEUE_ID_MAX
         row = self._find_or_add(name)
@@ -77,7 +77,7 @@ class TopicTable:
             self.schedule_row = row
 
     def remove_topic(self, name: bytes) -> None:
-        """Forget a topic for appends; its counters stay. Nothing happens if there is none."""
+        """Forget a topic for appends, but not its counters. Nothing happens if there is none."""
         row = self._find(name)
         if row < 0 or self.rows[row + WRITE_QUEUE_COUNT] == 0:
             return
@@ -92,12 +92,12 @@ class TopicTable:
         self._give_back()
 
     def counters_of(self, name: bytes) -> list[Counter]:
-        """The counters above 0 of one topic."""
+        """Return the counters above 0 of one topic."""
         row = self._find(name)
         return list(self._counters_of(row)) if row >= 0 else []
 
     def next_queue_offset(self, name: bytes, queue_id: int) -> int:
-        """Queue offset of the next message of a queue; 0 for a queue that was never used."""
+        """Return the queue offset of the next message of a queue, 0 for a queue that was never used."""
         row = self._find(name)
         if row < 0:
             return 0
@@ -123,7 +123,7 @@ class TopicTable:
         return sum(map(max, counts, begun))
 
     def begun_count(self, places: Iterator[tuple[int, int]]) -> int:
-        """How many queues records would begin, by row and queue id each; -1 is any queue of the topic."""
+        """Return how many queues records would begin, by row and queue id each. -1 is any queue of the topic."""
         begun: set[tuple[int, int]] = set()
         chosen: dict[int, int] = {}
         for row, queue_id in places:
@@ -135,11 +135,11 @@ class TopicTable:
         return len(begun) + sum(map(min, chosen.values(), lefts))
 
     def counters(self) -> list[Counter]:
-        """Every counter above 0, for the snapshot."""
+        """Return every counter above 0, for the snapshot."""
         return list(self.frozen_counters())
 
     def frozen_counters(self) -> Iterator[Counter]:
-        """The counters above 0 as of now, to be walked over in any thread, whatever becomes of the table meanwhile."""
+        """Return the counters above 0 as of now, for a walk in any thread, whatever becomes of the table meanwhile."""
         frozen = TopicTable()
         frozen.names, frozen.rows, frozen.counter_values = self.names[:], self.rows[:], self.counter_values[:]
         frozen._outside = {row: dict(counters) for row, counters in self._outside.items()}
@@ -156,7 +156,7 @@ class TopicTable:
         return bytes(self.names[start : start + self.rows[row + NAME_SIZE]])
 
     def _find(self, name: bytes) -> int:
-        """First column of the topic's row, -1 if there is none."""
+        """Return the first column of the topic's row, -1 if there is none."""
         mask = len(self.slots) - 1
         slot = crc32(name) & mask
         while self.slots[slot]:
@@ -190,7 +190,7 @@ class TopicTable:
         self.slots[slot] = number + 1
 
     def _grow_counters(self, row: int, queue_count: int) -> None:
-        """Move a topic's counters to a larger stretch; doubling bounds what the old stretches waste."""
+        """Move a topic's counters to a larger stretch. Doubling bounds what the old stretches waste."""
         start, capacity = self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
         grown = max(queue_count, min(2 * capacity, QUEUE_ID_MAX))
         values = self.counter_values[start : start + capacity]
@@ -206,7 +206,7 @@ class TopicTable:
         self.counter_values.extend(values)
 
     def _give_back(self) -> None:
-        """Be without what nobody needs, if it is as much as what is needed: each removal pays for its part of it."""
+        """Free what nobody needs, if it is as much as what is needed: each removal pays for its part of it."""
         is_waste = 2 * self._wasted_counter_count > max(len(self.counter_values), WASTE_MIN)
         if not is_waste and 2 * self._removed_count <= max(self.topic_count, WASTE_MIN):
             return

@@ -30,7 +30,7 @@ class Chain:
 
 
 def encode_queue_units(rows, physical_offsets, record_sizes, tags_codes, out):
-    """Write the 20-byte units of the records whose numbers are `rows` (int32) to the start of `out`; bytes written.
+    """Write the 20-byte units of the records numbered `rows` (int32) to the start of `out`. Returns the bytes written.
 
     Raises ValueError, and has written nothing, if `out` is too small or a row is not in every column.
     """
@@ -53,7 +53,7 @@ def encode_queue_units(rows, physical_offsets, record_sizes, tags_codes, out):
 
 
 def write_units(rows, physical_offsets, record_sizes, tags_codes, out):
-    """Check all rows, then write their units; bytes written, or -1 for a bad row."""
+    """Check all rows, then write their units. Returns the bytes written, or -1 for a bad row."""
     number: cython.Py_ssize_t
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
@@ -86,7 +86,7 @@ def put_index_entries(
     Answers (next_row, next_key): row_end, or the first record whose keys do not all fit. Rules of IndexFile.putKey in
     RocketMQ 5.3, except that the first entry of a file always has the time difference 0 to the file's own begin.
     Raises ValueError, and has written nothing, for counts or hashes that are negative or do not fit each other, for a
-    file that is too small, and for a record with more keys than an empty file can take.
+    file that is too small, and for a record with more keys than an empty file has room for.
     """
     job = Put()
     job.view = file
@@ -116,7 +116,7 @@ def put_index_entries(
 
 
 def are_keys_good(job):
-    """Whether there is a hash, not negative, for every key of every row, and no row has too many."""
+    """Return whether there is a hash, not negative, for every key of every row, and no row has too many."""
     row: cython.Py_ssize_t
     key: cython.Py_ssize_t
     left: cython.Py_ssize_t = len(job.key_hashes) - job.key
@@ -131,7 +131,7 @@ def are_keys_good(job):
 
 
 def read_entry_count(file):
-    """indexCount, the number that the next entry gets; a stored value below 1 means 1."""
+    """Return indexCount, the number that the next entry gets. A stored value below 1 means 1."""
     count: cython.longlong = get_int32(file, 36)
     return max(1, count)
 
@@ -216,7 +216,7 @@ def select_index_entries(
 
 
 def walk_chain(job):
-    """Walk from the newest entry, or from the one older than before_entry; the entry to go on before, 0 at the end."""
+    """Walk from the newest entry, or from the next older than before_entry. Returns where to go on, 0 at the end."""
     entries_at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * job.slot_count
     at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (job.key_hash % job.slot_count)
     bound: cython.longlong = read_entry_count(job.file)
@@ -265,7 +265,7 @@ def walk_chain(job):
 
 
 def is_entry_good(job, at):
-    """Whether the entry at a place can be in the chain of the key: one of its slot, of a record of the file."""
+    """Return whether the entry at a place can be in the chain of the key: one of its slot, of a record of the file."""
     key_hash: cython.longlong = get_int32(job.file, at)
     physical_offset: cython.longlong = get_int64(job.file, at + 4)
     if key_hash < 0 or key_hash % job.slot_count != job.key_hash % job.slot_count:

@@ -2,7 +2,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Reads one record of the commit log: where its fields are, and whether its lengths and checksums agree.
 
-Takes any bytes. A length is compared with the end of the buffer before it is used, so nothing outside of
+Reads any bytes. A length is compared with the end of the buffer before it is used, so nothing outside of
 [position, end) is ever read. Reads V1 and V2, IPv4 and IPv6 hosts; the callers decide what the numbers mean.
 Layout: docs/formats/commit_log.md.
 """
@@ -24,7 +24,7 @@ class Record:
 
 
 def read_record(source, position, end, record):
-    """Read the record at `position`; 0, or the status that describes why there is none."""
+    """Read the record at `position`. Returns 0, or the status that describes why there is none."""
     magic: cython.int
     at: cython.Py_ssize_t
     if end - position < BLANK_SIZE_MIN:
@@ -63,7 +63,7 @@ def read_record(source, position, end, record):
 
 
 def read_lengths(source, record, topic_size_size):
-    """Read body, topic and properties sizes; they must add up to the size of the record exactly."""
+    """Read body, topic and properties sizes, which must add up to the size of the record exactly."""
     end: cython.Py_ssize_t = record.start + record.size
     at: cython.Py_ssize_t = record.start + 72 + record.born_host_size + record.store_host_size
     if at > end - 3 - topic_size_size:
@@ -92,7 +92,7 @@ def read_lengths(source, record, topic_size_size):
 
 
 def has_crc_property(source, record):
-    """Whether the last 20 bytes of the properties begin like a CRC property.
+    """Return whether the last 20 bytes of the properties begin like a CRC property.
 
     What stands before them does not matter, so a damaged separator cannot hide the CRC property from the check; the
     append kernel refuses properties of another name that would look like it.
@@ -103,7 +103,7 @@ def has_crc_property(source, record):
 
 
 def is_crc_good(source, record):
-    """Whether the body has its CRC and, where there is a CRC property, all bytes before it have theirs."""
+    """Return whether the body has its CRC and, where there is a CRC property, all bytes before it have theirs."""
     at: cython.Py_ssize_t
     digit: cython.Py_ssize_t
     value: cython.longlong

@@ -83,11 +83,11 @@ class ScanColumns:
         self._queues: list[tuple[bytes, int]] = []
 
     def queues(self) -> list[tuple[bytes, int]]:
-        """Distinct (topic, queue_id) of the records, in order of appearance; queue_indexes points here."""
+        """Return the distinct (topic, queue_id) of the records, in order of appearance. queue_indexes points here."""
         return self._queues
 
     def set_queues(self, queues: list[tuple[bytes, int]]) -> None:
-        """For the kernel: the queues of the scan that has just ended; ids from 2**31 on are those of batches."""
+        """Set the queues of the scan that has just ended, for the kernel. Ids from 2**31 on are those of batches."""
         batches = [index for index, (_, queue_id) in enumerate(queues) if queue_id > INT32_MAX]
         for index in batches:
             topic, queue_id = queues[index]

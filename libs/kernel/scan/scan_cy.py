@@ -2,7 +2,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Scan: walks the records of a segment and gives what queues and indexes need of each, as columns.
 
-Takes any bytes and never reads outside of [position, end). A record is checked in this order: bytes left, magic, size,
+Reads any bytes, but none outside of [position, end). A record is checked in this order: bytes left, magic, size,
 inner lengths, stored physical offset, checksums; the first failure names the status and ends the walk before it.
 The GIL is released during the walk: the bytes up to `end` must not change.
 As CommitLog.checkMessageAndReturnSize of RocketMQ 5.3, except: the stored physical offset must be right, BODYCRC and
@@ -33,7 +33,7 @@ class Walk:
 
 
 def check_record(buffer, position, end, base_physical_offset, check_crc):
-    """Check the one record at `position`: its size in bytes, or the negative of the status that `scan` would give."""
+    """Check the one record at `position`. Returns its size in bytes, or the status of `scan`, negative."""
     view: cython.const[cython.uchar][::1] = buffer
     record: Record = Record()
     status: cython.int
@@ -46,7 +46,7 @@ def check_record(buffer, position, end, base_physical_offset, check_crc):
 
 
 def check_records(buffer, positions, sizes, base_physical_offset):
-    """Check records at these positions, each of exactly its size: how many are good before the first that is not."""
+    """Check records at these positions, each of exactly its size. Returns how many are good before a bad one."""
     view: cython.const[cython.uchar][::1] = buffer
     places: cython.const[cython.longlong][::1] = positions
     lengths: cython.const[cython.int][::1] = sizes
@@ -68,7 +68,7 @@ def check_records(buffer, positions, sizes, base_physical_offset):
 
 
 def scan(buffer, position, end, base_physical_offset, check_crc, columns):
-    """Walk the records of buffer[position:end] into the columns; answers the status. See scan_columns.py."""
+    """Walk the records of buffer[position:end] into the columns. Returns the status. See scan_columns.py."""
     job = Walk()
     record: Record = Record()
     piece: Property = Property()
@@ -125,7 +125,7 @@ def scan(buffer, position, end, base_physical_offset, check_crc, columns):
 
 
 def check(source, position, end, base_physical_offset, check_crc, record):
-    """All checks of one record; 0 or the status."""
+    """Make all checks of one record. Returns 0 or the status."""
     status: cython.int = read_record(source, position, end, record)
     if status != 0:
         return status
@@ -137,7 +137,7 @@ def check(source, position, end, base_physical_offset, check_crc, record):
 
 
 def walk(job, record, piece):
-    """Walk until the end, a full column or a record that fails; job.position is behind the last record taken."""
+    """Walk until the end, a full column or a record that fails. job.position is behind the last good record."""
     status: cython.int
     kind: cython.int
     row: cython.Py_ssize_t
@@ -175,7 +175,7 @@ def walk(job, record, piece):
 
 
 def find_properties(job, record, piece):
-    """Note where the properties are that indexes and writers need; the last of several equal names counts."""
+    """Note where the properties are that indexes and writers need. The last of several equal names counts."""
     at: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = at + record.properties_size
     job.tags_size = 0
@@ -204,7 +204,7 @@ def find_properties(job, record, piece):
 
 
 def add_stamp(job, row):
-    """Note where the stamp of this record is; each record has one at most."""
+    """Note where the stamp of this record is. Each record has at most one stamp."""
     at: cython.Py_ssize_t = job.stamp_count * STAMP_STRIDE
     job.stamps[at] = row
     job.stamps[at + 1] = job.stamp_start
@@ -213,7 +213,7 @@ def add_stamp(job, row):
 
 
 def add_keys(job, record):
-    """Add the hashes of the record's keys, UNIQ_KEY first, then the pieces of KEYS; False if there is no room."""
+    """Add the hashes of the record's UNIQ_KEY, then of the pieces of KEYS. Returns False if there is no room."""
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
     stop: cython.Py_ssize_t
@@ -237,7 +237,7 @@ def add_keys(job, record):
 
 
 def add_key(job, start, size, seed):
-    """Add the hash of one key, the absolute value of Java's, 0 for the number that has none; False without room."""
+    """Add the hash of one key, the absolute value of Java's, 0 if that has none. Returns False without room."""
     value: cython.longlong = java_hash(job.source, start, size, seed)
     if job.key_count == len(job.key_hashes):
         return False
@@ -249,7 +249,7 @@ def add_key(job, start, size, seed):
 
 
 def queue_index(job, record):
-    """Number of the record's queue in this scan. The queue of the record before is tried first.
+    """Return the number of the record's queue in this scan. The queue of the record before is tried first.
 
     Records with a batch inside have numbers of their own: their queue ids count from 2**32 here.
     """
@@ -308,7 +308,7 @@ def clear_slots(job):
 
 
 def tags_code(job, record):
-    """What a consume queue unit says of the tag: its hash, or the delivery time for the schedule topic."""
+    """Return what a consume queue unit says of the tag: its hash, or the delivery time for the schedule topic."""
     value: cython.longlong = 0
     level: cython.longlong
     if job.tags_size > 0:
@@ -327,5 +327,5 @@ def tags_code(job, record):
 
 
 def delay_ms(job, level):
-    """Milliseconds of a delay level; levels above the last count as the last."""
+    """Return the milliseconds of a delay level. Levels above the last count as the last."""
     return job.delays_ms[min(level, len(job.delays_ms)) - 1]

@@ -30,7 +30,7 @@ console = Console(stderr=True)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     names = [scenario.name for scenario in SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, allow_abbrev=False)
     parser.add_argument("--size", choices=SIZES, default="short", help="short is under five minutes (default)")
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """What the command line asks for."""
+    """Return what the command line asks for."""
     peers = arguments.peer or list(ROOMS)
     if arguments.only:
         chosen = [scenario for scenario in SCENARIOS if scenario.name in arguments.only]
@@ -68,14 +68,14 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def show(scenarios: tuple[Scenario, ...]) -> None:
-    """Print what there is."""
+    """Print the scenarios that there are."""
     for scenario in scenarios:
         size = "short, full" if scenario.short_round_count_max else "full"
         print(f"{scenario.name}  [{size}, {scenario.mode}]  {scenario.sentence}  ({', '.join(scenario.peers)})")
 
 
 def write(driver: Driver, subject: Subject, folder: Path) -> None:
-    """bench.json and bench.md as of now."""
+    """Write bench.json and bench.md as of now."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {name: value for name, value in asdict(subject).items() if name != "scenarios"}
     document["scenarios"] = {scenario.name: scenario.sentence for scenario in subject.scenarios}
@@ -86,7 +86,7 @@ def write(driver: Driver, subject: Subject, folder: Path) -> None:
 
 
 def run(plan: Plan, folder: Path) -> int:
-    """Prepare, measure round by round, write; the exit code."""
+    """Prepare, measure round by round, write. Returns the exit code."""
     facts = machine.machine(plan.data_dir)
     wanted = [name for name in plan.peers if any(name in scenario.peers for scenario in plan.scenarios)]
     with console.status("preparing"):

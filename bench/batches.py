@@ -47,9 +47,10 @@ def build(
     variant: int,
     topics: Sequence[str] = (TOPIC,),
 ) -> Batch:
-    """A batch of about `batch_size_bytes`, at least one message; `variant` makes keys differ between batches.
+    """Make a batch of about `batch_size_bytes`, at least one message. `variant` makes keys differ between batches.
 
-    Messages take the topics in turn, where the batches before this one stopped, and the next queue in the next turn.
+    Messages go to the topics one after the other, from where the batch before this one stopped, and to the next queue
+    in the next round.
     """
     request = append_service_pb2.AppendRequest(durability=durability)
     message_count = max(1, batch_size_bytes // (body_size_bytes + PROPERTY_SIZE_BYTES))
@@ -68,7 +69,7 @@ def build(
 
 
 def order_key(number: int) -> str:
-    """Key of the message with this number."""
+    """Return the key of the message with this number."""
     return f"order-{number:0{DIGIT_COUNT}d}"
 
 
@@ -80,7 +81,7 @@ def prebuilt(
     topics: Sequence[str] = (TOPIC,),
     variant_count: int = VARIANT_COUNT,
 ) -> Source:
-    """Some different batches, over and over."""
+    """Return a source of some different batches, over and over."""
     built = [
         build(
             body_size_bytes=body_size_bytes,
@@ -114,7 +115,7 @@ class NumberedBatches:
         self._message_count = template.message_count
 
     def __call__(self) -> Batch:
-        """The next batch."""
+        """Return the next batch."""
         numbers = np.arange(self.next_number, self.next_number + self._message_count, dtype=np.int64)
         digits = (numbers[:, None] // POWERS % 10 + ord("0")).astype(np.uint8)
         for places in self._places:

@@ -34,7 +34,7 @@ INCHES_PER_BAR = 0.28
 
 
 def draw(subject: Subject, results: Results, folder: Path) -> list[Path]:
-    """Write the charts that there are figures for; their paths."""
+    """Write the charts that there are figures for. Returns their paths."""
     pictures = {
         "append.png": _bars(subject, results, ("append",), "messages_per_s", "messages/s (more is better)"),
         "read.png": _bars(subject, results, ("read", "lookup"), "messages_per_s", "messages/s (more is better)"),
@@ -58,7 +58,7 @@ def draw(subject: Subject, results: Results, folder: Path) -> list[Path]:
 
 
 def _bars(subject: Subject, results: Results, kinds: Sequence[Table], figure: str, label: str) -> Figure | None:
-    """Horizontal bars on a logarithmic axis: groups are scenarios, colours are systems, whiskers the spread."""
+    """Draw horizontal bars on a logarithmic axis: groups are scenarios, colours are systems, whiskers the spread."""
     rows = [
         (scenario, name, spread)
         for scenario in subject.scenarios
@@ -112,7 +112,7 @@ def _finish(axes: Axes, label: str, subject: Subject, shown: Sequence[str]) -> N
 
 
 def _scale(axes: Axes) -> None:
-    """A logarithmic axis that begins at the power of ten below the shortest bar, with room for the numbers."""
+    """Make an axis logarithmic, from the power of ten below the shortest bar, with room for the numbers."""
     lengths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_width() > 0]
     axes.set_xscale("log")
     axes.set_xlim(10 ** math.floor(math.log10(min(lengths) * 0.99)), max(lengths) * 2.5)
@@ -124,7 +124,7 @@ def _scale(axes: Axes) -> None:
 
 
 def _tick(value: float) -> str:
-    """A power of ten."""
+    """Return the text of a power of ten."""
     for unit, name in ((1e6, " M"), (1e3, " k")):
         if value >= unit:
             return f"{value / unit:g}{name}"
@@ -132,7 +132,7 @@ def _tick(value: float) -> str:
 
 
 def _latencies(subject: Subject, results: Results) -> Figure | None:
-    """One field per scenario: for each system p50, p99 and p99.9, ever lighter."""
+    """Draw one field per scenario: for each system p50, p99 and p99.9, ever lighter."""
     scenarios = [
         scenario
         for scenario in subject.scenarios

@@ -59,12 +59,12 @@ class Round:
 
 
 def body(number: int) -> bytes:
-    """Bytes that tell whether any of them is wrong."""
+    """Return bytes that tell whether any of them is wrong."""
     return (b"%010d" % number) * (BODY_SIZE_BYTES // 10)
 
 
 async def fill(target: str, first: int) -> int:
-    """Append until there are as many full segments as are to be deleted, and a few more; the next number."""
+    """Append until there are as many full segments as are to be deleted, and a few more. Returns the next number."""
     async with grpc.aio.insecure_channel(target) as channel:
         stub = append_service_pb2_grpc.AppendServiceStub(channel)
         for _ in range((SEGMENT_COUNT + 5) * SEGMENT_SIZE_BYTES // (FILL_BATCH_COUNT * BODY_SIZE_BYTES)):
@@ -78,7 +78,7 @@ async def fill(target: str, first: int) -> int:
 
 
 async def append_steadily(target: str, until: asyncio.Event) -> list[float]:
-    """Append single messages at a steady pace; the latency of each in seconds, from when it was due."""
+    """Append single messages at a steady pace. Returns the latency of each in seconds, from when it was due."""
     latencies_s: list[float] = []
     under_way: set[asyncio.Task[None]] = set()
     async with grpc.aio.insecure_channel(target) as channel:
@@ -103,14 +103,14 @@ async def append_steadily(target: str, until: asyncio.Event) -> list[float]:
 
 
 async def for_seconds(seconds: float, target: str) -> list[float]:
-    """Latencies over a time."""
+    """Return the latencies over a time."""
     until = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, until.set)
     return await append_steadily(target, until)
 
 
 def operator(target: str) -> tuple[tuple[str, str], ...]:
-    """The metadata of an operator's call."""
+    """Return the metadata of an operator's call."""
     return (("authorization", f"Bearer {find_local_token([target])}"),)
 
 
@@ -127,7 +127,7 @@ async def wait_deletable(target: str) -> None:
 
 
 async def while_deleting(served: store.Store) -> tuple[list[float], float]:
-    """Latencies while the Janitor deletes, and how long that took."""
+    """Return the latencies while the Janitor deletes, and how long that took."""
     until = asyncio.Event()
     appending = asyncio.create_task(append_steadily(served.commitlog, until))
     async with grpc.aio.insecure_channel(served.janitor) as channel:
@@ -143,7 +143,7 @@ async def while_deleting(served: store.Store) -> tuple[list[float], float]:
 
 
 def read_all_the_time(target: str, stop: "Event", told: "Queue[Counter[str]]") -> None:
-    """A process of readers. Counts records and trimmed places; everything else is a problem, by its text."""
+    """Run a process of readers. Counts records and trimmed places, and everything else as a problem, by its text."""
 
     async def reader(index: int, channel: grpc.aio.Channel, counts: Counter[str]) -> None:
         stub = log_service_pb2_grpc.LogServiceStub(channel)
@@ -174,7 +174,7 @@ def read_all_the_time(target: str, stop: "Event", told: "Queue[Counter[str]]") -
 
 
 async def rounds(served: store.Store, count: int, progress: Progress) -> list[Round]:
-    """All rounds, with the readers at work."""
+    """Run all rounds, with the readers at work."""
     found, number = [], 0
     task = progress.add_task("deleting under readers", total=count)
     for _ in range(count):

@@ -43,7 +43,7 @@ class Plan:
         )
 
     def of_round(self, number: int) -> list[Scenario]:
-        """The scenarios of a round, from 1."""
+        """Return the scenarios of a round, from 1."""
         return [one for one in self.scenarios if number <= one.round_limit(self.size)]
 
 
@@ -93,7 +93,7 @@ class Driver:
         self._systems = systems
 
     def run_round(self, number: int, tell: Tell) -> None:
-        """One round of all scenarios, from 1."""
+        """Run one round of all scenarios, from 1."""
         scenarios = self._plan.of_round(number)
         for group in groups(
             [one for one in scenarios if isinstance(one.what, Load)], is_shared=self._plan.size == "short"
@@ -110,7 +110,7 @@ class Driver:
         return [name for name in self._systems.ready if any(name in scenario.peers for scenario in group)]
 
     def _loads(self, name: str, scenarios: Sequence[Scenario], number: int, tell: Tell) -> Iterator[Run]:
-        """The loads of a group on one system, with one server."""
+        """Run the loads of a group on one system, with one server."""
         peer, pending = self._systems.ready[name], list(scenarios)
         try:
             with self._folder() as folder, peer.running(folder, pending[0].mode) as serving:
@@ -124,7 +124,7 @@ class Driver:
                 yield Run(scenario.name, name, number, {}, _text(error))
 
     def _load(self, name: str, scenario: Scenario, serving: Serving, number: int) -> Run | None:
-        """One load; None for an operation that the system does not have."""
+        """Run one load. Returns None for an operation that the system does not have."""
         load = scenario.what
         assert isinstance(load, Load)
         if load.operation not in self._systems.ready[name].operations:
@@ -151,7 +151,7 @@ class Driver:
             return Run(scenario.name, name, number, {}, _text(error))
 
     def _measure(self, scenario: Scenario, number: int) -> None:
-        """One measurement of our own."""
+        """Make one measurement of our own."""
         assert not isinstance(scenario.what, Load)
         free_gib = psutil.disk_usage(str(self._plan.data_dir)).free / GIB
         if free_gib < scenario.free_gib_min:
@@ -176,7 +176,7 @@ class _Folder(tempfile.TemporaryDirectory[str]):
 
 
 def groups(scenarios: Sequence[Scenario], *, is_shared: bool) -> list[list[Scenario]]:
-    """Scenarios that share a server: those of one mode and the same systems; or each by itself."""
+    """Return scenarios that share a server: those of one mode and the same systems, or each by itself."""
     if not is_shared:
         return [[scenario] for scenario in scenarios]
     found: dict[tuple[Durability, tuple[str, ...]], list[Scenario]] = {}
@@ -186,19 +186,19 @@ def groups(scenarios: Sequence[Scenario], *, is_shared: bool) -> list[list[Scena
 
 
 def _is_bulk(scenario: Scenario) -> bool:
-    """Whether it leaves gigabytes to write back, so that latencies had better be measured before."""
+    """Return whether it leaves gigabytes to write back, so that latencies had better be measured before."""
     assert isinstance(scenario.what, Load)
     return scenario.what.operation != "latency"
 
 
 def rotated(names: Sequence[str], count: int) -> list[str]:
-    """The names, beginning so many places later."""
+    """Return the names, beginning so many places later."""
     start = count % len(names) if names else 0
     return [*names[start:], *names[:start]]
 
 
 def figures_of(told: Mapping[str, object]) -> dict[str, float]:
-    """What a load generator printed, as figures."""
+    """Return what a load generator printed, as figures."""
     values = {name: float(value) for name, value in told.items() if isinstance(value, int | float)}
     messages, size_bytes, seconds = values.pop("messages"), values.pop("bytes"), values.pop("seconds")
     if messages == 0:

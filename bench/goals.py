@@ -25,11 +25,11 @@ class Goal:
         assert (self.at_least is None) != (self.at_most is None)
 
     def measured(self, results: Results) -> Spread | None:
-        """The value over the rounds."""
+        """Return the value over the rounds."""
         return results.spread(*self.value) if self.through is None else results.ratio(self.value, self.through)
 
     def verdict(self, results: Results) -> Verdict:
-        """Whether the median keeps the bound."""
+        """Return whether the median keeps the bound."""
         spread = self.measured(results)
         if spread is None:
             return "not measured"
@@ -45,7 +45,7 @@ class Goal:
 
 
 def faster(scenario: str, peer: str, factor: float, peer_name: str) -> Goal:
-    """Messages per second of Reput through those of another system."""
+    """Make a goal of Reput's messages per second through those of another system."""
     return Goal(
         sentence=f"{scenario}: Reput ÷ {peer_name}",
         value=(scenario, "reput", "messages_per_s"),
@@ -55,7 +55,7 @@ def faster(scenario: str, peer: str, factor: float, peer_name: str) -> Goal:
 
 
 def keeps_up(scenario: str) -> Goal:
-    """The Indexer's rate through the append rate."""
+    """Make a goal of the Indexer's rate through the append rate."""
     return Goal(
         sentence=f"{scenario}: indexed ÷ appended messages/s",
         value=(scenario, "reput", "indexed_messages_per_s"),

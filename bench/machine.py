@@ -15,7 +15,7 @@ TOUCHED_MIB = 512
 
 
 def machine(data_dir: Path) -> dict[str, object]:
-    """Facts for the report; `data_dir` is where the measured systems keep their files."""
+    """Return facts for the report. `data_dir` is where the measured systems keep their files."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
@@ -32,7 +32,7 @@ def machine(data_dir: Path) -> dict[str, object]:
 
 
 def fresh_memory_ms_per_mib() -> float:
-    """What the first touch of memory costs. On a virtual machine whose host takes free pages back it is milliseconds.
+    """Return what the first touch of memory costs: milliseconds on a virtual machine whose host reclaims free pages.
 
     Whatever appends needs fresh pages for all that it writes, and then no system can be faster than that.
     """
@@ -45,7 +45,7 @@ def fresh_memory_ms_per_mib() -> float:
 
 
 def revision() -> str:
-    """The git revision, and whether the tree differs from it."""
+    """Return the git revision, and whether the tree differs from it."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"],
         capture_output=True,
@@ -56,7 +56,7 @@ def revision() -> str:
 
 
 def cpu_model() -> str:
-    """What the processor says of itself."""
+    """Return what the processor says of itself."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ def cpu_model() -> str:
 
 
 def file_system(path: Path) -> str:
-    """Type and options of the file system that holds a path."""
+    """Return type and options of the file system that holds a path."""
     mounts = [mount for mount in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(mount.mountpoint)]
     if not mounts:
         return "unknown"

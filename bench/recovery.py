@@ -67,7 +67,7 @@ class Running:
 
 
 def size_of(text: str) -> int:
-    """The bytes of a size such as 10GiB."""
+    """Return the bytes of a size such as 10GiB."""
     match = re.fullmatch(r"(\d+)(MiB|GiB)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size such as 512MiB or 10GiB")
@@ -75,12 +75,12 @@ def size_of(text: str) -> int:
 
 
 def sizes_of(text: str) -> list[int]:
-    """Several of them, with commas between."""
+    """Return the bytes of several sizes, with commas between."""
     return [size_of(part) for part in text.split(",")]
 
 
 def status_of(target: str) -> log_service_pb2.GetStatusResponse | None:
-    """What the CommitLog says of itself; None if there is no answer."""
+    """Return what the CommitLog says of itself, or None if there is no answer."""
     with grpc.insecure_channel(target) as channel, contextlib.suppress(grpc.RpcError):
         stub = log_service_pb2_grpc.LogServiceStub(channel)
         answer: log_service_pb2.GetStatusResponse = stub.GetStatus(log_service_pb2.GetStatusRequest(), timeout=5)
@@ -90,7 +90,7 @@ def status_of(target: str) -> log_service_pb2.GetStatusResponse | None:
 
 @contextlib.contextmanager
 def running(data_dir: Path) -> Iterator[Running]:
-    """A CommitLog over this directory; killed at the end if it still runs."""
+    """Run a CommitLog over this directory. It is killed at the end if it still runs."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     target = f"127.0.0.1:{port}"
@@ -121,7 +121,7 @@ def fill(target: str, size_bytes: int, progress: Progress) -> None:
 
 
 def kill_under_load(found: Running) -> None:
-    """SIGKILL in the middle of a stream of appends."""
+    """Kill with SIGKILL in the middle of a stream of appends."""
     sent = batches.prebuilt(body_size_bytes=1_024, batch_size_bytes=1 << 18, durability=message_pb2.DURABILITY_MEMORY)
 
     async def loaded() -> None:
@@ -166,7 +166,7 @@ def measure(directory: Path, size_bytes: int, progress: Progress) -> Measured:
 
 
 def table_of(results: list[Measured]) -> Table:
-    """The figures for people."""
+    """Return the figures for people."""
     view = Table(
         "store", "past checkpoint", "scanned", "records", "recovery", "start to serving", "of an empty store",
         title="starts after SIGKILL under load",

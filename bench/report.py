@@ -54,7 +54,7 @@ class Subject:
 
 
 def human(value: float) -> str:
-    """A number with three or four digits that matter."""
+    """Return a number with three or four digits that matter."""
     size = abs(value)
     if size >= 1e6:
         return f"{value / 1e6:.2f} M"
@@ -66,19 +66,19 @@ def human(value: float) -> str:
 
 
 def is_lower_better(figure: str) -> bool:
-    """Whether a smaller value of the figure is the better one."""
+    """Return whether a smaller value of the figure is the better one."""
     return figure.endswith("_ms") or (figure.endswith("_s") and not figure.endswith("_per_s"))
 
 
 def spread_text(spread: Spread) -> str:
-    """The median and, of more than one value, lowest and highest."""
+    """Return the median and, of more than one value, lowest and highest."""
     if spread.count == 1:
         return human(spread.median)
     return f"{human(spread.median)} ({human(spread.low)}–{human(spread.high)})"
 
 
 def cell(results: Results, scenario: str, peer: str, figure: str, own: str) -> str:
-    """The spread; for another system how many times better Reput is; for a failed one what happened."""
+    """Return the spread, for another system with how many times better Reput is, for a failed one what happened."""
     spread = results.spread(scenario, peer, figure)
     failed_count = len(results.errors(scenario, peer))
     if spread is None:
@@ -92,7 +92,7 @@ def cell(results: Results, scenario: str, peer: str, figure: str, own: str) -> s
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table; the first column is text, the others are numbers."""
+    """Yield a Markdown table. The first column is text, the others are numbers."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'|'.join(['---', *['---:'] * (len(header) - 1)])}|"
     for row in rows:
@@ -101,7 +101,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def compared(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
-    """One table of systems side by side."""
+    """Yield one table of systems side by side."""
     scenarios = [scenario for scenario in subject.scenarios if scenario.table == kind]
     columns = [name for name in subject.peer_names if any(name in scenario.peers for scenario in scenarios)]
     if not columns:
@@ -118,7 +118,7 @@ def compared(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
 
 
 def costs(subject: Subject, results: Results) -> Iterator[str]:
-    """CPU time and memory of the servers."""
+    """Yield CPU time and memory of the servers."""
     scenarios = [one for one in subject.scenarios if one.table in ("append", "latency", "read", "lookup")]
     columns = [name for name in subject.peer_names if any(name in scenario.peers for scenario in scenarios)]
     if not any(results.spread(one.name, name, "cpu_s_per_million") for one in scenarios for name in columns):
@@ -140,7 +140,7 @@ def costs(subject: Subject, results: Results) -> Iterator[str]:
 
 
 def indexing(subject: Subject, results: Results) -> Iterator[str]:
-    """Whether the Indexer kept up with the appends."""
+    """Yield whether the Indexer kept up with the appends."""
     rows = []
     for scenario in subject.scenarios:
         spreads = [results.spread(scenario.name, "reput", figure) for figure in ("messages_per_s", *INDEX_FIGURES)]
@@ -153,7 +153,7 @@ def indexing(subject: Subject, results: Results) -> Iterator[str]:
 
 
 def inside(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
-    """Measurements of our own: a row for each figure."""
+    """Yield measurements of our own: a row for each figure."""
     rows = []
     for scenario in subject.scenarios:
         if scenario.table != kind:
@@ -173,7 +173,7 @@ def inside(subject: Subject, results: Results, kind: Table) -> Iterator[str]:
 
 
 def goals(results: Results) -> Iterator[str]:
-    """Every goal with what was measured."""
+    """Yield every goal with what was measured."""
     yield "## Goals"
     yield ""
     rows = []
@@ -184,7 +184,7 @@ def goals(results: Results) -> Iterator[str]:
 
 
 def troubles(subject: Subject, results: Results) -> Iterator[str]:
-    """What was left out or failed."""
+    """Yield what was left out or failed."""
     lines = [f"- {name} is not here: {text}" for name, text in subject.missing.items()]
     lines += [f"- {name} could not be prepared: {_line(text)}" for name, text in subject.broken.items()]
     lines += [f"- {name} was skipped: {text}" for name, text in subject.skipped.items()]
@@ -198,7 +198,7 @@ def troubles(subject: Subject, results: Results) -> Iterator[str]:
 
 
 def about(subject: Subject) -> Iterator[str]:
-    """Scenarios, versions, settings."""
+    """Yield scenarios, versions, settings."""
     yield from ("## Scenarios", "")
     yield from (f"- `{one.name}` ({one.mode}): {one.sentence}" for one in subject.scenarios)
     yield from ("", "## Versions and settings", "")
@@ -211,7 +211,7 @@ def about(subject: Subject) -> Iterator[str]:
 
 
 def markdown(subject: Subject, results: Results) -> str:
-    """The whole report."""
+    """Return the whole report."""
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in subject.machine.items())
     lines = [
         "# Benchmark",
@@ -234,7 +234,7 @@ def markdown(subject: Subject, results: Results) -> str:
 
 
 def figure_label(figure: str) -> str:
-    """A figure's name for people."""
+    """Return a figure's name for people."""
     words = (
         figure.replace("p999", "p99.9").replace("_per_s", "/s").replace("gigabytes", "GB").replace("megabytes", "MB")
     )
@@ -245,6 +245,6 @@ def figure_label(figure: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text of several lines as one, cut at some length."""
+    """Return a text of several lines as one, cut at some length."""
     joined = " ".join(text.split())
     return joined if len(joined) <= 600 else f"{joined[:200]} … {joined[-390:]}"

@@ -14,7 +14,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measurement: a scenario on a system in a round; figures, or the error that it ended with."""
+    """One measurement: a scenario on a system in a round, with figures or the error that it ended with."""
 
     scenario: str
     peer: str
@@ -34,7 +34,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
-        """The spread of some values; None of none."""
+        """Return the spread of some values, None of none."""
         found = list(values)
         if not found:
             return None
@@ -48,7 +48,7 @@ class Results:
         self.runs = list(runs)
 
     def by_round(self, scenario: str, peer: str, figure: str) -> dict[int, float]:
-        """The values of one figure, for each round that has it."""
+        """Return the values of one figure, for each round that has it."""
         return {
             run.round_number: run.figures[figure]
             for run in self.runs
@@ -56,20 +56,20 @@ class Results:
         }
 
     def spread(self, scenario: str, peer: str, figure: str) -> Spread | None:
-        """Median, lowest and highest value."""
+        """Return median, lowest and highest value."""
         return Spread.of(self.by_round(scenario, peer, figure).values())
 
     def ratio(self, numerator: tuple[str, str, str], denominator: tuple[str, str, str]) -> Spread | None:
-        """A figure through another one, each given by scenario, peer and name. None without a common round."""
+        """Return a figure through another one, each given by scenario, peer and name. None without a common round."""
         above, below = self.by_round(*numerator), self.by_round(*denominator)
         return Spread.of(above[number] / below[number] for number in above if below.get(number))
 
     def errors(self, scenario: str, peer: str) -> list[str]:
-        """What the failed runs said."""
+        """Return what the failed runs said."""
         return [run.error for run in self.runs if run.scenario == scenario and run.peer == peer and run.error]
 
     def figures(self, scenario: str, peer: str) -> list[str]:
-        """Names of the figures, in the order in which they were first told."""
+        """Return the names of the figures, in the order in which they were first told."""
         names: dict[str, None] = {}
         for run in self.runs:
             if run.scenario == scenario and run.peer == peer:

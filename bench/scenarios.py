@@ -61,7 +61,7 @@ class Scenario:
     """Free disk without which the scenario is skipped."""
 
     def round_limit(self, size: Size) -> int:
-        """Most rounds; one that the short size does not have was asked for by name."""
+        """Return the most rounds. A scenario that the short size does not have was asked for by name."""
         return (self.short_round_count_max or self.round_count_max) if size == "short" else self.round_count_max
 
     @property
@@ -71,7 +71,7 @@ class Scenario:
 
 
 def append(body: int, batch: int, *, producers: int = 1, peers: Sequence[str] = SYSTEMS) -> Load:
-    """A stream of batches."""
+    """Make a load of a stream of batches."""
     return Load(
         operation="append",
         arguments={"body": body, "batch": batch, "producers": producers},
@@ -80,7 +80,7 @@ def append(body: int, batch: int, *, producers: int = 1, peers: Sequence[str] = 
 
 
 def latency(callers: int, calls: int, *, peers: Sequence[str] = SYSTEMS, **own: object) -> Load:
-    """Callers that each send a message of 1 KiB and wait for its acknowledgement, again and again."""
+    """Make a load of callers that each send a message of 1 KiB and wait for its acknowledgement, again and again."""
     return Load(
         operation="latency",
         arguments={"body": KIB, "callers": callers, "calls": calls},
@@ -369,5 +369,5 @@ SCENARIOS = (*PEER_SCENARIOS, *OWN_SCENARIOS)
 
 
 def of_size(size: Size) -> list[Scenario]:
-    """The scenarios of a size."""
+    """Return the scenarios of a size."""
     return [scenario for scenario in SCENARIOS if size == "full" or scenario.short_round_count_max]

@@ -55,13 +55,13 @@ class Source:
     pids: tuple[int, ...] = ()
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
-        """All rows, planned anew."""
+        """Return all rows, planned anew."""
         return spark.read.format(self.kind).options(**self.options).load()
 
 
 @contextmanager
 def session() -> "Iterator[SparkSession]":
-    """Two slots, with Spark's Kafka source."""
+    """Yield a session of two slots, with Spark's Kafka source."""
     from pyspark.sql import SparkSession
 
     java_build.build()
@@ -84,7 +84,7 @@ def session() -> "Iterator[SparkSession]":
 
 
 def rows(spark: "SparkSession", row_count: int, body_size_bytes: int) -> "DataFrame":
-    """Rows with a key, a body of random letters that no format can squeeze, and a queue."""
+    """Return rows with a key, a body of random letters that no format can squeeze, and a queue."""
     from pyspark.sql import functions
 
     pieces = [f"sha2(cast(id * 31 + {number} as string), 256)" for number in range(body_size_bytes // 64 + 1)]
@@ -99,7 +99,7 @@ def rows(spark: "SparkSession", row_count: int, body_size_bytes: int) -> "DataFr
 def filled(
     spark: "SparkSession", stack: ExitStack, folder: Path, row_count: int, body_size_bytes: int
 ) -> dict[str, Source]:
-    """The three sources with the same rows."""
+    """Fill and return the three sources with the same rows."""
     frame = rows(spark, row_count, body_size_bytes)
     (folder / "reput").mkdir(parents=True)
     served = stack.enter_context(store.running(folder / "reput", "async"))
@@ -135,7 +135,7 @@ def wait_for(spark: "SparkSession", source: Source, row_count: int) -> None:
 
 
 def measured(spark: "SparkSession", source: Source, row_count: int, body_size_bytes: int) -> dict[str, float]:
-    """One read of everything: rows and megabytes per second, and who took how much CPU time for a million rows."""
+    """Read everything once. Returns rows and megabytes per second, and CPU time of each part for a million rows."""
     before, start_s = cpu_s(source.pids), time.perf_counter()
     source.frame(spark).write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - start_s
@@ -149,7 +149,7 @@ def measured(spark: "SparkSession", source: Source, row_count: int, body_size_by
 
 
 def cpu_s(server_pids: tuple[int, ...]) -> dict[str, float]:
-    """CPU time so far of the JVM, its Python workers and the server."""
+    """Return the CPU time so far of the JVM, its Python workers and the server."""
     totals = {"jvm": 0.0, "python": 0.0, "server": 0.0}
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has just ended
@@ -163,13 +163,13 @@ def cpu_s(server_pids: tuple[int, ...]) -> dict[str, float]:
 
 
 def _is_spark(process: psutil.Process) -> bool:
-    """Whether it is Spark's JVM or one of its Python workers."""
+    """Return whether it is Spark's JVM or one of its Python workers."""
     words = " ".join(process.cmdline())
     return "org.apache.spark.deploy.SparkSubmit" in words or "pyspark.daemon" in words or "pyspark/daemon" in words
 
 
 def report(results: Results, facts: Mapping[str, object]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     lines = ["# Spark reads", "", ", ".join(f"{name} {value}" for name, value in facts.items()), ""]
     lines += ["| scenario | system | rows/s | MB/s of bodies | Reput ÷ it | JVM | Python | server |"]
     lines += ["|---|---|---:|---:|---:|---:|---:|---:|"]

@@ -29,7 +29,7 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One read: what came, what the Indexer read and sent for it, how long Spark took with it."""
+    """One read: what came, what the Indexer read and sent for it, how long Spark needed for it."""
 
     name: str
     row_count: int
@@ -42,7 +42,7 @@ class Lookup:
 
 
 def lookups(spark: "SparkSession", folder: Path) -> list[Lookup]:
-    """Fill a topic through Spark and look keys up; the last one reads all of it."""
+    """Fill a topic through Spark and look keys up. The last lookup reads all of the topic."""
     with store.running(folder, "async", True) as served:
         from pyspark.sql import functions
 
@@ -63,7 +63,7 @@ def lookups(spark: "SparkSession", folder: Path) -> list[Lookup]:
 
 
 def report(found: Sequence[Lookup]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     lines = [
         f"## Keys in a topic of {ROW_COUNT:,} messages of {BODY_SIZE_BYTES} bytes, {KEY_COUNT:,} keys",
         "",
@@ -97,7 +97,7 @@ def _looked_up(spark: "SparkSession", served: store.Store, name: str, options: d
 
 
 def _counts(served: store.Store) -> dict[str, int]:
-    """The Indexer's counts so far."""
+    """Return the Indexer's counts so far."""
     with urllib.request.urlopen(f"http://{served.indexer_metrics}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     values = {line.partition("{")[0].partition(" ")[0]: line.rpartition(" ")[2] for line in lines}

@@ -41,7 +41,7 @@ class Store:
 
 @contextmanager
 def running(folder: Path, mode: Durability, has_metrics: bool = False, /, **settings: str) -> Iterator[Store]:
-    """Serve the store in `folder/store` in a flush mode, with settings from the environment; stop it in order."""
+    """Serve the store in `folder/store` in a flush mode, with settings from the environment, and stop it in order."""
     targets = {service: f"127.0.0.1:{port}" for service, port in zip(SERVICES, _free_ports(), strict=True)}
     metrics = dict(zip(SERVICES, _free_ports(), strict=True)) if has_metrics else {}
     settings["REPUT_COMMITLOG_FLUSH_MODE"] = mode

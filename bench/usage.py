@@ -30,7 +30,7 @@ class Sample:
 
 
 class Usage:
-    """Samples of some processes; see `watched`."""
+    """Samples of some processes, as `watched` makes them."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._processes = [psutil.Process(pid) for pid in pids]
@@ -44,25 +44,25 @@ class Usage:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take a last sample and end. May be repeated."""
+        """Make a last sample and end. May be repeated."""
         if not self._is_over.is_set():
             self._is_over.set()
             self._thread.join()
             self._sample()
 
     def cpu_s(self, seconds: float) -> float:
-        """CPU time of the last seconds before the last sample."""
+        """Return the CPU time of the last seconds before the last sample."""
         last = self._samples[-1]
         return last.cpu_s - cpu_at(self._samples, last.at_s - seconds)
 
     @property
     def resident_megabytes(self) -> float:
-        """Most memory at any moment, pages of mapped files included."""
+        """The most memory at any moment, pages of mapped files included."""
         return max(sample.resident_bytes for sample in self._samples) / MEGABYTE
 
     @property
     def own_megabytes(self) -> float:
-        """Most memory at any moment without pages of files."""
+        """The most memory at any moment without pages of files."""
         return max(sample.own_bytes for sample in self._samples) / MEGABYTE
 
     def _run(self) -> None:
@@ -81,7 +81,7 @@ class Usage:
 
 
 def cpu_at(samples: Sequence[Sample], at_s: float) -> float:
-    """CPU time at a moment, on the line between the samples around it; that of the first sample before them."""
+    """Return the CPU time at a moment, on the line between the samples around it, or the first sample's before them."""
     for before, after in itertools.pairwise(samples):
         if before.at_s <= at_s < after.at_s:
             share = (at_s - before.at_s) / (after.at_s - before.at_s)

@@ -33,7 +33,7 @@ EXIT_DIFFERENT, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 def main() -> int:
-    """Runs the demo; returns its exit code."""
+    """Runs the demo. Returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--keep", default=os.environ.get("KEEP", ""), metavar="DIR", help="as KEEP=DIR")
     parser.add_argument("--flights", type=int, metavar="N", help="only the first N flights, for a quick look")
@@ -63,13 +63,13 @@ class UsageError(ValueError):
 
 
 def stop_on_signal(number: int, _: FrameType | None) -> None:
-    """SIGTERM unwinds the demo as Ctrl-C does, so that nothing is left running."""
+    """Unwinds the demo at SIGTERM as Ctrl-C does, so that nothing is left running."""
     raise KeyboardInterrupt(number)
 
 
 @contextmanager
 def store_directory(keep: str) -> Iterator[Path]:
-    """The store's directory: the one to keep, or a temporary one. Raises UsageError."""
+    """Yields the store's directory: the one to keep, or a temporary one. Raises UsageError."""
     if not keep:
         directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
         try:
@@ -88,7 +88,7 @@ def store_directory(keep: str) -> Iterator[Path]:
 
 
 def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int | None, with_spark: bool) -> int:
-    """The steps of the demo over an empty store directory; returns the exit code."""
+    """Runs the steps of the demo over an empty store directory. Returns the exit code."""
     started = time.monotonic()
     comparisons = Comparisons(report.comparison)
     work = directory / "demo"
@@ -105,7 +105,7 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
         token = find_local_token((commitlog, indexer, janitor))
         with connect(commitlog=commitlog, indexer=indexer, janitor=janitor, token=token) as client:
             report.step("3  The load")
-            with report.progress("append", len(source)) as on_stored:
+            with report.progress_bar("append", len(source)) as on_stored:
                 record, rates = load(client, source, on_stored)
             report.rates(rates)
             asked = Asked(client, source, record, comparisons)
@@ -131,7 +131,7 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
 
 
 def kill_and_ask(cluster: Cluster, asked: Asked, report: Report) -> None:
-    """Kills each service in turn, starts it again, and asks everything again; prints only differences."""
+    """Kills each service in turn, starts it again, and asks everything again. Prints only differences."""
     comparisons = asked.comparisons
     comparisons.on_comparison = report.difference
     for service in SERVICES:

@@ -46,7 +46,7 @@ class Asked:
     comparisons: Comparisons
 
     def expected(self, rows: Iterable[int]) -> list[Answer]:
-        """What messages of these rows hold."""
+        """Returns what messages of these rows hold."""
         source, record = self.source, self.record
         return [
             (
@@ -57,27 +57,27 @@ class Asked:
         ]  # fmt: skip
 
     def newest_first(self, rows: Iterable[int]) -> list[int]:
-        """Rows in the order in which the log would be read backwards."""
+        """Returns the rows in the order in which the log would be read backwards."""
         return sorted(rows, key=lambda row: -self.record.physical_offsets[row])
 
     def by_queue(self, rows: Iterable[int]) -> list[int]:
-        """Rows by queue id and queue offset."""
+        """Returns the rows by queue id and queue offset."""
         return sorted(rows, key=lambda row: (self.record.queue_ids[row], self.record.queue_offsets[row]))
 
     def stored_between(self, start_ms: int, end_ms: int) -> list[int]:
-        """Rows with a store time in [start_ms, end_ms)."""
+        """Returns the rows with a store time in [start_ms, end_ms)."""
         return [row for row, time_ms in enumerate(self.record.store_times_ms) if start_ms <= time_ms < end_ms]
 
 
 def answers(messages: Iterable[Message]) -> list[Answer]:
-    """What messages hold."""
+    """Returns what messages hold."""
     return [
         (m.body, m.tag, m.keys, m.born_time_ms, m.store_time_ms, m.queue_id, m.queue_offset) for m in messages
     ]  # fmt: skip
 
 
 def ask_all(asked: Asked) -> None:
-    """All questions, one after the other."""
+    """Asks all questions, one after the other."""
     for question in (ask_counts, ask_keys, ask_times, ask_queue_times, ask_queues, ask_ids, ask_janitor):
         question(asked)
 
@@ -107,7 +107,7 @@ def ask_keys(asked: Asked) -> None:
 
 
 def window_of(asked: Asked) -> tuple[int, int]:
-    """A range of store times in the middle of the load, with WINDOW_COUNT_MIN messages or more."""
+    """Returns a range of store times in the middle of the load, with WINDOW_COUNT_MIN messages or more."""
     counts = sorted(Counter(asked.record.store_times_ms).items())
     middle = len(counts) // 2
     last, count = middle, counts[middle][1]
@@ -118,7 +118,7 @@ def window_of(asked: Asked) -> tuple[int, int]:
 
 
 def ask_times(asked: Asked) -> None:
-    """What was stored in a range of time? In the whole topic, in one queue, with one key; and at the range's edges."""
+    """What was stored in a range of time? In the whole topic, in one queue, with one key, and at the range's edges."""
     start_ms, end_ms = window_of(asked)
     query = asked.client.query
     rows = asked.by_queue(asked.stored_between(start_ms, end_ms))
@@ -184,7 +184,7 @@ def ask_queue(asked: Asked, queue_id: int, tags: str) -> None:
 
 
 def pull_all(client: Client, queue_id: int, tags: str) -> Iterable[Message]:
-    """All messages of a queue that pass, from its first entry to its end."""
+    """Yields all messages of a queue that pass, from its first entry to its end."""
     queue_offset, end = 0, 1
     while queue_offset < end:
         result = client.queues.pull(TOPIC, queue_id, queue_offset, count=PULL_COUNT, size_bytes=8 << 20, tags=tags)
@@ -225,12 +225,12 @@ def ask_janitor(asked: Asked) -> None:
 
 
 def counted(found: list[Answer], started: float) -> str:
-    """How many were found, and how fast."""
+    """Returns how many were found, and how fast."""
     return f"{len(found):,} in {(time.monotonic() - started) * 1000:,.0f} ms"
 
 
 def main() -> int:
-    """The program. Exit codes: 0 all equal, 1 a difference or a failure, 2 wrong usage."""
+    """Runs the program. Exit codes: 0 all equal, 1 a difference or a failure, 2 wrong usage."""
     parser = argparse.ArgumentParser(prog="python -m demo.checks", description="Ask a store about the flights.")
     parser.add_argument("--commitlog", metavar="HOST:PORT", help="default: REPUT_COMMITLOG_TARGET, or 127.0.0.1:7101")
     parser.add_argument("--indexer", metavar="HOST:PORT", help="default: REPUT_INDEXER_TARGET, or 127.0.0.1:7102")
@@ -247,7 +247,7 @@ def main() -> int:
     try:
         with connect(commitlog=chosen.commitlog, indexer=chosen.indexer, janitor=chosen.janitor) as client:
             if chosen.load:
-                with report.progress("append", len(source)) as on_stored:
+                with report.progress_bar("append", len(source)) as on_stored:
                     record, rates = load(client, source, on_stored)
                 record.save(chosen.record)
                 report.rates(rates)

@@ -69,7 +69,7 @@ class Cluster:
         self.stop()
 
     def target(self, service: str) -> str:
-        """Address of a service."""
+        """Returns the address of a service."""
         return f"127.0.0.1:{self.ports[service]}"
 
     def start(self, service: str) -> None:
@@ -93,7 +93,7 @@ class Cluster:
             )  # fmt: skip
 
     def wait_serving(self, service: str) -> float:
-        """Waits until a service's health is SERVING; returns the seconds it took. Raises ServiceFailed."""
+        """Waits until a service's health is SERVING. Returns the seconds it took. Raises ServiceFailed."""
         started = time.monotonic()
         with grpc.insecure_channel(self.target(service), NO_PROXY) as channel:
             health: Any = health_pb2_grpc.HealthStub(channel)
@@ -111,22 +111,22 @@ class Cluster:
         raise ServiceFailed(f"{service} does not serve after {START_TIMEOUT_S:.0f} s\n{self.log_end(service)}")
 
     def log_end(self, service: str) -> str:
-        """The last lines of a service's log."""
+        """Returns the last lines of a service's log."""
         lines = (self.log_dir / f"{service}.log").read_text(errors="replace").splitlines()
         return "\n".join(f"  {line}" for line in lines[-LOG_LINES_SHOWN:])
 
     def kill(self, service: str) -> None:
-        """SIGKILL, as a crash: the service writes nothing more."""
+        """Kills with SIGKILL, as a crash: the service writes nothing more."""
         self.processes[service].kill()
         self.processes[service].wait()
 
     def restart(self, service: str) -> float:
-        """Starts a service again; returns the seconds until it served. Raises ServiceFailed."""
+        """Starts a service again. Returns the seconds until it served. Raises ServiceFailed."""
         self.start(service)
         return self.wait_serving(service)
 
     def stop(self) -> None:
-        """Stops what runs: asked first, in the order that lets each finish, killed if it does not end."""
+        """Stops what runs, in the order that lets each service finish, and kills what does not end."""
         for service in reversed(SERVICES):
             process = self.processes.pop(service, None)
             if process is None:
@@ -140,7 +140,7 @@ class Cluster:
 
 
 def free_ports() -> dict[str, int]:
-    """A free port for each service; all are held until all are found, so that they differ."""
+    """Returns a free port for each service. All are held until all are found, so that they differ."""
     ports: dict[str, int] = {}
     with contextlib.ExitStack() as holders:
         while len(ports) < len(SERVICES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons: answers of Reput beside answers from the source; a difference is kept, named, and fails the run."""
+"""Comparisons: answers of Reput beside answers from the source. A difference is kept, named, and fails the run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Comparisons:
 
 
 def difference_of(answer: Any, expected: Any) -> str:
-    """Where two values differ first; empty if they are equal."""
+    """Returns where two values differ first, or "" if they are equal."""
     if answer == expected:
         return ""
     if isinstance(answer, list) and isinstance(expected, list):
@@ -50,6 +50,6 @@ def difference_of(answer: Any, expected: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """A value in one line of bearable length."""
+    """Returns a value in one line of bearable length."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
     return text if len(text) <= VALUE_WIDTH else text[:VALUE_WIDTH] + "…"

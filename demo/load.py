@@ -105,14 +105,14 @@ def make_topic(client: Client) -> None:
 
 
 def message(source: Source, row: int) -> NewMessage:
-    """One flight as a message."""
+    """Returns one flight as a message."""
     return NewMessage(
         TOPIC, source.bodies[row], source.tags[row], source.keys(row), born_time_ms=source.born_times_ms[row]
     )
 
 
 def record_of(results: list[SendResult | ReputError]) -> LoadRecord:
-    """The record of all outcomes. Raises LoadFailed if a message was refused."""
+    """Returns the record of all outcomes. Raises LoadFailed if a message was refused."""
     stored = [result for result in results if isinstance(result, SendResult)]
     if len(stored) != len(results):
         row, refusal = next((row, result) for row, result in enumerate(results) if not isinstance(result, SendResult))

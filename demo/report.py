@@ -18,7 +18,7 @@ WIDTH = 110
 
 
 class Report:
-    """Prints to standard output; progress bars only on a terminal."""
+    """Prints to standard output, with progress bars only on a terminal."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -26,32 +26,32 @@ class Report:
             self.console = Console(highlight=False, width=WIDTH)
 
     def step(self, title: str) -> None:
-        """The title of a step."""
+        """Prints the title of a step."""
         self.console.print()
         self.console.rule(f"[bold]{escape(title)}", align="left")
 
     def line(self, text: str) -> None:
-        """One line of plain text."""
+        """Prints one line of plain text."""
         self.console.print(escape(text))
 
     def comparison(self, comparison: Comparison) -> None:
-        """One comparison: the question, the answer, and whether it is the source's."""
+        """Prints one comparison: the question, the answer, and whether it is the source's."""
         verdict = "[red]DIFFERENT" if comparison.difference else "[green]equal"
         shown = escape(comparison.difference or comparison.shown)
         self.console.print(f"  {verdict}[/]  {escape(comparison.question)}: [bold]{shown}[/]")
 
     def difference(self, comparison: Comparison) -> None:
-        """As `comparison`, but silent when the answers are equal."""
+        """Prints a comparison if the answers differ."""
         if comparison.difference:
             self.comparison(comparison)
 
     def failure(self, text: str) -> None:
-        """Why the run can't go on."""
+        """Prints why the run can't go on."""
         self.console.print(f"[red bold]failed:[/] {escape(text)}")
 
     @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A progress bar; call what it yields with the number that is done."""
+    def progress_bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Shows a progress bar. Call what it yields with the number that is done."""
         columns = (
             TextColumn("  {task.description}"),
             BarColumn(),
@@ -64,14 +64,14 @@ class Report:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """A spinner while something of unknown length runs."""
+        """Shows a spinner while something of unknown length runs."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             bar.add_task(what, total=None)
             yield
 
     def rates(self, rates: LoadRates) -> None:
-        """How fast the load was."""
+        """Prints how fast the load was."""
         megabytes = rates.log_size_bytes / 1e6
         self.line(
             f"  appended {rates.message_count:,} messages in {rates.append_seconds:.2f} s: "
@@ -81,7 +81,7 @@ class Report:
         self.line(f"  indexed {rates.index_lag_seconds * 1000:,.0f} ms after the last acknowledgement")
 
     def delays(self, delays: Sequence[CarrierDelay], airlines: Mapping[str, str]) -> None:
-        """The table of delays by carrier."""
+        """Prints the table of delays by carrier."""
         table = Table(title="Departure delay by carrier, computed by Spark from the export", title_justify="left")
         table.add_column("carrier")
         for name in ("flights", "departed", "mean delay (min)", f"{DELAYED_MINUTES} min late or more"):
@@ -97,7 +97,7 @@ class Report:
         self.console.print(table)
 
     def verdict(self, comparisons: Comparisons) -> int:
-        """The count of comparisons and every difference; returns the exit code."""
+        """Prints the count of comparisons and every difference. Returns the exit code."""
         self.console.print()
         for different in comparisons.different:
             question, difference = escape(different.question), escape(different.difference)

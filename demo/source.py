@@ -73,16 +73,16 @@ class Source:
         return len(self.bodies)
 
     def keys(self, row: int) -> tuple[str, ...]:
-        """Tail number, if it is known, and carrier with flight number."""
+        """Returns the tail number, if it is known, and carrier with flight number."""
         tail_number = self.tail_numbers[row]
         return (self.flight_keys[row],) if tail_number is None else (tail_number, self.flight_keys[row])
 
     def busiest_aircraft(self) -> str:
-        """Tail number of the aircraft with the most departures."""
+        """Returns the tail number of the aircraft with the most departures."""
         return max((key for key in set(self.tail_numbers) if key), key=lambda key: (len(self.rows_by_key[key]), key))
 
     def delays_by_carrier(self, rows: Sequence[int] | None = None) -> dict[str, CarrierDelay]:
-        """What the departures of some rows, or all, add up to, by carrier."""
+        """Returns what the departures of some rows, or all, add up to, by carrier."""
         delays: dict[str, list[int | None]] = defaultdict(list)
         for row in range(len(self)) if rows is None else rows:
             delays[self.tags[row]].append(self.departure_delays[row])
@@ -111,7 +111,7 @@ def read_source(flight_count_max: int | None = None) -> Source:
 
 
 def from_table(table: pa.Table, airlines: dict[str, str]) -> Source:
-    """The columns of a table of flights."""
+    """Returns the columns of a table of flights."""
     hours = table["time_hour"]
     texts = compute.strftime(hours, format="%Y-%m-%dT%H:%M:%SZ")
     columns = table.set_column(table.column_names.index("time_hour"), "time_hour", texts).to_pydict()

@@ -57,7 +57,7 @@ class Exports:
 
 
 def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
-    """All exports below `directory`, compared with the source. Raises SparkFailed."""
+    """Makes all exports below `directory` and compares them with the source. Raises SparkFailed."""
     prepare(directory)
     options = {"endpoint": indexer, "subscribe": TOPIC}
     export_key(asked, indexer, directory, report)
@@ -72,7 +72,7 @@ def run(asked: Asked, indexer: str, directory: Path, report: Report) -> Exports:
 
 
 def prepare(directory: Path) -> None:
-    """Settings that keep Spark quiet, on loopback, and its files below `directory`."""
+    """Makes the settings that keep Spark quiet, on loopback, and its files below `directory`."""
     configuration = directory / "conf"
     configuration.mkdir(parents=True, exist_ok=True)
     (configuration / "log4j2.properties").write_text(LOG4J)
@@ -91,7 +91,7 @@ def prepare(directory: Path) -> None:
 
 
 def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> None:
-    """The export of one aircraft through spark-submit."""
+    """Exports one aircraft through spark-submit."""
     import pyspark
 
     aircraft = asked.source.busiest_aircraft()
@@ -114,7 +114,7 @@ def export_key(asked: Asked, indexer: str, directory: Path, report: Report) -> N
 
 @contextmanager
 def session(log: Path, report: Report) -> "Iterator[SparkSession]":
-    """A local session with two slots, which ends with its JVM; what the JVM says goes to `log`."""
+    """Yields a local session with two slots, which ends with its JVM. What the JVM says goes to `log`."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -133,7 +133,7 @@ def session(log: Path, report: Report) -> "Iterator[SparkSession]":
 
 @contextmanager
 def standard_error_to(log: Path) -> Iterator[None]:
-    """Processes that are started inside have the file as their standard error."""
+    """Gives processes that are started inside the file as their standard error."""
     kept = os.dup(2)
     try:
         with log.open("ab") as file:
@@ -145,7 +145,7 @@ def standard_error_to(log: Path) -> Iterator[None]:
 
 
 def compare_bodies(asked: Asked, spark: "SparkSession", key: str, path: Path) -> None:
-    """The exported bodies of a key are the source's."""
+    """Compares the exported bodies of a key with the source's."""
     bodies = sorted(bytes(row.value) for row in spark.read.parquet(str(path)).select("value").collect())
     expected = sorted(asked.source.bodies[row] for row in asked.source.rows_by_key[key])
     asked.comparisons.equal(
@@ -154,7 +154,7 @@ def compare_bodies(asked: Asked, spark: "SparkSession", key: str, path: Path) ->
 
 
 def export_window(asked: Asked, spark: "SparkSession", options: dict[str, str], path: Path) -> None:
-    """The export of a range of store times."""
+    """Exports a range of store times."""
     start_ms, end_ms = window_of(asked)
     started = time.monotonic()
     window = {"startingTimestamp": str(start_ms), "endingTimestamp": str(end_ms)}
@@ -173,7 +173,7 @@ def export_window(asked: Asked, spark: "SparkSession", options: dict[str, str], 
 def export_everything(
     asked: Asked, spark: "SparkSession", options: dict[str, str], path: Path, report: Report
 ) -> Exports:
-    """The export of the whole topic, and what its files add up to."""
+    """Exports the whole topic. Returns what its files add up to."""
     source, equal = asked.source, asked.comparisons.equal
     started = time.monotonic()
     with report.waiting("exporting everything"):
@@ -198,7 +198,7 @@ def export_everything(
 
 
 def delays_by_carrier(spark: "SparkSession", path: Path) -> list[CarrierDelay]:
-    """What the exported bodies add up to, by carrier."""
+    """Returns what the exported bodies add up to, by carrier."""
     query = f"""
         SELECT tag, count(*) AS flights, count(delay) AS departed, coalesce(sum(delay), 0) AS minutes,
                count_if(delay >= {DELAYED_MINUTES}) AS delayed

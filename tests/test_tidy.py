@@ -15,6 +15,19 @@ from libs.formats import store_layout
 ROOT = Path(__file__).resolve().parent.parent
 CODE_ROOTS = ("libs", "services", "cli", "clients", "tools", "demo", "bench", "tests")
 DOCUMENTED_ROOTS = ("libs", "services", "cli", "clients/python/src", "clients/spark/src")
+# rooms whose docstrings begin with one plain sentence each; the list grows
+PLAIN_ROOTS = (
+    "bench",
+    "cli",
+    "demo",
+    "libs/kernel",
+    "libs/log",
+    "libs/machine",
+    "libs/runtime",
+    "libs/segments",
+    "services/janitor",
+    "tools",
+)
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 # file name parts that say nothing about what is inside
@@ -113,6 +126,19 @@ def test_a_number_of_the_kernel_is_said_once() -> None:
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id.isupper()
     )
     assert not [name for name, count in said.items() if count > 1]
+
+
+@pytest.mark.parametrize("path", python_files(*PLAIN_ROOTS), ids=relative)
+def test_a_docstring_begins_with_one_plain_sentence(path: Path) -> None:
+    """Behind a semicolon stands what a function returns or does besides, and is read as a condition."""
+    joined = [
+        f"line {node.lineno}: {text.splitlines()[0]}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+        and ";" in text.splitlines()[0]
+    ]
+    assert not joined, joined
 
 
 @pytest.mark.parametrize("path", python_files("tests", "clients/python/tests", "clients/spark/tests"), ids=relative)

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 
 def main() -> int:
-    """Write or check the page; the exit code is 1 when a check fails."""
+    """Write or check the page. Returns the exit code, which is 1 when a check fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail instead of writing")
     before = PAGE.read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def table_of(section: str) -> str:
-    """Markdown table of all settings of a service."""
+    """Return the Markdown table of all settings of a service."""
     settings = importlib.import_module(f"services.{section}.bootstrap").Settings
     lines = ["| Key and flag | Default | Must be | What it does |", "|---|---|---|---|"]
     lines += [_row(field) for field in fields_of(settings)]

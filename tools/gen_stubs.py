@@ -41,7 +41,7 @@ def generate(target: Path) -> None:
 
 
 def include_flags() -> list[str]:
-    """Where protoc finds our protos and Google's, the latter from the installed packages."""
+    """Return where protoc finds our protos and Google's, the latter from the installed packages."""
     import google.rpc
 
     googleapis = Path(next(iter(google.rpc.__path__))).parent.parent
@@ -49,13 +49,13 @@ def include_flags() -> list[str]:
 
 
 def run_protoc(arguments: list[str]) -> None:
-    """Run protoc in this process; a failure ends the program."""
+    """Run protoc in this process. A failure ends the program."""
     if protoc.main(["protoc", *arguments]) != 0:
         raise SystemExit("protoc failed")
 
 
 def differences(left: Path, right: Path) -> list[str]:
-    """Relative paths of stubs that differ or that only one side has."""
+    """Return the relative paths of stubs that differ or that only one side has."""
     names = {
         path.relative_to(side)
         for side in (left, right)

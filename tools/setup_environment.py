@@ -21,7 +21,7 @@ JAVA_MIN = 17
 
 
 def missing() -> list[str]:
-    """One line for each thing that the machine lacks."""
+    """Return one line for each thing that the machine lacks."""
     lines = []
     if sys.version_info < PYTHON_MIN:
         lines.append(f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer: this is {sys.version.split()[0]}")
@@ -40,7 +40,7 @@ def missing() -> list[str]:
 
 
 def java_version() -> int | None:
-    """Major version of the java that Spark would start, or None."""
+    """Return the major version of the java that Spark would start, or None."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if java is None:
@@ -51,7 +51,7 @@ def java_version() -> int | None:
 
 
 def uv_command() -> str:
-    """Path of uv in the pinned version, installed on first use."""
+    """Return the path of uv in the pinned version, installed on first use."""
     folder = ROOT / ".cache" / "uv"
     command = folder / "bin" / "uv"
     if not command.exists() or UV_VERSION not in subprocess.check_output([command, "--version"], text=True):
@@ -62,7 +62,7 @@ def uv_command() -> str:
 
 
 def run(command: list[str], **environment: str) -> None:
-    """Run a step; a failing one ends the set-up with its own output."""
+    """Run a step. A failing step ends the set-up with its own output."""
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=False)
     if done.returncode != 0:
         raise SystemExit(f"setup: `{' '.join(command)}` failed with exit code {done.returncode}")

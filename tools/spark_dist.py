@@ -28,7 +28,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def version() -> str:
-    """The connector's version."""
+    """Return the connector's version."""
     found: str = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     return found
 
@@ -44,7 +44,7 @@ def py_files(directory: Path) -> Path:
 
 
 def _no_python(directory: str, names: list[str]) -> list[str]:
-    """What of a directory is not shipped."""
+    """Return what of a directory is not shipped."""
     return [
         name
         for name in names
@@ -53,7 +53,7 @@ def _no_python(directory: str, names: list[str]) -> list[str]:
 
 
 def environment(directory: Path) -> Path:
-    """Write the archive of an environment, whose root is that of the archive."""
+    """Write the archive of an environment, whose root is the root of the archive."""
     path = directory / f"reput_spark-{version()}-environment-py{PYTHON}.tar.gz"
     with tempfile.TemporaryDirectory(prefix="reput-spark-") as made:
         install(Path(made))
@@ -63,7 +63,7 @@ def environment(directory: Path) -> Path:
 
 
 def install(directory: Path, *, has_connector: bool = True) -> None:
-    """Make a virtual environment of the locked versions, which may be moved; without the connector if so wanted."""
+    """Make a virtual environment of the locked versions that may be moved, without the connector if so wanted."""
     uv, settings = uv_command(), {"UV_PROJECT_ENVIRONMENT": str(directory), "UV_PYTHON_DOWNLOADS": "never"}
     without = ["--no-install-project", *(part for name in OWN for part in ("--no-install-package", name))]
     chosen = [] if has_connector else without

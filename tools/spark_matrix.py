@@ -21,7 +21,7 @@ PACKAGES = ("./protos/python", "./clients/python", "./clients/spark", "pytest>=9
 
 
 def prepared(version: str) -> Path:
-    """The Python of the environment of a version, made if it is missing; our packages are always installed anew."""
+    """Return the Python of a version's environment, made if it is missing. Our packages are always installed anew."""
     directory = ENVIRONMENTS / version
     python = directory / "bin" / "python"
     if not python.exists():
@@ -39,7 +39,7 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def tested(python: Path, console: Console) -> tuple[bool, str]:
-    """Run the tests; whether they passed, and pytest's closing line."""
+    """Run the tests. Returns whether they passed, and pytest's closing line."""
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
     done = subprocess.run(command, cwd=ROOT / "clients" / "spark", capture_output=True, text=True, check=False)
     if done.returncode:

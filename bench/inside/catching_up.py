@@ -56,7 +56,7 @@ def dispatch_lag(folder: Path, mode: Durability, seconds: float) -> Figures:
 
 
 async def _probe(store: Store, seconds: float) -> list[float]:
-    """Times from acknowledgement to visibility. A consumer waits for each message before it is sent."""
+    """Return times from acknowledgement to visibility. A consumer waits for each message before it is sent."""
     lags_s = []
     async with connect_async(commitlog=store.commitlog, indexer=store.indexer) as client:
         producer = client.producer()
@@ -81,14 +81,14 @@ async def _visible_end(client: AsyncClient) -> int:
 
 
 async def _visible_at(client: AsyncClient, queue_offset: int) -> float:
-    """The moment when Pull answers the message at a queue offset."""
+    """Return the moment when Pull answers the message at a queue offset."""
     result = await client.queues.pull(PROBE_TOPIC, 0, queue_offset, wait_s=PROBE_WAIT_S)
     assert result.messages, f"nothing at queue offset {queue_offset} within {PROBE_WAIT_S} s"
     return time.perf_counter()
 
 
 def recovery_scan(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Fill a log, stop in order, take the snapshot of the queue offsets away: the start scans everything."""
+    """Fill a log, stop in order, remove the snapshot of the queue offsets: the start scans everything."""
     del seconds
     with running(folder, mode) as store:
         filling.fill(store, message_count=SCAN_MESSAGE_COUNT, body_size_bytes=BODY_SIZE_BYTES)

@@ -20,7 +20,7 @@ SERVICE = "reput.commitlog.v1.AppendService"
 
 
 def answer() -> bytes:
-    """What the CommitLog answers to one message, about."""
+    """Return what the CommitLog answers to one message, about."""
     result = append_service_pb2.AppendResult(
         start_physical_offset=1 << 30,
         end_physical_offset=(1 << 30) + 1_200,

@@ -22,7 +22,7 @@ FILL_SECONDS_MAX = 3_600
 
 
 def fill(store: Store, *, message_count: int, body_size_bytes: int) -> tuple[int, float]:
-    """Append at least so many messages with the keys 0, 1, … and wait for the Indexer; how many, and messages/s."""
+    """Append so many messages with the keys 0, 1, … and wait for the Indexer. Returns how many, and messages/s."""
     source = NumberedBatches(
         body_size_bytes=body_size_bytes,
         batch_size_bytes=BATCH_SIZE_BYTES,
@@ -44,33 +44,33 @@ def fill(store: Store, *, message_count: int, body_size_bytes: int) -> tuple[int
 
 
 def serving(store: Store) -> Serving:
-    """The store as a target of Reput's load generator."""
+    """Return the store as a target of Reput's load generator."""
     return Serving(
         target=store.commitlog, pids=store.pids, load_command=(sys.executable, "-m", "bench.load"), load_arguments={}
     )
 
 
 def load(store: Store, operation: Operation, arguments: dict[str, object]) -> dict[str, object]:
-    """One load from a process of its own; what it printed."""
+    """Run one load in a process of its own. Returns what it printed."""
     return run_load(serving(store), operation, arguments | {"durability": store.mode})
 
 
 def number(document: dict[str, object], name: str) -> float:
-    """A figure of what a load printed."""
+    """Return a figure of what a load printed."""
     value = document[name]
     assert isinstance(value, int | float)
     return float(value)
 
 
 def rate(document: dict[str, object]) -> float:
-    """Messages per second of what a load printed."""
+    """Return the messages per second of what a load printed."""
     return number(document, "messages") / number(document, "seconds")
 
 
 def background_load(
     store: Store, *, messages_per_s: float, body_size_bytes: int, seconds: float
 ) -> subprocess.Popen[str]:
-    """Start a paced append; its warm-up has the same pace."""
+    """Start a paced append. Its warm-up has the same pace."""
     words: dict[str, object] = {"body": body_size_bytes, "batch": 1 << 18, "seconds": seconds}
     words |= {"messages-per-s": messages_per_s, "durability": store.mode}
     flags = [word for name, value in words.items() for word in (f"--{name}", str(value))]
@@ -79,7 +79,7 @@ def background_load(
 
 
 def finished(process: subprocess.Popen[str]) -> float:
-    """Wait for a background load; its messages per second."""
+    """Wait for a background load. Returns its messages per second."""
     output, _ = process.communicate()
     if process.returncode != 0:
         raise RuntimeError(f"the background load ended with exit code {process.returncode}")

@@ -19,7 +19,7 @@ FILE_SIZE_BYTES = 4 << 30
 
 
 def unary(caller_count: int, call_count: int) -> Callable[[Path, Durability, float], Figures]:
-    """Calls of a server with our options whose handler is empty, from the load generator of the scenarios."""
+    """Measure calls of a server with our options whose handler is empty, by the load generator of the scenarios."""
 
     def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         del folder, seconds
@@ -43,7 +43,7 @@ def unary(caller_count: int, call_count: int) -> Callable[[Path, Durability, flo
 
 
 def sync(operation: Operation, arguments: dict[str, object]) -> Callable[[Path, Durability, float], Figures]:
-    """A load with synchronous flushing; then a bare loop of writes, each as large as what a sync had, and fdatasync."""
+    """Run a load that syncs, then bare writes with fdatasync, each write as large as what a sync of the load had."""
 
     def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         words = arguments | ({"seconds": seconds} if operation == "append" else {})
@@ -65,7 +65,7 @@ def sync(operation: Operation, arguments: dict[str, object]) -> Callable[[Path, 
 
 
 def bare_syncs_per_s(path: Path, write_size_bytes: int, seconds: float) -> float:
-    """Writes at the end of a preallocated file, each synced before the next one begins."""
+    """Write at the end of a preallocated file, each write synced before the next one begins. Returns the rate."""
     data = bytes(write_size_bytes)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     try:

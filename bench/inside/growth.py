@@ -16,9 +16,9 @@ LARGE_MESSAGE_COUNT = 43_000_000
 
 
 def many_topics(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """The same append to many topics and to one, each in a store of its own whose queues are there already.
+    """Append the same to many topics and to one, each time in a store of its own whose queues are there already.
 
-    Files of queues are small here: 40,000 of the usual size would take 240 GB at once.
+    Files of queues are small here: 40,000 of the usual size would need 240 GB at once.
     """
     figures = {}
     for name, topic_count in (("one_topic", 1), ("many_topics", TOPIC_COUNT)):
@@ -34,7 +34,7 @@ def many_topics(folder: Path, mode: Durability, seconds: float) -> Figures:
 
 
 def large_start(folder: Path, mode: Durability, seconds: float) -> Figures:
-    """Fill 50 GiB, stop in order, start; look up hot and cold."""
+    """Fill 50 GiB, stop in order, start, and look up hot and cold."""
     del seconds
     with running(folder, mode) as store:
         empty_s = store.start_to_serving_s

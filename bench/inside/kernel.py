@@ -36,7 +36,7 @@ LIMITS = AppendLimits(
 
 
 def kernel(body_size_bytes: int) -> Callable[[Path, Durability, float], Figures]:
-    """Append requests until a segment is full, again and again; then scan it."""
+    """Append requests until a segment is full, again and again, and then scan it."""
 
     def measure(folder: Path, mode: Durability, seconds: float) -> Figures:
         del folder, mode, seconds  # in memory, and as long as it takes to be steady
@@ -74,7 +74,7 @@ def kernel(body_size_bytes: int) -> Callable[[Path, Durability, float], Figures]
 
 
 def copy_with_crc_gigabytes_per_s() -> float:
-    """Copy buffers of 1 MiB to ever new places of a large one, and take the checksum of each."""
+    """Copy buffers of 1 MiB to ever new places of a large one, and compute the checksum of each."""
     source, target = bytes(REQUEST_SIZE_BYTES), memoryview(bytearray(SEGMENT_SIZE_BYTES))
 
     def copy() -> None:
@@ -86,7 +86,7 @@ def copy_with_crc_gigabytes_per_s() -> float:
 
 
 def best_s(act: Callable[[], object]) -> float:
-    """CPU seconds of one call, the least of those within a while."""
+    """Return the CPU seconds of one call, the least of those within a while."""
     times_s = []
     until_s = time.perf_counter() + SECONDS_MIN
     while time.perf_counter() < until_s:
@@ -97,7 +97,7 @@ def best_s(act: Callable[[], object]) -> float:
 
 
 def _append(segment: bytearray, requests: list[batches.Batch], table: TopicTable) -> Iterator[tuple[int, int]]:
-    """Fill the segment; the position and the count after each request."""
+    """Fill the segment. Yields the position and the count after each request."""
     columns = AppendColumns(limits.BATCH_MESSAGE_COUNT_MAX)
     position = 0
     for request in itertools.cycle(requests):

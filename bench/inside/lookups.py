@@ -42,7 +42,7 @@ def lookups(message_count: int) -> Callable[[Path, Durability, float], Figures]:
 
 
 def hot(store: Store, stored_count: int) -> dict[str, float]:
-    """From memory: keys, queue offsets by time, and pages of messages by time."""
+    """Look up from memory: keys, queue offsets by time, and pages of messages by time."""
     reading.look_up(store.indexer, call_count=WARM_UP_CALL_COUNT, message_count=stored_count)
     done = reading.look_up(store.indexer, call_count=HOT_CALL_COUNT, message_count=stored_count)
     figures = {"key_per_s": done.messages_per_s, **named("key", percentiles_ms(done.latencies_s))}
@@ -53,14 +53,14 @@ def hot(store: Store, stored_count: int) -> dict[str, float]:
 
 
 def cold(store: Store, stored_count: int) -> dict[str, float]:
-    """Keys from the disk: what the start has read is forgotten, too; nobody has looked anything up yet."""
+    """Look up keys from the disk: what the start has read is forgotten, and nobody has looked anything up yet."""
     filling.drop_page_cache(store.folder)
     done = reading.look_up(store.indexer, call_count=COLD_CALL_COUNT, message_count=stored_count)
     return named("key_cold", percentiles_ms(done.latencies_s))
 
 
 def offsets_by_time(client: Client, call_count: int) -> dict[str, float]:
-    """Which queue offset a time has, for times by chance within the queue."""
+    """Ask which queue offset a time has, for times by chance within the queue."""
     latencies_s = []
     for moment in _moments(client, call_count):
         start_s = time.perf_counter()
@@ -70,7 +70,7 @@ def offsets_by_time(client: Client, call_count: int) -> dict[str, float]:
 
 
 def pages_by_time(client: Client, call_count: int) -> dict[str, float]:
-    """The first 32 messages of a queue from a time on, for times by chance."""
+    """Read the first 32 messages of a queue from a time on, for times by chance."""
     latencies_s = []
     for moment in _moments(client, call_count):
         start_s = time.perf_counter()
@@ -80,7 +80,7 @@ def pages_by_time(client: Client, call_count: int) -> dict[str, float]:
 
 
 def named(prefix: str, percentiles: dict[str, float]) -> dict[str, float]:
-    """p50 and p99 as figures."""
+    """Return p50 and p99 as figures."""
     return {f"{prefix}_{name}_ms": percentiles[name] for name in ("p50", "p99")}
 
 

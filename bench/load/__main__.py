@@ -28,7 +28,7 @@ Load = Callable[..., Coroutine[Any, Any, Loaded]]
 
 
 def topics_of(count: int) -> list[str]:
-    """Names of so many topics."""
+    """Return the names of so many topics."""
     return [batches.TOPIC] if count == 1 else [f"{batches.TOPIC}-{number}" for number in range(count)]
 
 
@@ -67,7 +67,7 @@ async def append(arguments: Arguments) -> Loaded:
 
 
 def source_of(arguments: Arguments, durability: message_pb2.Durability.ValueType) -> batches.Source:
-    """The batches of a stream; with many topics so many that every topic gets messages."""
+    """Return the batches of a stream. With many topics there are so many that every topic gets messages."""
     if arguments.keys == "distinct":
         return batches.NumberedBatches(
             body_size_bytes=arguments.body, batch_size_bytes=arguments.batch, durability=durability
@@ -82,13 +82,13 @@ def source_of(arguments: Arguments, durability: message_pb2.Durability.ValueType
 
 
 def cycle_count(arguments: Arguments) -> int:
-    """Batches that name every queue of every topic, if there are several: they are made before the clock starts."""
+    """Return how many batches name every queue of every topic, if there are several. They are made before the start."""
     per_batch = max(1, arguments.batch // (arguments.body + batches.PROPERTY_SIZE_BYTES))
     return -(-arguments.topics * batches.QUEUE_COUNT // per_batch) if arguments.topics > 1 else 0
 
 
 async def latency(arguments: Arguments) -> Loaded:
-    """Calls that wait for their answer, after a warm-up."""
+    """Make calls that wait for their answer, after a warm-up."""
     durability = DURABILITIES[arguments.durability]
     if arguments.through == "producer":
         chosen = producing.options(durability, batch_size_bytes=512 << 10, linger_ms=arguments.linger_ms)
@@ -128,7 +128,7 @@ async def lookup(arguments: Arguments) -> Loaded:
 
 
 def index_figures(arguments: Arguments, done: Loaded) -> dict[str, object]:
-    """How far the Indexer lags at the last acknowledgement, and its rate over all of it."""
+    """Return how far the Indexer lags at the last acknowledgement, and its rate over all of it."""
     start_s = time.perf_counter()
     with connect(commitlog=arguments.target, indexer=arguments.indexer) as client:
         reading.wait_indexed(client)
@@ -140,7 +140,7 @@ OPERATIONS: dict[str, Load] = {"append": append, "latency": latency, "read": rea
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__, allow_abbrev=False)
     parser.add_argument("operation", choices=OPERATIONS)
     parser.add_argument("--target", required=True, help="the CommitLog, host:port")

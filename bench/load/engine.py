@@ -32,7 +32,7 @@ BORN_HOST = Host.parse("127.0.0.1:1000").to_bytes()
 
 
 async def append(log: OpenLog, source: batches.Source, seconds: float) -> Loaded:
-    """Append one batch after the other; with synchronous flushing some wait for the disk together."""
+    """Append one batch after the other. With synchronous flushing some wait for the disk together."""
     message_count = 0
     waiting: deque[Acknowledgement] = deque()
     start_s = time.perf_counter()

@@ -17,7 +17,7 @@ OUTSTANDING_COUNT = 256
 
 
 def maker(body_size_bytes: int) -> Callable[[], NewMessage]:
-    """Makes messages as an application would: a body, a tag, two keys."""
+    """Return a function that makes messages as an application would: a body, a tag, two keys."""
     body, numbers = bytes(body_size_bytes), itertools.count()
 
     def make() -> NewMessage:
@@ -30,7 +30,7 @@ def maker(body_size_bytes: int) -> Callable[[], NewMessage]:
 
 
 def options(durability: int, *, batch_size_bytes: int, linger_ms: float) -> ProducerOptions:
-    """A producer's options."""
+    """Return a producer's options."""
     return ProducerOptions(
         batch_size_bytes=batch_size_bytes, linger_ms=linger_ms, durability=Durability(durability), unique_ids=True
     )
@@ -39,7 +39,7 @@ def options(durability: int, *, batch_size_bytes: int, linger_ms: float) -> Prod
 async def append_single(
     target: str, chosen: ProducerOptions, *, body_size_bytes: int, caller_count: int, seconds: float
 ) -> Loaded:
-    """Callers that share a producer; each sends one message after the other and looks at every result later."""
+    """Run callers that share a producer. Each sends one message after the other and looks at every result later."""
     make = maker(body_size_bytes)
 
     async def caller(producer: AsyncProducer, until_s: float) -> int:
@@ -63,7 +63,7 @@ async def append_single(
 async def latency_single(
     target: str, chosen: ProducerOptions, *, body_size_bytes: int, caller_count: int, call_count: int
 ) -> Loaded:
-    """Callers that share a producer; each waits for its message's result before it sends the next one."""
+    """Run callers that share a producer. Each waits for its message's result before it sends the next one."""
     make = maker(body_size_bytes)
     latencies_s: list[float] = []
 

@@ -20,7 +20,7 @@ SEED = 20
 
 
 async def pull_all(indexer: str, seconds: float) -> Loaded:
-    """One reader per queue, from the beginning; a reader that comes to the end begins again."""
+    """Run one reader per queue, from the beginning. A reader that comes to the end begins again."""
     until_s = time.perf_counter() + seconds
 
     async def reader(client: AsyncClient, queue_id: int) -> tuple[int, int]:
@@ -42,7 +42,7 @@ async def pull_all(indexer: str, seconds: float) -> Loaded:
 
 
 def look_up(indexer: str, *, call_count: int, message_count: int) -> Loaded:
-    """Lookups of keys by chance; each must find its message and nothing else."""
+    """Look up keys by chance. Each lookup must find its message and nothing else."""
     chance = random.Random(SEED)
     keys = [batches.order_key(chance.randrange(message_count)) for _ in range(call_count)]
     latencies_s = []
@@ -61,7 +61,7 @@ def look_up(indexer: str, *, call_count: int, message_count: int) -> Loaded:
 
 
 def stored_count(indexer: str) -> int:
-    """Messages of the benchmark's topic."""
+    """Return how many messages the benchmark's topic has."""
     with connect(indexer=indexer) as client:
         return sum(queue.max_queue_offset for queue in client.queues.list(batches.TOPIC))
 

@@ -40,7 +40,7 @@ async def append_stream(
     messages_per_s: float = 0.0,
     message_count_max: int = 0,
 ) -> Loaded:
-    """Keep a window of batches in flight on one stream; count what is acknowledged.
+    """Keep a window of batches in flight on one stream, and count what is acknowledged.
 
     It ends after the seconds, or after `message_count_max` messages. `messages_per_s` slows the sender down to a rate.
     """
@@ -84,7 +84,7 @@ async def append_stream(
 async def append_streams(
     target: str, source: Source, seconds: float, *, stream_count: int, durability: int, messages_per_s: float = 0.0
 ) -> Loaded:
-    """Several streams at once over their own connections, in one process."""
+    """Run several streams at once over their own connections, in one process."""
     parts = await asyncio.gather(
         *(
             append_stream(target, source, seconds, durability=durability, messages_per_s=messages_per_s / stream_count)
@@ -95,7 +95,7 @@ async def append_streams(
 
 
 async def append_unary(target: str, batch: Batch, *, caller_count: int, call_count: int, durability: int) -> Loaded:
-    """Unary appends by concurrent callers, each of which waits for its answer."""
+    """Append by concurrent callers, each of which waits for its answer."""
     latencies_s: list[float] = []
     async with grpc.aio.insecure_channel(target, options=OPTIONS) as channel:
         method: Any = channel.unary_unary(UNARY)

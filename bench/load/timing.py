@@ -22,7 +22,7 @@ class Loaded:
         return self.message_count / self.duration_s
 
     def document(self) -> dict[str, object]:
-        """The line that is printed."""
+        """Return the line that is printed."""
         document: dict[str, object] = {
             "messages": self.message_count,
             "bytes": self.size_bytes,
@@ -34,7 +34,7 @@ class Loaded:
 
 
 def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
-    """Percentiles by nearest rank, in milliseconds."""
+    """Return percentiles by nearest rank, in milliseconds."""
     ordered = sorted(latencies_s)
     last = len(ordered) - 1
     return {name: ordered[round(share * last)] * 1e3 for name, share in PERCENTILES.items()}

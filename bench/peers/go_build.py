@@ -45,18 +45,18 @@ def build() -> None:
 
 
 def release(module: str) -> str:
-    """A release that go.mod names, such as that of "github.com/nats-io/nats.go"."""
+    """Return a release that go.mod names, such as that of "github.com/nats-io/nats.go"."""
     return _directive(module)
 
 
 def go_version() -> str:
-    """The toolchain's version, such as go1.26.8."""
+    """Return the toolchain's version, such as go1.26.8."""
     done = subprocess.run(["go", "env", "GOVERSION"], cwd=SOURCES, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def program(name: str) -> str:
-    """The path of a built program."""
+    """Return the path of a built program."""
     return str(BUILD / name)
 
 

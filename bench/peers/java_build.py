@@ -63,7 +63,7 @@ def build() -> None:
 
 
 def release(name: str) -> str:
-    """A release that the pom names, such as that of "kafka"."""
+    """Return a release that the pom names, such as that of "kafka"."""
     properties = ElementTree.parse(SOURCES / "pom.xml").getroot().find(f"{_POM}properties")
     assert properties is not None
     text = properties.findtext(f"{_POM}{name}.version")
@@ -72,18 +72,18 @@ def release(name: str) -> str:
 
 
 def java_version() -> str:
-    """The JVM's version, such as 17.0.15."""
+    """Return the JVM's version, such as 17.0.15."""
     done = subprocess.run(["java", "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True)
     return next(line.split("=")[1].strip() for line in done.stderr.splitlines() if "java.version =" in line)
 
 
 def java_release() -> int:
-    """The JVM's major number; Java 8 and before call themselves 1.x, which is too old all the same."""
+    """Return the JVM's major number. Java 8 and before call themselves 1.x, which is too old all the same."""
     return int(java_version().split(".")[0])
 
 
 def command(module: str, main_class: str, flags: Sequence[str]) -> list[str]:
-    """The command line of a main class of a module, without its arguments."""
+    """Return the command line of a main class of a module, without its arguments."""
     home = BUILD / module
     return ["java", *flags, "-cp", f"{home / 'classes'}{os.pathsep}{home / 'lib'}/*", main_class]
 
@@ -113,7 +113,7 @@ def server(
 
 
 def free_port(*, below: int = 0) -> int:
-    """A port of 127.0.0.1 that nobody has; so is the port that lies `below` lower, if asked for."""
+    """Return a free port of 127.0.0.1. The port that lies `below` lower is free, too, if asked for."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as found:
             port = int(found.getsockname()[1])

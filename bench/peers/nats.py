@@ -33,7 +33,7 @@ SEND: Mapping[Durability, str] = {
 
 
 class Nats:
-    """A server with an empty store for each measurement; the load generator makes the stream."""
+    """A server with an empty store for each measurement. The load generator makes the stream."""
 
     name = "NATS JetStream"
     operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
@@ -74,5 +74,5 @@ class Nats:
 
 
 def _jetstream(durability: Durability) -> Mapping[str, str]:
-    """An fsync before each acknowledgement, or the server's default: every two minutes."""
+    """Ask for an fsync before each acknowledgement, or the server's default: every two minutes."""
     return {"sync_interval": "always"} if durability == "sync" else {}

@@ -17,7 +17,7 @@ LOAD_TIMEOUT_S = 600
 
 
 class LoadFailed(Exception):
-    """The load generator of a system ended with an error; the text says which."""
+    """The load generator of a system ended with an error, which the text tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class Peer(Protocol):
     operations: frozenset[Operation]
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """The settings that differ from the system's own defaults, for the report."""
+        """Return the settings that differ from the system's own defaults, for the report."""
 
     def prepare(self) -> Mapping[str, str]:
-        """Fetch and build what is missing; package to version. Raises PeerMissing when this machine can't."""
+        """Fetch and build what is missing. Returns package to version. Raises PeerMissing when this machine can't."""
 
     def running(self, folder: Path, durability: Durability) -> AbstractContextManager[Serving]:
-        """Serve from an empty folder; the caller removes the folder afterwards."""
+        """Serve from an empty folder, which the caller removes afterwards."""
 
 
 class PeerMissing(Exception):
-    """This machine can't run a peer; the text says what to install."""
+    """This machine can't run a peer. The text says what to install."""
 
 
 def run_load(
@@ -58,7 +58,7 @@ def run_load(
     arguments: Mapping[str, object],
     on_printed: Callable[[], None] = lambda: None,
 ) -> dict[str, object]:
-    """One load on a running system: what its generator printed. Raises LoadFailed.
+    """Run one load on a running system. Returns what its generator printed. Raises LoadFailed.
 
     `on_printed` hears of the printing at once, before the generator has ended: its clock has stopped just before.
     """

@@ -18,7 +18,7 @@ ROOMS = {
 
 
 def peer_of(name: str) -> Peer:
-    """The system with this name."""
+    """Return the system with this name."""
     module, class_name = ROOMS[name]
     peer: Peer = getattr(importlib.import_module(f"bench.peers.{module}"), class_name)()
     return peer

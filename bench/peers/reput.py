@@ -61,7 +61,7 @@ class ReputStore:
 
     @contextmanager
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
-        """See Peer. The target is the folder; the load generator is the server."""
+        """See Peer. The target is the folder, and the load generator is the server."""
         yield Serving(
             target=str(folder),
             pids=(),

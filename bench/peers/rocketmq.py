@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache RocketMQ: a name server and a broker with its own Java client; and its message store alone in a process."""
+"""Apache RocketMQ: a name server and a broker with its own Java client, and its message store alone in a process."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

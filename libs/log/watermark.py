@@ -40,22 +40,22 @@ class Watermark:
         return self.wanted > self.value
 
     def hurry(self, end: int) -> None:
-        """Ask whoever moves the mark to be there soon."""
+        """Ask whoever moves the mark to reach `end` soon."""
         if end > self.wanted:
             self.wanted = end
             self.is_asked.set()
 
     def soon(self, end: int) -> asyncio.Future[None]:
-        """`hurry`; done when `end` is reached, and failed when it will not be."""
+        """Call `hurry`. Returns a future that is done when `end` is reached, and failed when it will not be reached."""
         self.hurry(end)
         return self._wait(end, has_asked=True)
 
     def reached(self, end: int) -> asyncio.Future[None]:
-        """Done when `end` is reached, of which nobody is asked to take care. Whoever gives up cancels it."""
+        """Return a future that is done when `end` is reached, without asking for it. Whoever gives up cancels it."""
         return self._wait(end, has_asked=False)
 
     def advance(self, value: int) -> None:
-        """Move the mark; one that is there already stays."""
+        """Move the mark up to `value`. A mark that is there already stays."""
         if value <= self.value:
             return
         self.value = value
@@ -67,7 +67,7 @@ class Watermark:
                     waiter.future.set_result(None)
 
     def fail(self, failure: type[Exception]) -> None:
-        """Tell all who asked for more that it will not come; for good."""
+        """Tell all who asked for more, now or later, that it will not come."""
         self._failure = failure
         waiters, self._waiters = self._waiters, [waiter for waiter in self._waiters if not waiter.has_asked]
         for waiter in waiters:

@@ -225,7 +225,7 @@ class SegmentChain:
         return segment
 
     def commit(self) -> int:
-        """Copy all that was published before the call from the pool into the files; return where that ends.
+        """Copy all that was published before the call from the pool into the files. Returns where that ends.
 
         Oldest first. Blocks without the GIL; does nothing without a pool. Raises CommitFailed.
         """

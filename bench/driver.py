@@ -74,7 +74,7 @@ class Systems:
         return systems
 
     def settings(self) -> dict[str, dict[str, Mapping[str, str]]]:
-        """The settings of each system that runs."""
+        """Return the settings of each system that runs."""
         durabilities: tuple[Durability, ...] = ("async", "sync")
         return {name: {kind: peer.settings(kind) for kind in durabilities} for name, peer in self.ready.items()}
 

@@ -133,7 +133,7 @@ def session(log: Path, report: Report) -> "Iterator[SparkSession]":
 
 @contextmanager
 def standard_error_to(log: Path) -> Iterator[None]:
-    """Gives processes that are started inside the file as their standard error."""
+    """Sends the standard error of processes that are started inside to the file."""
     kept = os.dup(2)
     try:
         with log.open("ab") as file:

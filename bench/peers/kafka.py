@@ -59,7 +59,7 @@ class Kafka:
     operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """The broker's settings, those of the JVM and the client's."""
+        """Return the broker's settings, those of the JVM and the client's."""
         client = {
             "client.append": "one producer for all threads, acks=all, idempotent, linger.ms=5, batch.size=--batch, "
             "max.in.flight=5, no compression, callbacks",

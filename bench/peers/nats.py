@@ -39,7 +39,7 @@ class Nats:
     operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """The server's settings, the stream's and the client's."""
+        """Return the server's settings, the stream's and the client's."""
         return {
             **_jetstream(durability),
             **ENVIRONMENT,

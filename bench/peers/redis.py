@@ -41,7 +41,7 @@ class Redis:
     operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """The server's settings and the client's."""
+        """Return the server's settings and the client's."""
         return {
             **_server(durability),
             "client.append": f"XADD, pipelines of --batch, one on each of {CONNECTIONS[durability]} connections",
@@ -80,6 +80,6 @@ def _server(durability: Durability) -> Mapping[str, str]:
 
 
 def _redis_version() -> str:
-    """The server's version, such as 7.0.15."""
+    """Return the server's version, such as 7.0.15."""
     done = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True)
     return next(word.removeprefix("v=") for word in done.stdout.split() if word.startswith("v="))

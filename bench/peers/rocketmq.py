@@ -81,7 +81,7 @@ class RocketMq:
     operations: frozenset[Operation] = frozenset({"append", "latency", "read", "lookup"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """The broker's settings, those of the JVM and the client's."""
+        """Return the broker's settings, those of the JVM and the client's."""
         client = {
             "client.append": "send(Collection, callback) of prebuilt messages, one producer for all threads, "
             "8 batches under way for each of them",
@@ -130,7 +130,7 @@ class RocketMqStore:
     operations: frozenset[Operation] = frozenset({"append", "latency"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
-        """The store's settings, those of the JVM and the calls."""
+        """Return the store's settings, those of the JVM and the calls."""
         calls = {
             "call.append": "asyncPutMessages of prebuilt, encoded batches, 8 of them under way for each thread",
             "call.latency": "putMessage",

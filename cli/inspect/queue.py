@@ -32,7 +32,7 @@ def inspect_consume_queue(
     summary: dict[str, object],
     progress: Progress,
 ) -> Steps:
-    """Units and findings of a file whose first byte is byte `base` of its queue (None: not known).
+    """Yield units and findings of a file whose first byte is byte `base` of its queue (None: not known).
 
     `topic` (None: not known) tells whether tags codes may be delivery times.
     """

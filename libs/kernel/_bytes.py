@@ -87,15 +87,15 @@ def is_ascii8(source: memoryview, at: int) -> bool:
 
 
 def new_bytes(size: int) -> bytearray:
-    """Room for a bytes object that the kernel fills before anyone sees it."""
+    """Make room for a bytes object that the kernel fills before anyone sees it."""
     return bytearray(size)
 
 
 def new_bytes_target(made: bytearray) -> memoryview:
-    """Where to write the bytes."""
+    """Return where to write the bytes."""
     return memoryview(made)
 
 
 def finish_bytes(made: bytearray) -> bytes:
-    """The filled bytes object."""
+    """Return the filled bytes object."""
     return bytes(made)

@@ -195,7 +195,7 @@ def next_property(source, start, end, piece):
 
 
 def checked_crc32(data):
-    """CRC-32 of bytes through the kernel's own function, for the import check and for tests."""
+    """Return the CRC-32 of bytes by the kernel's own function, for the import check and for tests."""
     if cython.compiled:
         view: cython.const[cython.uchar][::1] = data
         return crc32(cython.address(view[0]), 0, len(view))

@@ -9,7 +9,7 @@ a `Change` of what is held it is asked again, until the verdict is about the str
     history  both have a name, and not the same                       DropAll        hold nothing, ask for all of it
     record   the log has none where mine end                          Refuse         a person decides
     epoch    another, and the stream was not asked for at mine's end  AskAgain(end)  there the histories are compared
-    tail     the log has less than was asked with                     TakeBack(end)  nothing past it is held
+    tail     the log has less than was asked with                     Undo(end)      nothing past it is held
     name     another epoch, or a name that mine lacks                 Adopt          epoch and name are theirs
     head     the log begins behind what comes next                    SkipTo(begin)  that comes next
     stream   it begins behind what comes next                         AskAgain(next) the records between come again
@@ -61,7 +61,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBack:
+class Undo:
     """The log lost its tail: hold nothing of records at or past this end, and have asked for the stream there."""
 
     end_physical_offset: int
@@ -91,7 +91,7 @@ class Continue:
     """The stream goes on where what is held ends."""
 
 
-Change: TypeAlias = TakeBack | Adopt | SkipTo
+Change: TypeAlias = Undo | Adopt | SkipTo
 """Verdicts that change what is held; the others end the agreement."""
 
 
@@ -106,7 +106,7 @@ def agree(mine: Mine, theirs: Theirs) -> Change | DropAll | Refuse | AskAgain | 
         return AskAgain(mine.end_physical_offset)
     common_end = min(mine.asked_physical_offset, theirs.common_end_physical_offset)
     if common_end < mine.asked_physical_offset:
-        return TakeBack(common_end)
+        return Undo(common_end)
     if is_other_epoch or (theirs.history_id and not mine.history_id):
         return Adopt()
     if mine.next_physical_offset < theirs.min_physical_offset:

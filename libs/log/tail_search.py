@@ -130,7 +130,7 @@ def first_store_time_ms(segment: LogFile) -> int | None:
 
 
 def _is_item(buffer: memoryview, position: int, base_physical_offset: int, store_time_ms_min: int) -> bool:
-    """Whether a whole record that is not too old lies here, or a blank that reaches to the end."""
+    """Return whether a whole record that is not too old lies here, or a blank that reaches to the end."""
     left = len(buffer) - position
     if left >= BLANK.size and is_blank(buffer, position):
         return bool(SIZE.unpack_from(buffer, position)[0] == left)

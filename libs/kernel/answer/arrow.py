@@ -63,7 +63,7 @@ class ArrowColumn:
 def record_columns(
     records: Buffer, positions: NDArray[np.int64], sizes: NDArray[np.int32], count: int, columns: Iterable[str]
 ) -> dict[str, ArrowColumn]:
-    """The first `count` records, at these positions and of these sizes, as the named columns (COLUMN_NAMES).
+    """Return the first `count` records, at these positions and of these sizes, as the named columns (COLUMN_NAMES).
 
     Raises ValueError for a damaged record (naming its position), for an unknown column, and for a column of more than
     2 GiB, which int32 offsets cannot address.
@@ -112,7 +112,7 @@ def _properties(records: Buffer, rows: NDArray[np.int64]) -> ArrowColumn:
 
 
 def _room(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Offsets of pieces of these sizes, and room for their bytes. A negative size is a null's."""
+    """Return offsets of pieces of these sizes, and room for their bytes. A negative size is a null's."""
     offsets = _offsets(sizes)
     return offsets, np.empty(int(offsets[-1]), np.uint8)
 

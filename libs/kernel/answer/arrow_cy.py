@@ -120,7 +120,7 @@ def fill_bytes(records, rows, start_column, size_column, out):
 
 
 def copy_pieces(source, rows, start_column, size_column, out):
-    """The loop of fill_bytes."""
+    """Run the loop of fill_bytes."""
     row: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
@@ -149,7 +149,7 @@ def fill_properties(records, rows, name_ends, value_ends, names, values):
 
 
 def write_properties(source, rows, name_ends, value_ends, names, values, piece):
-    """The loop of fill_properties."""
+    """Run the loop of fill_properties."""
     row: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t = 0
     name_at: cython.Py_ssize_t = 0
@@ -186,7 +186,7 @@ def fill_message_ids(records, rows, out):
 
 
 def write_message_ids(source, rows, out, record):
-    """The loop of fill_message_ids."""
+    """Run the loop of fill_message_ids."""
     row: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
     while row < len(rows):

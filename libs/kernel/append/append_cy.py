@@ -393,7 +393,7 @@ def may_begin_queue(job, at):
 
 
 def find_topic(job, start, size):
-    """First column of the topic's row, or NO_TOPIC. The topic of the message before is tried first."""
+    """Return the first column of the topic's row, or NO_TOPIC. The topic of the message before is tried first."""
     mask: cython.Py_ssize_t = len(job.slots) - 1
     slot: cython.Py_ssize_t
     row: cython.Py_ssize_t

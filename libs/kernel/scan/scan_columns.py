@@ -47,7 +47,7 @@ class ScanColumns:
     def __init__(
         self, record_count_max: int, key_count_max: int, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
     ) -> None:
-        """Room for so many records and keys, but never for less than 16,384 keys.
+        """Make room for so many records and keys, but never for less than 16,384 keys.
 
         The delay levels decide when the messages of the schedule topic are due.
         """

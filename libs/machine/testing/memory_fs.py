@@ -346,7 +346,7 @@ class MemoryFs:
         return node
 
     def file(self, path: Path) -> File:
-        """The file itself, for a test that looks into it or harms it. Raises OSError as a disk does."""
+        """Return the file itself, for a test that looks into it or harms it. Raises OSError as a disk does."""
         node = self._node(path)
         if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))

@@ -33,8 +33,8 @@ from libs.log.agreement import (
     Mine,
     Refuse,
     SkipTo,
-    TakeBack,
     Theirs,
+    Undo,
     agree,
 )
 from libs.machine.failpoints import failpoint
@@ -389,7 +389,7 @@ class ReputLoop:
 
     async def _execute(self, verdict: Change, theirs: Theirs) -> None:
         match verdict:
-            case TakeBack(end):
+            case Undo(end):
                 self._stream_start = end
                 if any(begin > end for begin in self._queues.begins.values()):
                     _log.error("the log lost the begin of a queue whose older units are gone: building all again")

@@ -15,8 +15,8 @@ from libs.log.agreement import (
     Mine,
     Refuse,
     SkipTo,
-    TakeBack,
     Theirs,
+    Undo,
     agree,
 )
 
@@ -39,8 +39,8 @@ CASES = {
     ),
     "a new epoch, nothing lost": (HELD, SAME._replace(epoch=4), Adopt()),
     "a name for the first time": (HELD._replace(history_id=""), SAME, Adopt()),
-    "a new epoch, and the tail is gone": (HELD, Theirs("first", 4, 650, 0), TakeBack(650)),
-    "the tail is gone, below the log's begin": (HELD, Theirs("first", 4, 500, 600), TakeBack(500)),
+    "a new epoch, and the tail is gone": (HELD, Theirs("first", 4, 650, 0), Undo(650)),
+    "the tail is gone, below the log's begin": (HELD, Theirs("first", 4, 500, 600), Undo(500)),
     "a new epoch, and the tail was taken back": (Mine("first", 3, 650, 650, 650), Theirs("first", 4, 650, 0), Adopt()),
     "the records between are gone": (HELD, SAME._replace(min_physical_offset=900), SkipTo(900)),
     "agreed, and some come again": (AGAIN, SAME, AskAgain(400)),
@@ -61,7 +61,7 @@ def test_each_row(mine: Mine, theirs: Theirs, verdict: object) -> None:
 def done(change: Change, mine: Mine, theirs: Theirs) -> Mine:
     """What a follower holds after it."""
     match change:
-        case TakeBack(end):
+        case Undo(end):
             following = min(end, mine.next_physical_offset)
             return mine._replace(next_physical_offset=following, end_physical_offset=end, asked_physical_offset=end)
         case Adopt():

@@ -144,7 +144,7 @@ def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
 
 
 def _overlap(starts: Numbers, ends: Numbers, left: int, low: int) -> Finding:
-    """Name the one of two neighbours out of order that does not fit the units around both either, if there is one."""
+    """Return a finding on the one of two overlapping units that does not fit its other neighbour, or on both."""
     right = left + 1
     message = f"unit {low + right} starts at {starts[right]}, before unit {low + left} ends at {ends[left]}"
     is_size = starts[left] < starts[right]

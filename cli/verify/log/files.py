@@ -45,7 +45,7 @@ class RecordHead(NamedTuple):
 
 
 def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
-    """Return the size that most of these files have or, of two as frequent, the one that is a distance of names."""
+    """Return the size that most of these files have, and of equally frequent sizes one by which two names differ."""
     counts = Counter(size for _, size in sizes_by_base)
     distances = {right - left for (left, _), (right, _) in pairwise(sizes_by_base)}
     return max(counts, key=lambda size: (counts[size], size in distances, size))

@@ -383,7 +383,7 @@ def plan_delay(job, message, at, row):
 
 
 def may_begin_queue(job, at):
-    """Return whether the queue of a message has none yet, or the one that the server chooses may have none."""
+    """Return whether the queue of a message, or the queue that the server would choose, may have no message yet."""
     row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
     if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
         return False

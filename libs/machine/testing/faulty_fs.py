@@ -243,7 +243,7 @@ class FaultyFs:
         return self._fs.lock_directory(path)
 
     def check(self, operation: str, path: Path, needed_bytes: int = 0) -> None:
-        """Raise the error that the plan has for this call, or the one of a full disk."""
+        """Raise the error that the plan has for this call, or that of a full disk."""
         fault = self._fault(operation, path)
         if fault is not None:
             raise _error(fault, path, needed_bytes)

@@ -77,7 +77,7 @@ class Schedule:
     time_zone: tzinfo | None
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether the hour is one of them, from its beginning to its end."""
+        """Return whether the schedule has the hour of this moment."""
         return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(self.time_zone).hour in self.hours
 
 
@@ -343,7 +343,7 @@ def _relief_end(facts: Facts, policy: Policy) -> int:
 
 
 def emptiest_by_owner(disks: Sequence[Disk]) -> dict[str, Disk]:
-    """Return the emptiest disk of each owner. One that can't be told comes before all (as RocketMQ)."""
+    """Return the emptiest disk of each owner. A disk that can't be told comes before all (as RocketMQ)."""
     found: dict[str, Disk] = {}
     for disk in disks:
         known = found.get(disk.service)

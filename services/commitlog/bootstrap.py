@@ -15,6 +15,7 @@ from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
@@ -41,7 +42,7 @@ class Service:
         self._config = settings.engine
         self._listen_host = settings.server.listen_host
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
-        shell.telemetry.observe("log", self.commit_log.statistics)
+        shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
         self._append = LateServicer(AppendServicer)
         self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log))
         self._segments = LateServicer(SegmentServicer)

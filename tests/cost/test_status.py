@@ -10,7 +10,7 @@ from typing import Any
 
 from reput.indexer.v1 import index_service_pb2
 
-from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.rpc.status import status_of
 from services.indexer.engine.indexer import Indexer
 from services.indexer.rpc.index_servicer import IndexServicer
@@ -65,7 +65,7 @@ async def commitlog_work(grow: Growth, look: Callable[[Any], object]) -> int:
 
 async def test_the_status_of_the_commitlog_costs_the_same_in_any_store() -> None:
     """Neither a thousand topics nor twenty segments make it dearer, and no file is asked."""
-    for look in (CommitLog.statistics, status_of):
+    for look in (lambda process: statistics_of(process.log), status_of):
         works = [await commitlog_work(grow, look) for grow in (nothing, many_topics, many_segments)]
         assert max(works) <= 1.05 * works[0]
 

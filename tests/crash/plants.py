@@ -80,13 +80,13 @@ PLANTS = (
     ),
     Plant(
         "the checkpoint is ahead of the sync",
-        "services/commitlog/engine/keep/checkpoint.py",
-        "note_flushed(self._flusher.covered_time_ms, self._marks.flushed.value)\n",
-        "note_flushed(self._flusher._state.last_store_time_ms, self._marks.wrote.value)\n",
+        "services/commitlog/engine/keep/progress.py",
+        "            flushed_physical_offset=self._marks.flushed.value,\n",
+        "            flushed_physical_offset=self._marks.wrote.value,\n",
     ),
     Plant(
         "the snapshot is ahead of the sync",
-        "services/commitlog/engine/keep/snapshot.py",
+        "services/commitlog/engine/keep/queue_snapshot.py",
         "            await self._marks.flushed.soon(end)\n",
         "            pass\n",
     ),
@@ -104,10 +104,9 @@ PLANTS = (
     ),
     Plant(
         "counters are not restored from the snapshot",
-        "services/commitlog/engine/start/recovery.py",
-        "        table.set_next_queue_offset("
-        'counter.topic.encode("latin-1"), counter.queue_id, counter.next_queue_offset)\n',
-        "        pass\n",
+        "services/commitlog/engine/write/state.py",
+        "            self.table.set_next_queue_offset(topic, counter.queue_id, counter.next_queue_offset)\n",
+        "            pass\n",
     ),
     Plant(
         "readers see what is not synced",
@@ -142,7 +141,7 @@ PLANTS = (
     Plant(
         "counters keep what a batch that was cut had counted",
         "services/commitlog/engine/start/scan.py",
-        "                if offsets[index] < self._table.next_queue_offset(topic, queue_id):\n",
+        "                if offsets[index] < state.table.next_queue_offset(topic, queue_id):\n",
         "                if False:\n",
     ),
     Plant(
@@ -153,13 +152,13 @@ PLANTS = (
     ),
     Plant(
         "a start does not look for writers in the log",
-        "services/commitlog/engine/start/scan.py",
-        "                self._writers.note(WriterBatch.of(stamp, int(times[index])))\n",
+        "services/commitlog/engine/write/state.py",
+        "                self.writers.note(WriterBatch.of(stamp, int(times[index])))\n",
         "                pass\n",
     ),
     Plant(
         "the snapshot leaves out the writers",
-        "services/commitlog/engine/keep/snapshot.py",
+        "services/commitlog/engine/keep/queue_snapshot.py",
         "            self._state.writers.batches(),\n            self._state.writers.next_sequences(),\n",
         "            [],\n            [],\n",
     ),

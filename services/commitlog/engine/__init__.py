@@ -17,6 +17,6 @@ start    StoreFiles claims the directory, recovery finds the end of the log, Log
 
 A batch: AppendPipeline.append -> LogTailWriter.segment, the kernel, LogTailWriter.put -> `wrote` -> Acknowledgements.of
 -> Syncer.run -> `flushed`. A follower: Followers.handshake -> Followers.tail -> DispatchTail.steps, which wait for
-`visible`. A start: recover_store, then open_log builds the parts in order, then the loops. A stop: the loops of small
+`visible`. A start: OpenLog recovers the store and builds the parts in order, then the loops. A stop: the loops of small
 files, then deletions and topics, then the syncers and one last sync, then snapshot, checkpoint, and `abort` goes.
 """

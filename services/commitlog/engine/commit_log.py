@@ -15,9 +15,8 @@ from libs.formats.records.host import Host
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.open_log import OpenLog, open_log
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.start.meter import RecoveryProgress
-from services.commitlog.engine.statistics import CommitLogStatistics, statistics_of
 from services.commitlog.engine.write.gate import Reason
 
 
@@ -37,9 +36,9 @@ class CommitLog:
         self._on_failure = on_failure
 
     async def open(self, listen_host: Host, *, idle: Container[str] = ()) -> OpenLog:
-        """Recover and start, but for the loops with the names in `idle`. See `open_log`."""
+        """Recover and start, but for the loops with the names in `idle`. See `OpenLog`."""
         log = self.log = await asyncio.to_thread(
-            open_log,
+            OpenLog,
             self._fs,
             self.config,
             self._clock,
@@ -74,11 +73,6 @@ class CommitLog:
             await asyncio.to_thread(log.chain.close)
             log.files.release()
 
-    def statistics(self) -> CommitLogStatistics:
-        """A snapshot. Quick, and safe from any thread."""
-        log = self.log
-        return CommitLogStatistics() if log is None else statistics_of(log)
-
     @staticmethod
     async def _finish(log: OpenLog) -> None:
         """The last steps of a clean stop."""
@@ -89,5 +83,5 @@ class CommitLog:
         assert log.marks.flushed.value == log.chain.max_physical_offset
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
-        await log.checkpoint.save()
+        await log.progress.save()
         await log.small_files.write(log.files.mark_clean)

@@ -4,6 +4,7 @@
 import contextlib
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, field
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -30,28 +31,21 @@ READ_SIZES, READ_RECORDS, READ_MESSAGES, READ_MIN, READ_MAX = range(1, 6)
 STREAM_START, STREAM_END, STREAM_COUNT, STREAM_RECORDS, STREAM_MESSAGES = range(1, 6)
 
 
+@dataclass(slots=True, eq=False)
 class LogServicer:
     """Serves reput.commitlog.v1.LogService, but for its status.
 
-    Streams of clients and those of services have a budget each. `set_apart` are topics by name, and why.
+    Streams of clients and those of services have a budget each. `_set_apart` are topics by name, and why.
     """
 
-    def __init__(
-        self,
-        reader: RecordReader,
-        followers: Followers,
-        queue_offsets: QueueOffsetCheck,
-        set_apart: Mapping[str, str],
-        streams: InflightBudget,
-        service_streams: InflightBudget,
-    ) -> None:
-        self._reader = reader
-        self._followers = followers
-        self._queue_offsets = queue_offsets
-        self._set_apart = set_apart
-        self._streams, self._service_streams = streams, service_streams
-        self._tails: set[DispatchTail] = set()
-        self._is_draining = False
+    _reader: RecordReader
+    _followers: Followers
+    _queue_offsets: QueueOffsetCheck
+    _set_apart: Mapping[str, str]
+    _streams: InflightBudget
+    _service_streams: InflightBudget
+    _tails: set[DispatchTail] = field(default_factory=set)
+    _is_draining: bool = False
 
     def drain(self) -> None:
         """Let the streams end with STOPPING."""

@@ -15,7 +15,6 @@ FlushDiskWatcher and CommitRealTimeService.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Self
 
 from libs.log.watermark import Watermark
@@ -27,22 +26,6 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.state import LogState
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """When there is enough to do in the background: so many pages, a segment, or anything after a while."""
-
-    interval_ms: int
-    thorough_interval_ms: int
-    pages_min: int
-    segment_size_bytes: int
-
-    def is_enough(self, start: int, end: int) -> bool:
-        """Whether so many bytes are; counts page numbers as RocketMQ's isAbleToFlush and isAbleToCommit do."""
-        if end // self.segment_size_bytes > start // self.segment_size_bytes:
-            return True
-        return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self.pages_min
 
 
 class Syncer:
@@ -58,7 +41,10 @@ class Syncer:
         state: LogState,
         seal: Seal,
         clock: Clock,
-        pace: Pace,
+        segment_size_bytes: int,
+        pages_min: int,
+        interval_ms: int,
+        thorough_interval_ms: int,
     ) -> None:
         self.covered_time_ms = state.last_store_time_ms
         """Store time of the last record that the mark is known to cover."""
@@ -69,50 +55,67 @@ class Syncer:
         self._state = state
         self._seal = seal
         self._clock = clock
-        self._pace = pace
-        self._thorough_at_s = self._next_thorough_s()
+        self._segment_size_bytes = segment_size_bytes
+        self._pages_min = pages_min
+        self._thorough_interval_s = thorough_interval_ms / 1000
+        self._thorough_at_s = clock.monotonic_s() + self._thorough_interval_s
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self.loop = SupervisedLoop(name, self._step, interval_ms=pace.interval_ms, wakes=mark.is_asked)
+        self.loop = SupervisedLoop(name, self._step, interval_ms=interval_ms, wakes=mark.is_asked)
 
     @classmethod
     def committer(
         cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
     ) -> Self:
         """Moves `committed`. Only a log with a pool has anything to commit."""
-        pace = Pace(
+        return cls(
+            "commit",
+            chain.commit,
+            source=marks.wrote,
+            mark=marks.committed,
+            state=state,
+            seal=seal,
+            clock=clock,
+            segment_size_bytes=config.segment_size_bytes,
+            pages_min=config.commit_pages_min,
             interval_ms=config.commit_interval_ms,
             thorough_interval_ms=config.commit_thorough_interval_ms,
-            pages_min=config.commit_pages_min,
-            segment_size_bytes=config.segment_size_bytes,
         )
-        source, mark = marks.wrote, marks.committed
-        return cls("commit", chain.commit, source=source, mark=mark, state=state, seal=seal, clock=clock, pace=pace)
 
     @classmethod
     def flusher(
         cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
     ) -> Self:
         """Moves `flushed`, and `committed` with it."""
-        pace = Pace(
-            interval_ms=config.flush_interval_ms,
-            thorough_interval_ms=config.flush_thorough_interval_ms,
-            pages_min=config.flush_pages_min,
-            segment_size_bytes=config.segment_size_bytes,
-        )
 
         def work() -> int:
             chain.commit()
             return chain.sync()
 
-        source, mark = marks.committed, marks.flushed
-        return cls("flush", work, source=source, mark=mark, state=state, seal=seal, clock=clock, pace=pace)
+        return cls(
+            "flush",
+            work,
+            source=marks.committed,
+            mark=marks.flushed,
+            state=state,
+            seal=seal,
+            clock=clock,
+            segment_size_bytes=config.segment_size_bytes,
+            pages_min=config.flush_pages_min,
+            interval_ms=config.flush_interval_ms,
+            thorough_interval_ms=config.flush_thorough_interval_ms,
+        )
 
     def is_due(self) -> bool:
-        """Whether there is something to do."""
+        """Whether somebody asks, or there is enough to do; counts page numbers as RocketMQ's isAbleToFlush does."""
         start, end = self._mark.value, self._source.value
         if self._mark.is_wanted:
             return True
-        return end > start and (self._clock.monotonic_s() >= self._thorough_at_s or self._pace.is_enough(start, end))
+        if start == end:
+            return False
+        size_bytes = self._segment_size_bytes
+        if self._clock.monotonic_s() >= self._thorough_at_s or end // size_bytes > start // size_bytes:
+            return True
+        return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self._pages_min
 
     async def run(self) -> None:
         """Do it now. Never fails, but may set the seal."""
@@ -124,7 +127,7 @@ class Syncer:
             self._seal.set(error)
             return
         self.work_count += 1
-        self._thorough_at_s = self._next_thorough_s()
+        self._thorough_at_s = self._clock.monotonic_s() + self._thorough_interval_s
         self.covered_time_ms = covered_time_ms
         self._source.advance(end)
         self._mark.advance(end)
@@ -136,6 +139,3 @@ class Syncer:
     async def _step(self) -> None:
         if not self._seal.is_set and self.is_due():
             await self.run()
-
-    def _next_thorough_s(self) -> float:
-        return self._clock.monotonic_s() + self._pace.thorough_interval_ms / 1000

@@ -29,26 +29,18 @@ class Handshake:
     start_physical_offset: int
 
 
+@dataclass(slots=True, eq=False)
 class Followers:
     """Of one log, whose epochs are known."""
 
-    def __init__(
-        self,
-        chain: SegmentChain,
-        epochs: EpochHistory,
-        marks: Marks,
-        reader: RecordReader,
-        progress: Progress,
-        config: CommitLogConfig,
-    ) -> None:
-        self.damage_count = 0
-        """Tails that ended because a record can't be read."""
-        self._chain = chain
-        self._epochs = epochs
-        self._marks = marks
-        self._reader = reader
-        self._progress = progress
-        self._config = config
+    _chain: SegmentChain
+    _epochs: EpochHistory
+    _marks: Marks
+    _reader: RecordReader
+    _progress: Progress
+    _config: CommitLogConfig
+    damage_count: int = 0
+    """Tails that ended because a record can't be read."""
 
     def handshake(self, *, follower_epoch: int, follower_physical_offset: int) -> Handshake:
         """Tell a follower where to go on. Raises NotARecord when that is in the middle of a record."""

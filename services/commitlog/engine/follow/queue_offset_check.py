@@ -65,16 +65,16 @@ class QueueVerdict:
     forgotten_count: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class QueueOffsetCheck:
     """Comparisons with the state of one log."""
 
-    def __init__(self, chain: SegmentChain, topics: TopicRegistry, state: LogState, gate: WriteGate) -> None:
-        self.raised_count = 0
-        self.contradicting_count = 0
-        self._chain = chain
-        self._topics = topics
-        self._state = state
-        self._gate = gate
+    _chain: SegmentChain
+    _topics: TopicRegistry
+    _state: LogState
+    _gate: WriteGate
+    raised_count: int = 0
+    contradicting_count: int = 0
 
     @property
     def _are_unknown(self) -> bool:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress: how far the Indexer is, and the checkpoint file that RocketMQ keeps of such facts.
 
-Invariants: what the Indexer reported never goes back within an epoch; a time in the checkpoint is the store time of a
-record that is durable. Callers: the loop that owns the log; `save` may run in a worker thread, one at a time.
-Layout: docs/formats/store_checkpoint.md.
+Invariants: what the Indexer reported never goes back within an epoch; the checkpoint tells of what is durable alone,
+and after a failure nothing new; a time in it is the store time of a record that is durable.
+Callers: the loop that owns the log. Layout: docs/formats/store_checkpoint.md.
 """
 
+import logging
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from libs.formats import store_layout
 from libs.formats.limits import INT64_MAX
@@ -15,7 +15,16 @@ from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import checkpoint_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
+from libs.machine.loop import SupervisedLoop
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.durable.syncer import Syncer
+from services.commitlog.engine.keep.small_files import SmallFiles
+from services.commitlog.engine.keep.store_time import StoreTimeWatch
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.seal import Seal
 from services.commitlog.errors import BadArgument, BeyondMaxOffset
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +40,37 @@ class IndexerReport:
 
 
 class Progress:
-    """The Indexer's last report and the checkpoint."""
+    """The Indexer's last report and the checkpoint; says from time to time when store time runs ahead."""
 
     def __init__(
-        self, fs: Fs, data_dir: Path, clock: Clock, checkpoint: StoreCheckpoint, *, is_queue_time_kept: bool = False
+        self,
+        fs: Fs,
+        clock: Clock,
+        config: CommitLogConfig,
+        checkpoint: StoreCheckpoint,
+        flusher: Syncer,
+        marks: Marks,
+        seal: Seal,
+        store_time: StoreTimeWatch,
+        small_files: SmallFiles,
+        *,
+        is_queue_time_kept: bool,
     ) -> None:
         """With `is_queue_time_kept` the queues' time does not pass the checkpoint's: RocketMQ goes on there."""
         self.indexed_physical_offset = 0
         self.indexed_flushed_physical_offset = 0
         self.reported_at_ms: int | None = None
-        self.checkpoint = checkpoint
+        self.checkpoint = self._saved = checkpoint
         self._fs = fs
-        self._path = data_dir / store_layout.CHECKPOINT
         self._clock = clock
-        self._saved = checkpoint
+        self._path = config.data_dir / store_layout.CHECKPOINT
+        self._flusher = flusher
+        self._marks = marks
+        self._seal = seal
+        self._store_time = store_time
+        self._small_files = small_files
         self._queue_time_ms_max = checkpoint.consume_queue_time_ms if is_queue_time_kept else INT64_MAX
+        self.loop = SupervisedLoop("checkpoint", self._look_and_save, interval_ms=config.checkpoint_interval_ms)
 
     def report(self, report: IndexerReport, *, max_physical_offset: int) -> None:
         """Take note of a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
@@ -62,24 +87,41 @@ class Progress:
         )
         self.checkpoint = noted.of_reput() if was_own else noted
 
-    def note_flushed(self, store_time_ms: int, physical_offset: int) -> None:
-        """Take note that all records up to this store time, and all bytes below this offset, are durable."""
+    def note_start(self, physical_offset: int) -> None:
+        """Take note that the log begins here, or is about to: what is below may be missing at the next start.
+
+        And of what is durable, and confirmed, which RocketMQ hands to its log at the next start.
+        """
+        self.checkpoint = replace(self.checkpoint, start_physical_offset=physical_offset)
+        self._note_marks()
+
+    async def save(self) -> None:
+        """Write the checkpoint as of now if it changed, unless the log is sealed. Raises OSError."""
+        if not self._seal.is_set:
+            self._note_marks()
+            await self._small_files.write(self._write)
+
+    async def save_start(self, physical_offset: int) -> None:
+        """Write that the log is about to begin here: then it is Reput that deletes what is below."""
+        self.note_start(physical_offset)
+        try:
+            await self._small_files.write_with_ballast(self._write)
+        except OSError as error:  # the deletion makes the room that it lacks; the next save comes within a second
+            _log.warning("the checkpoint does not know yet that the log begins at %d: %s", physical_offset, error)
+
+    async def _look_and_save(self) -> None:
+        self._store_time.look()
+        await self.save()
+
+    def _note_marks(self) -> None:
         self.checkpoint = replace(
             self.checkpoint,
-            commit_log_time_ms=max(self.checkpoint.commit_log_time_ms, store_time_ms),
-            flushed_physical_offset=physical_offset,
+            commit_log_time_ms=max(self.checkpoint.commit_log_time_ms, self._flusher.covered_time_ms),
+            flushed_physical_offset=self._marks.flushed.value,
+            confirmed_physical_offset=self._marks.visible.value,
         ).of_reput()
 
-    def note_confirmed(self, physical_offset: int) -> None:
-        """Take note of the confirmed offset, which RocketMQ hands to its log at the next start."""
-        self.checkpoint = replace(self.checkpoint, confirmed_physical_offset=physical_offset)
-
-    def note_start(self, physical_offset: int) -> None:
-        """Take note that the log begins here, or is about to: what is below may be missing at the next start."""
-        self.checkpoint = replace(self.checkpoint, start_physical_offset=physical_offset)
-
-    def save(self) -> None:
-        """Write the checkpoint, durably, if it changed. Blocks; raises OSError."""
+    def _write(self) -> None:
         checkpoint = self.checkpoint
         if checkpoint != self._saved:
             checkpoint_file.save(self._fs, self._path, checkpoint)

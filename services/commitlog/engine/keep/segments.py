@@ -13,7 +13,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libs.log import directories as log_directories
 from libs.machine.clock import Clock
@@ -24,11 +24,10 @@ from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.progress import Progress
+from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
-from services.commitlog.engine.keep.snapshot import SnapshotKeeper
 from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000
@@ -71,39 +70,26 @@ class Deletion:
     freed_bytes: int
 
 
+@dataclass(slots=True, eq=False)
 class SegmentKeeper:
     """Facts and deletion, with what must be written down before, and what describes the log, after it."""
 
-    def __init__(
-        self,
-        fs: Fs,
-        chain: SegmentChain,
-        directories: SegmentDirectories,
-        epochs: EpochHistory,
-        progress: Progress,
-        snapshot: SnapshotKeeper,
-        checkpoint: CheckpointKeeper,
-        small_files: SmallFiles,
-        clock: Clock,
-        config: CommitLogConfig,
-    ) -> None:
-        self.deleted_count = 0
-        self.evicted_count = 0
-        """Segments whose readers were sent away."""
-        self.reader_wait_s = READER_WAIT_S
-        self._wanted: tuple[int, float] | None = None
-        """The segment that was last refused for its readers, and when that was for the first time."""
-        self._fs = fs
-        self._chain = chain
-        self._directories = directories
-        self._epochs = epochs
-        self._progress = progress
-        self._snapshot = snapshot
-        self._checkpoint = checkpoint
-        self._small_files = small_files
-        self._clock = clock
-        self._config = config
-        self._deletion = asyncio.Lock()
+    _fs: Fs
+    _chain: SegmentChain
+    _directories: SegmentDirectories
+    _epochs: EpochHistory
+    _progress: Progress
+    _snapshot: SnapshotKeeper
+    _small_files: SmallFiles
+    _clock: Clock
+    _config: CommitLogConfig
+    reader_wait_s: float = READER_WAIT_S
+    deleted_count: int = 0
+    evicted_count: int = 0
+    """Segments whose readers were sent away."""
+    _wanted: tuple[int, float] | None = None
+    """The segment that was last refused for its readers, and when that was for the first time."""
+    _deletion: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def min_physical_offset(self) -> int:
@@ -155,7 +141,7 @@ class SegmentKeeper:
             segment.evict()
             self.evicted_count += 1
         await self._snapshot.cover(segment.end_physical_offset)
-        await self._checkpoint.save_start(segment.end_physical_offset)
+        await self._progress.save_start(segment.end_physical_offset)
         is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
         assert is_held
         try:

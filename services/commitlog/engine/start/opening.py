@@ -26,7 +26,6 @@ from libs.segments.pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.keep.progress import Progress
 from services.commitlog.engine.start import recovery
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.recovery import RecoveryReport
@@ -47,7 +46,7 @@ class RecoveredStore:
     topics: TopicRegistry
     state: LogState
     epochs: EpochHistory
-    progress: Progress
+    checkpoint: StoreCheckpoint
     recovery: RecoveryReport
 
 
@@ -66,80 +65,61 @@ def recover_store(
     """
     files = StoreFiles(fs, config.data_dir)
     was_clean_stop = files.claim()
-    try:
-        with ballast.given_way():
-            return _recover_claimed(fs, config, directories, clock, meter, files, was_clean_stop=was_clean_stop)
-    except BaseException:
-        files.release()
-        raise
-
-
-def _recover_claimed(
-    fs: Fs,
-    config: CommitLogConfig,
-    directories: SegmentDirectories,
-    clock: Clock,
-    meter: RecoveryProgress,
-    files: StoreFiles,
-    *,
-    was_clean_stop: bool,
-) -> RecoveredStore:
     with contextlib.ExitStack() as undo:
-        _claim_directories(fs, config, directories, files)
-        chain = SegmentChain.open(
-            fs,
-            directories.writable[0],
-            config.segment_size_bytes,
-            preallocates=config.preallocate,
-            warms=config.warm_segments,
-            pool=_take_pool(config),
-            directories=directories,
-            is_clean=was_clean_stop,
-        )
-        undo.callback(chain.close)
-        # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
-        if not was_clean_stop or len(directories.all) > 1:
-            for directory in chain.directory_paths:
-                fs.sync_directory(directory)
-        epochs = EpochHistory.open(fs, config.data_dir)
-        topics = TopicRegistry(
-            fs,
-            config.data_dir,
-            clock,
-            default_queue_count=config.default_queue_count,
-            topic_count_max=config.topic_count_max,
-            topic_queue_count_max=config.topic_queue_count_max,
-            queue_count_max=config.queue_count_max,
-            delay_level_count=len(config.delay_levels_ms()),
-        )
-        state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
-        checkpoint = _load_checkpoint(fs, config)
-        if files.is_of_rocketmq:
-            checkpoint = checkpoint.of_rocketmq()
-        finding = recovery.examine(
-            chain,
-            state,
-            config,
-            clock,
-            meter,
-            was_clean_stop=was_clean_stop,
-            checkpoint=checkpoint,
-            snapshot=_load_snapshot(fs, config),
-            epochs=epochs.epochs,
-        )
-        fs.make_directory(config.data_dir / store_layout.CONFIG)
-        fs.make_directory(config.data_dir / store_layout.REPUT)
-        topics.load()
-        files.is_owed = files.is_owed and topics.set_apart.has_files
-        log_directories.save(fs, config.data_dir, directories.used)
-        files.mark_in_use()
-        report = recovery.settle(fs, config, chain, epochs, clock, finding)
+        undo.callback(files.release)
+        with ballast.given_way():
+            _claim_directories(fs, config, directories, files)
+            chain = SegmentChain.open(
+                fs,
+                directories.writable[0],
+                config.segment_size_bytes,
+                preallocates=config.preallocate,
+                warms=config.warm_segments,
+                pool=_take_pool(config),
+                directories=directories,
+                is_clean=was_clean_stop,
+            )
+            undo.callback(chain.close)
+            # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
+            if not was_clean_stop or len(directories.all) > 1:
+                for directory in chain.directory_paths:
+                    fs.sync_directory(directory)
+            epochs = EpochHistory.open(fs, config.data_dir)
+            topics = TopicRegistry(
+                fs,
+                config.data_dir,
+                clock,
+                default_queue_count=config.default_queue_count,
+                topic_count_max=config.topic_count_max,
+                topic_queue_count_max=config.topic_queue_count_max,
+                queue_count_max=config.queue_count_max,
+                delay_level_count=len(config.delay_levels_ms()),
+            )
+            state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
+            checkpoint = _load_checkpoint(fs, config)
+            if files.is_of_rocketmq:
+                checkpoint = checkpoint.of_rocketmq()
+            finding = recovery.examine(
+                chain,
+                state,
+                config,
+                clock,
+                meter,
+                was_clean_stop=was_clean_stop,
+                checkpoint=checkpoint,
+                snapshot=_load_snapshot(fs, config),
+                epochs=epochs.epochs,
+            )
+            fs.make_directory(config.data_dir / store_layout.CONFIG)
+            fs.make_directory(config.data_dir / store_layout.REPUT)
+            topics.load()
+            files.is_owed = files.is_owed and topics.set_apart.has_files
+            log_directories.save(fs, config.data_dir, directories.used)
+            files.mark_in_use()
+            report = recovery.settle(fs, config, chain, epochs, clock, finding)
         undo.pop_all()
     report = replace(report, missing_bytes=_missing_bytes(chain, checkpoint))
-    progress = Progress(fs, config.data_dir, clock, checkpoint, is_queue_time_kept=files.is_owed)
-    progress.note_flushed(state.last_store_time_ms, report.end_physical_offset)
-    progress.note_start(chain.min_physical_offset)
-    return RecoveredStore(files, chain, topics, state, epochs, progress, report)
+    return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
 
 
 def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:

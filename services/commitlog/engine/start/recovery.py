@@ -20,7 +20,6 @@ from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
 from libs.formats.store_layout import file_name, segment_base
-from libs.kernel.append.topic_table import TopicTable
 from libs.log import end as log_end
 from libs.log import tail_search
 from libs.log.end import ScanEnd, ScanEndKind
@@ -101,8 +100,8 @@ def examine(
         raise LogDamaged(segment=file_name(base), position=0, reason="the log has no file, although it had records")
     snapshot = snapshot if _fits(snapshot, chain) else None
     if snapshot is not None:
-        _restore(snapshot, chain, state.table)
-        state.writers.restore(snapshot.writers, snapshot.writer_sequences, snapshot.end_physical_offset)
+        state.restore(snapshot)
+        _restore_times(snapshot, chain)
     start = _scan_start(chain, checkpoint, snapshot, was_clean_stop=was_clean_stop)
     durable = log_end.known_durable(checkpoint, has_epochs=bool(epochs))
     if snapshot is not None:
@@ -111,22 +110,20 @@ def examine(
             physical_offset=max(snapshot.end_physical_offset, durable.physical_offset),
             is_end=was_clean_stop and not checkpoint.is_of_rocketmq,
         )
+    state.last_store_time_ms = _last_store_time_ms_before(chain, start)
     scan = LogScan(
         chain,
-        state.table,
-        state.writers,
+        state,
         durable,
         progress,
         check_crc=config.check_crc_on_recover,
         clock_step_ms_max=config.clock_step_ms_max,
-        last_store_time_ms=_last_store_time_ms_before(chain, start),
-        counted_physical_offset=snapshot.end_physical_offset if snapshot else 0,
     )
     end = scan.run(start)
     if end.kind is ScanEndKind.DAMAGED:
         base = segment_base(end.physical_offset, config.segment_size_bytes)
         raise LogDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
-    state.last_store_time_ms = max(scan.last_store_time_ms, snapshot.last_store_time_ms if snapshot else 0)
+    state.last_store_time_ms = max(state.last_store_time_ms, snapshot.last_store_time_ms if snapshot else 0)
     return Finding(
         end=end,
         was_clean_stop=was_clean_stop,
@@ -213,9 +210,7 @@ def _fits(snapshot: QueueSnapshot | None, chain: SegmentChain) -> bool:
     return False
 
 
-def _restore(snapshot: QueueSnapshot, chain: SegmentChain, table: TopicTable) -> None:
-    for counter in snapshot.counters:
-        table.set_next_queue_offset(counter.topic.encode("latin-1"), counter.queue_id, counter.next_queue_offset)
+def _restore_times(snapshot: QueueSnapshot, chain: SegmentChain) -> None:
     times_by_base = {times.base_physical_offset: times for times in snapshot.segment_times}
     for segment in chain.segments:
         times = times_by_base.get(segment.base_physical_offset)

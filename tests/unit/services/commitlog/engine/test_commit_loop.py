@@ -230,7 +230,7 @@ async def test_the_checkpoint_tells_of_synced_records_only() -> None:
 
         with armed("segment.before_sync", late):
             await log.marks.flushed.soon(log.chain.max_physical_offset)
-        await log.checkpoint.save()
+        await log.progress.save()
         assert log.progress.checkpoint.commit_log_time_ms == first.store_time_ms
 
 

@@ -16,6 +16,7 @@ from libs.machine.testing.memory_fs import MemoryFs
 from libs.segments.chain import SegmentChain
 from services.commitlog.engine.start.meter import RecoveryProgress
 from services.commitlog.engine.start.scan import LogScan
+from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.writers import WriterTable
 from tests.support.records import STORE_TIME_MS, encoded
 
@@ -47,16 +48,14 @@ def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
     chain = SegmentChain.open(MemoryFs(), Path("/commitlog"), SIZE)
     chain.roll().buffer[: len(content)] = content
     chain.segments[0].advance(SIZE)
+    state = LogState(TopicTable(), WriterTable(1, 1), **options)
     walk = LogScan(
         chain,
-        TopicTable(),
-        WriterTable(1, 1),
+        state,
         durable,
         RecoveryProgress(ManualClock()),
         check_crc=True,
         clock_step_ms_max=1_000,
-        last_store_time_ms=0,
-        **options,
     )
     return walk.run(0)
 

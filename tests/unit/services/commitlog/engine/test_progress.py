@@ -78,8 +78,8 @@ async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
     machine = Machine(checkpoint_interval_ms=1)
     async with machine.running() as log:
         await append(log, durability=2)
-        await log.checkpoint.save()
+        await log.progress.save()
         path = DATA_DIR / store_layout.CHECKPOINT
         machine.fs.remove(path)
-        await log.checkpoint.save()
+        await log.progress.save()
         assert not machine.fs.exists(path)

@@ -46,7 +46,7 @@ async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: boo
     machine.clock.advance(60_000)
     await fill(log, 5)
     await append(log, durability=2)
-    await log.checkpoint.save()
+    await log.progress.save()
     await log.snapshot.save()
     machine.clock.advance(60_000)
     await append(log)
@@ -81,7 +81,7 @@ async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
     synced_at = machine.clock.now_ms()
     machine.clock.advance(5_000)
     await append(log, durability=1)
-    await log.checkpoint.save()
+    await log.progress.save()
     await machine.kill(log)
     stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert stored.commit_log_time_ms == synced_at
@@ -116,7 +116,7 @@ async def grown(segment_count: int) -> Machine:
         await append(log, *(message(bytes(8_000)) for _ in range(7)))
         machine.clock.advance(10_000)
     await append(log, durability=2)
-    await log.checkpoint.save()
+    await log.progress.save()
     await log.snapshot.save()
     for _ in range(5):
         await append(log)

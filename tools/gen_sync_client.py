@@ -2,7 +2,8 @@
 """Generate the synchronous door of the Python client from the asyncio one. `--check` fails if that was not done.
 
 Functions take the place of coroutines, and names lose their `Async`; ruff sorts imports, writes `yield from` and breaks
-lines. Producer, consumer and streams are written by hand on both sides: threads and tasks differ there.
+lines. (The package `unasync` replaces single names only, so `grpc.aio.` and the like would need such a table as well.)
+Producer, consumer and streams are written by hand on both sides: threads and tasks differ there.
 """
 
 import argparse

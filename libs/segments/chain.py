@@ -78,7 +78,7 @@ class SegmentChain:
         self._fs = fs
         self._maps = maps or MapBudget()
         self._shared = SharedState()
-        self._pool = pool
+        self.pool = pool
         self.directories = directories
         self._first_bytes = min(PAGE_SIZE_BYTES, segment_size_bytes) if grows else segment_size_bytes
         self._segments: list[Segment] = []
@@ -157,7 +157,7 @@ class SegmentChain:
     @property
     def committed_physical_offset(self) -> int:
         """Offset below which everything is in the files: readers see it, and it survives the process."""
-        if self._pool is None:
+        if self.pool is None:
             return self.max_physical_offset
         offset = self.min_physical_offset
         for segment in reversed(self._segments):
@@ -195,7 +195,7 @@ class SegmentChain:
     @property
     def can_roll(self) -> bool:
         """Whether the next segment may begin: a pool has to have a free buffer, which a commit gives back."""
-        return self._pool is None or self._pool.free_count > 0
+        return self.pool is None or self.pool.free_count > 0
 
     def roll(self, *, first_base_physical_offset: int = 0) -> Segment:
         """Add the next segment, durably, and make it the active one. The active one must be full.
@@ -214,7 +214,7 @@ class SegmentChain:
             flushed_position=0,
             reserved_position=self._first_bytes,
             mapped=mapped,
-            pool=self._pool,
+            pool=self.pool,
         )
         self._segments = [*self._segments, segment]
         self._count(segment, 1)

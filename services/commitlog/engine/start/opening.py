@@ -99,11 +99,11 @@ def recover_store(
             checkpoint = _load_checkpoint(fs, config)
             if files.is_of_rocketmq:
                 checkpoint = checkpoint.of_rocketmq()
+            started_s = clock.monotonic_s()
             finding = recovery.examine(
                 chain,
                 state,
                 config,
-                clock,
                 meter,
                 was_clean_stop=was_clean_stop,
                 checkpoint=checkpoint,
@@ -116,9 +116,19 @@ def recover_store(
             files.is_owed = files.is_owed and topics.set_apart.has_files
             log_directories.save(fs, config.data_dir, directories.used)
             files.mark_in_use()
-            report = recovery.settle(fs, config, chain, epochs, clock, finding)
+            report = recovery.settle(fs, config, chain, epochs, finding)
         undo.pop_all()
-    report = replace(report, missing_bytes=_missing_bytes(chain, checkpoint))
+    duration_ms = round((clock.monotonic_s() - started_s) * 1000)
+    report = replace(report, duration_ms=duration_ms, missing_bytes=_missing_bytes(chain, checkpoint))
+    _log.info(
+        "the log ends at %d (%s), %d records scanned from %d in %d ms, %d bytes cut off",
+        report.end_physical_offset,
+        report.scan_end.value,
+        report.scanned_record_count,
+        report.scan_start_physical_offset,
+        duration_ms,
+        report.truncated_bytes,
+    )
     return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
 
 

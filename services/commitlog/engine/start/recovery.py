@@ -22,8 +22,7 @@ from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
 from libs.formats.store_layout import file_name, segment_base
 from libs.log import end as log_end
 from libs.log import tail_search
-from libs.log.end import ScanEnd, ScanEndKind
-from libs.machine.clock import Clock
+from libs.log.end import ScanEndKind
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
@@ -49,6 +48,8 @@ class RecoveryReport:
     scan_end: ScanEndKind
     end_physical_offset: int
     scan_start_physical_offset: int
+    durable_physical_offset: int
+    """Below it everything was on the disk for certain, not only in the page cache."""
     scanned_record_count: int
     are_queue_offsets_unknown: bool = False
     """Records that are gone may have had queue offsets that nothing here tells of; appends would give them again."""
@@ -61,35 +62,18 @@ class RecoveryReport:
     """What somebody else removed from the log's start since the last run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What `examine` found: the end, and what the scan learned on its way."""
-
-    end: ScanEnd
-    was_clean_stop: bool
-    start_physical_offset: int
-    durable_physical_offset: int
-    """Below it everything is on the disk for certain, not only in the page cache."""
-    record_count: int
-    are_queue_offsets_unknown: bool
-    snapshot_physical_offset: int | None
-    started_s: float
-
-
 def examine(
     chain: SegmentChain,
     state: LogState,
     config: CommitLogConfig,
-    clock: Clock,
     progress: RecoveryProgress,
     *,
     was_clean_stop: bool,
     checkpoint: StoreCheckpoint,
     snapshot: QueueSnapshot | None,
     epochs: Sequence[Epoch],
-) -> Finding:
+) -> RecoveryReport:
     """Find the end of the log; fill its state and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
-    started_s = clock.monotonic_s()
     known_end = max(
         snapshot.end_physical_offset if snapshot else 0,
         checkpoint.durable_physical_offset,
@@ -124,31 +108,31 @@ def examine(
         base = segment_base(end.physical_offset, config.segment_size_bytes)
         raise LogDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
     state.last_store_time_ms = max(state.last_store_time_ms, snapshot.last_store_time_ms if snapshot else 0)
-    return Finding(
-        end=end,
+    return RecoveryReport(
         was_clean_stop=was_clean_stop,
-        start_physical_offset=start,
+        scan_end=end.kind,
+        end_physical_offset=end.physical_offset,
+        scan_start_physical_offset=start,
         durable_physical_offset=max(durable.physical_offset, start),
-        record_count=scan.record_count,
+        scanned_record_count=scan.record_count,
         are_queue_offsets_unknown=snapshot is None
         and chain.min_physical_offset > 0
         and not config.accept_scanned_queue_offsets,
         snapshot_physical_offset=snapshot.end_physical_offset if snapshot else None,
-        started_s=started_s,
     )
 
 
 def settle(
-    fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory, clock: Clock, finding: Finding
+    fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory, report: RecoveryReport
 ) -> RecoveryReport:
-    """Make the store end where the log ends, durably. Raises OSError or SyncFailed. Blocks."""
-    end = finding.end.physical_offset
-    is_torn = finding.end.kind is ScanEndKind.TORN_TAIL
+    """Make the store end where `examine` found that the log ends, durably. Raises OSError or SyncFailed. Blocks."""
+    end = report.end_physical_offset
+    is_torn = report.scan_end is ScanEndKind.TORN_TAIL
     truncated_bytes, copy_path = _copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
     is_unseen = epochs.number == 0 and end == 0
     if epochs.number == 0:
         epochs.begin(0)
-    if (not finding.was_clean_stop and not is_unseen) or is_torn:
+    if (not report.was_clean_stop and not is_unseen) or is_torn:
         # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
         failpoint("settle.before_epoch")
         epochs.begin(end)
@@ -156,32 +140,11 @@ def settle(
     if chain.segments:
         failpoint("settle.before_truncate")
         chain.truncate_after(end, clear_rest=is_torn)
-        if not finding.was_clean_stop:
-            _write_again(chain, finding.durable_physical_offset)
+        if not report.was_clean_stop:
+            _write_again(chain, report.durable_physical_offset)
         chain.sync()
         failpoint("settle.after_truncate")
-    report = RecoveryReport(
-        was_clean_stop=finding.was_clean_stop,
-        scan_end=finding.end.kind,
-        end_physical_offset=end,
-        scan_start_physical_offset=finding.start_physical_offset,
-        scanned_record_count=finding.record_count,
-        are_queue_offsets_unknown=finding.are_queue_offsets_unknown,
-        snapshot_physical_offset=finding.snapshot_physical_offset,
-        truncated_bytes=truncated_bytes,
-        truncated_copy_path=copy_path,
-        duration_ms=round((clock.monotonic_s() - finding.started_s) * 1000),
-    )
-    _log.info(
-        "the log ends at %d (%s), %d records scanned from %d in %d ms, %d bytes cut off",
-        end,
-        report.scan_end.value,
-        report.scanned_record_count,
-        report.scan_start_physical_offset,
-        report.duration_ms,
-        truncated_bytes,
-    )
-    return report
+    return replace(report, truncated_bytes=truncated_bytes, truncated_copy_path=copy_path)
 
 
 def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:

@@ -11,6 +11,7 @@ from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.records import record
 from libs.formats.records.host import Host
 from libs.formats.state.topics_json import loads
+from libs.log import topics_file
 from libs.machine.failpoints import armed
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
@@ -495,6 +496,6 @@ async def test_a_batch_with_many_new_topics_is_one_change_of_the_file() -> None:
     """Topics of one batch are made together: the file's version counts one change."""
     machine = Machine()
     async with machine.running() as log:
-        version = log.topics._file.data_version.counter
+        version = topics_file.load(machine.fs, DATA_DIR).data_version.counter
         await append(log, *(message(topic=f"topic-{index}") for index in range(500)))
-        assert log.topics._file.data_version.counter == version + 1
+        assert topics_file.load(machine.fs, DATA_DIR).data_version.counter == version + 1

@@ -123,7 +123,7 @@ async def test_a_writer_without_a_free_buffer_waits_for_one(buffer_count: int) -
     machine = pooled(transient_store_pool_segment_count=buffer_count)
     log = await machine.start()
     count = await fill(log, 9)
-    pool = log.chain._pool
+    pool = log.chain.pool
     assert pool is not None
     assert pool.free_count < buffer_count
     await append(log, durability=LOCAL_DISK)

@@ -9,16 +9,12 @@ Callers: one event loop. Moving a mark that nobody waits for costs two compariso
 
 import asyncio
 import bisect
-from typing import NamedTuple
+from operator import itemgetter
 
 CROWD_COUNT = 64
 """With so many who wait those are looked for who have given up."""
 
-
-class _Waiter(NamedTuple):
-    end: int
-    future: asyncio.Future[None]
-    has_asked: bool
+_END = itemgetter(0)
 
 
 class Watermark:
@@ -30,7 +26,8 @@ class Watermark:
         self.value = value
         self.wanted = value
         self.is_asked = asyncio.Event()
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[tuple[int, asyncio.Future[None], bool]] = []
+        """By number: up to where somebody waits, and whether he has asked for it."""
         self._crowd_count = CROWD_COUNT
         self._failure: type[Exception] | None = None
 
@@ -59,20 +56,20 @@ class Watermark:
         if value <= self.value:
             return
         self.value = value
-        if self._waiters and self._waiters[0].end <= value:
-            count = bisect.bisect_right(self._waiters, value, key=_end)
+        if self._waiters and self._waiters[0][0] <= value:
+            count = bisect.bisect_right(self._waiters, value, key=_END)
             served, self._waiters = self._waiters[:count], self._waiters[count:]
-            for waiter in served:
-                if not waiter.future.done():
-                    waiter.future.set_result(None)
+            for _, future, _ in served:
+                if not future.done():
+                    future.set_result(None)
 
     def fail(self, failure: type[Exception]) -> None:
         """Tell all who asked for more, now or later, that it will not come."""
         self._failure = failure
-        waiters, self._waiters = self._waiters, [waiter for waiter in self._waiters if not waiter.has_asked]
-        for waiter in waiters:
-            if waiter.has_asked and not waiter.future.done():
-                _refuse(waiter.future, failure)
+        for _, future, has_asked in self._waiters:
+            if has_asked and not future.done():
+                _refuse(future, failure)
+        self._forget_who_is_done()
 
     def _wait(self, end: int, *, has_asked: bool) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,18 +78,14 @@ class Watermark:
         elif has_asked and self._failure is not None:
             _refuse(future, self._failure)
         else:
-            self._forget_who_gave_up()
-            bisect.insort(self._waiters, _Waiter(end, future, has_asked), key=_end)
+            if len(self._waiters) >= self._crowd_count:
+                self._forget_who_is_done()
+            bisect.insort(self._waiters, (end, future, has_asked), key=_END)
         return future
 
-    def _forget_who_gave_up(self) -> None:
-        if len(self._waiters) >= self._crowd_count:
-            self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
-            self._crowd_count = 2 * len(self._waiters) + CROWD_COUNT
-
-
-def _end(waiter: _Waiter) -> int:
-    return waiter.end
+    def _forget_who_is_done(self) -> None:
+        self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
+        self._crowd_count = 2 * len(self._waiters) + CROWD_COUNT
 
 
 def _refuse(future: asyncio.Future[None], failure: type[Exception]) -> None:

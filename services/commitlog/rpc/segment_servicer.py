@@ -2,6 +2,7 @@
 """SegmentService: protobuf to and from the segment keeper, and the Janitor's verdict on the disk."""
 
 import math
+from dataclasses import dataclass
 
 from reput.commitlog.v1 import segment_service_pb2 as pb
 
@@ -27,13 +28,13 @@ _REFUSALS = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SegmentServicer:
     """Serves reput.commitlog.v1.SegmentService."""
 
-    def __init__(self, segments: SegmentKeeper, disk: DiskGuard, gate: WriteGate) -> None:
-        self._segments = segments
-        self._disk = disk
-        self._gate = gate
+    _segments: SegmentKeeper
+    _disk: DiskGuard
+    _gate: WriteGate
 
     async def ListSegments(self, request: pb.ListSegmentsRequest, context: Context) -> pb.ListSegmentsResponse:
         """Return one page, oldest first."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TopicService: protobuf to and from the topic registry."""
 
+from dataclasses import dataclass
+
 from reput.commitlog.v1 import topic_service_pb2 as pb
 
 from libs.formats.state.system_topics import is_system_topic
@@ -13,11 +15,11 @@ from services.commitlog.rpc.checks import size_of_page
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TopicServicer:
     """Serves reput.commitlog.v1.TopicService."""
 
-    def __init__(self, topics: TopicRegistry) -> None:
-        self._topics = topics
+    _topics: TopicRegistry
 
     async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.CreateTopicResponse:
         """Make a topic."""

@@ -69,16 +69,7 @@ def recover_store(
         undo.callback(files.release)
         with ballast.given_way():
             _claim_directories(fs, config, directories, files)
-            chain = SegmentChain.open(
-                fs,
-                directories.writable[0],
-                config.segment_size_bytes,
-                preallocates=config.preallocate,
-                warms=config.warm_segments,
-                pool=_take_pool(config),
-                directories=directories,
-                is_clean=was_clean_stop,
-            )
+            chain = _open_chain(fs, config, directories, is_clean=was_clean_stop)
             undo.callback(chain.close)
             # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
             if not was_clean_stop or len(directories.all) > 1:
@@ -120,16 +111,33 @@ def recover_store(
         undo.pop_all()
     duration_ms = round((clock.monotonic_s() - started_s) * 1000)
     report = replace(report, duration_ms=duration_ms, missing_bytes=_missing_bytes(chain, checkpoint))
+    _tell(report)
+    return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
+
+
+def _open_chain(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, *, is_clean: bool) -> SegmentChain:
+    return SegmentChain.open(
+        fs,
+        directories.writable[0],
+        config.segment_size_bytes,
+        preallocates=config.preallocate,
+        warms=config.warm_segments,
+        pool=_take_pool(config),
+        directories=directories,
+        is_clean=is_clean,
+    )
+
+
+def _tell(report: RecoveryReport) -> None:
     _log.info(
         "the log ends at %d (%s), %d records scanned from %d in %d ms, %d bytes cut off",
         report.end_physical_offset,
         report.scan_end.value,
         report.scanned_record_count,
         report.scan_start_physical_offset,
-        duration_ms,
+        report.duration_ms,
         report.truncated_bytes,
     )
-    return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
 
 
 def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:

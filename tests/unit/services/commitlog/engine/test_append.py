@@ -10,7 +10,6 @@ from reput.common.v1 import message_pb2
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.records import record
 from libs.formats.records.host import Host
-from libs.formats.state.topics_json import loads
 from libs.log import topics_file
 from libs.machine.failpoints import armed
 from libs.segments.errors import StoreFull
@@ -335,7 +334,7 @@ async def test_topics_are_made_on_the_fly() -> None:
     log = await machine.start()
     await append(log, message(topic="one"), message(topic="two", queue_id=6), message(topic="one"))
     machine.fs.crash()
-    topics = loads(machine.fs.read(DATA_DIR / "config" / "topics.json").decode()).topics
+    topics = topics_file.load(machine.fs, DATA_DIR).topics
     assert topics["one"].write_queue_count == topics["two"].read_queue_count == 7
     assert topics["one"].permission == 6
     await machine.kill(log)

@@ -7,8 +7,11 @@ GetStatus says CONNECTING. It is healthy once it has reached the CommitLog, and 
 """
 
 import asyncio
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from google.protobuf.descriptor import ServiceDescriptor
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     index_service_pb2,
@@ -27,7 +30,9 @@ from libs.runtime.rpc.peer import Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.statistics import statistics
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.index_servicer import IndexServicer
@@ -35,6 +40,7 @@ from services.indexer.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
 from services.indexer.rpc.log.appender import LogAppender
 from services.indexer.rpc.log.record_source import LogRecords
 from services.indexer.rpc.log.tail import LogTail
+from services.indexer.rpc.needs import around
 from services.indexer.rpc.query_servicer import QueryServicer
 from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.rebuild_servicer import RebuildServicer
@@ -70,10 +76,11 @@ class Service:
             token=service_token_of(settings.server),
         ).connect(interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max)
         timeout_s = config.commitlog_timeout_ms / 1000
-        self.indexer = Indexer(
+        clock = SystemClock()
+        self.indexer = build(
             config,
             PosixFs(),
-            SystemClock(),
+            clock,
             source=LogTail(
                 self._channel,
                 record_count_max=config.dispatch_record_count_max,
@@ -84,9 +91,9 @@ class Service:
             on_failure=shell.fail,
             sink=LogAppender(self._channel, metadata=metadata) if config.deliver_delayed else None,
         )
-        if self.indexer.delivery is not None:
-            shell.telemetry.observe("delay", self.indexer.delivery.statistics)
-        shell.telemetry.observe("index", self.indexer.statistics)
+        if self.indexer.follow.delivery is not None:
+            shell.telemetry.observe("delay", self.indexer.follow.delivery.statistics)
+        shell.telemetry.observe("index", functools.partial(statistics, self.indexer))
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -94,16 +101,8 @@ class Service:
             request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
             limits=LIMITS,
         )
-        for module, servicer in (
-            (queue_service_pb2, QueueServicer(self.indexer, stream_count_max=config.stream_count_max)),
-            (query_service_pb2, QueryServicer(self.indexer)),
-            (scan_service_pb2, ScanServicer(self.indexer)),
-            (consumer_offset_service_pb2, ConsumerOffsetServicer(self.indexer)),
-            (index_service_pb2, IndexServicer(self.indexer)),
-            (rebuild_service_pb2, RebuildServicer(self.indexer)),
-        ):
-            (descriptor,) = module.DESCRIPTOR.services_by_name.values()
-            self.server.add_service(descriptor, servicer)
+        for service, servicer in _servicers(self.indexer, config.stream_count_max, clock.now_ms()):
+            self.server.add_service(service, servicer, around=around(service, self.indexer.follow.completeness))
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""
@@ -112,11 +111,11 @@ class Service:
 
     async def until_connected(self) -> None:
         """The log has answered."""
-        await self.indexer.reput.heard.wait()
+        await self.indexer.follow.states.heard.wait()
 
     async def until_complete(self) -> None:
         """The indexes hold all that was ever answered from them, or an operator must decide."""
-        await self.indexer.completeness.changed.wait()
+        await self.indexer.follow.completeness.changed.wait()
 
     async def drain(self) -> None:
         """End waiting pulls and streams."""
@@ -128,3 +127,20 @@ class Service:
             await self.indexer.close()
         finally:
             await self._channel.close()
+
+
+def _servicers(
+    indexer: Indexer, stream_count_max: int, start_time_ms: int
+) -> Iterator[tuple[ServiceDescriptor, object]]:
+    """Each service of the protos, and who answers it."""
+    indexes, follow, answers = indexer.indexes, indexer.follow, indexer.answers
+    groups, upkeep = indexer.groups, indexer.upkeep
+    for module, servicer in (
+        (queue_service_pb2, QueueServicer(answers, stream_count_max=stream_count_max)),
+        (query_service_pb2, QueryServicer(answers)),
+        (scan_service_pb2, ScanServicer(answers, follow.polls)),
+        (consumer_offset_service_pb2, ConsumerOffsetServicer(groups, answers, follow.completeness)),
+        (index_service_pb2, IndexServicer(indexes, follow, groups, upkeep, start_time_ms=start_time_ms)),
+        (rebuild_service_pb2, RebuildServicer(upkeep.rebuild, follow.polls)),
+    ):
+        yield from ((service, servicer) for service in module.DESCRIPTOR.services_by_name.values())

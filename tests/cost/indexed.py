@@ -7,10 +7,11 @@ from typing import Any
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import CountingFs
-from tests.unit.services.indexer.support import DATA_DIR
+from tests.support.indexer import DATA_DIR
 
 QUIET_MS = 3_600_000
 SMALL = IndexerConfig(
@@ -37,7 +38,7 @@ class IndexedStore:
 
     def make(self) -> Indexer:
         """An Indexer that is not open."""
-        return Indexer(
+        return build(
             self.config, self.fs, self.clock, source=self.log, records=self.log, on_failure=self.log.failures.append
         )
 
@@ -50,9 +51,9 @@ class IndexedStore:
 
     async def catch_up(self, indexer: Indexer) -> None:
         """Enter what the log has more."""
-        for step in self.log.steps(indexer.reput.indexed_physical_offset // self.log.record_size_bytes):
-            await indexer.reput.take(step)
-        indexer.completeness.reach(indexer.reput.indexed_physical_offset, is_end=True)
+        for step in self.log.steps(indexer.indexes.reached.indexed_physical_offset // self.log.record_size_bytes):
+            await indexer.follow.reput.take(step)
+        indexer.follow.completeness.reach(indexer.indexes.reached.indexed_physical_offset, is_end=True)
 
 
 async def indexed(log: ComputedLog, **config: Any) -> Indexer:

@@ -101,14 +101,14 @@ async def entering_work(log: ComputedLog, **config: int) -> tuple[int, int]:
         log.record_count += RECORD_COUNT
         step = log.step(first, log.record_count)
         with store.fs.counted() as calls, instructions() as work:
-            indexer.reput.apply(step)
+            indexer.indexes.apply(step)
         assert not calls
         works.append(work.instruction_count)
     log.record_count += RECORD_COUNT
     step = log.step(log.record_count - RECORD_COUNT, log.record_count)
     with taken_memory() as memory:
-        indexer.reput.apply(step)
-    assert indexer.reput.indexed_physical_offset == log.end_physical_offset
+        indexer.indexes.apply(step)
+    assert indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset
     return works[-1], memory.taken_bytes
 
 

@@ -24,11 +24,11 @@ async def test_a_flush_syncs_the_queue_that_is_dirty(queue_count: int) -> None:
     """Of hundreds of queues the one with a new unit is synced, and the index file that is being written."""
     store = await store_of(queue_count)
     indexer = await store.filled()
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     store.log.record_count += 1
     await store.catch_up(indexer)
     with store.fs.counted() as calls:
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
     synced = [path.relative_to(store.config.data_dir).parts[:2] for path in paths_of(calls, "sync")]
     assert synced[0] == ("consumequeue", "topic-00000")
     assert [parts[0] for parts in synced] == ["consumequeue", "index"]
@@ -41,10 +41,10 @@ async def test_a_flush_without_news_syncs_no_queue(queue_count: int) -> None:
     """What is clean stays alone, and a progress file that would say the same is not written again."""
     store = await store_of(queue_count)
     indexer = await store.filled()
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     for is_thorough in (False, True):
         with store.fs.counted() as calls:
-            await indexer.flush.flush(is_thorough=is_thorough)
+            await indexer.follow.flush.flush(is_thorough=is_thorough)
         assert {path.parent.name for path in paths_of(calls, "sync")} <= {"index"}
         assert not paths_of(calls, "write_atomic")
 
@@ -60,11 +60,11 @@ async def test_the_work_of_a_flush_follows_what_is_dirty(is_thorough: bool) -> N
     ]
     for store in stores:
         indexer = await store.filled()
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
         store.log.record_count += 1
         await store.catch_up(indexer)
         with instructions() as work:
-            await indexer.flush.flush(is_thorough=is_thorough)
+            await indexer.follow.flush.flush(is_thorough=is_thorough)
         works.append(work.instruction_count)
     assert max(works) <= 1.25 * works[0]  # the first unfinished index file is found by halving
 
@@ -74,9 +74,9 @@ async def test_consumer_offsets_without_news_are_not_written(queue_count: int) -
     """The file is written as a whole, as RocketMQ does, but not when nothing was committed."""
     store = await store_of(queue_count)
     indexer = await store.filled()
-    await indexer.offsets.save()
+    await indexer.groups.save()
     with store.fs.counted() as calls:
-        await indexer.offsets.save()
+        await indexer.groups.save()
     assert not calls
 
 

@@ -67,7 +67,9 @@ def wanted_numbers(record_count: int, match_count: int) -> range:
 
 async def look_up(indexer: Indexer, page_size: int = PAGE_SIZE, page_token: str = "") -> Page:
     """All messages with the wanted key, or the next page of them."""
-    return await indexer.queries.by_key(KeyQuery("topic-00000", WANTED_KEY), page_size=page_size, page_token=page_token)
+    return await indexer.answers.queries.by_key(
+        KeyQuery("topic-00000", WANTED_KEY), page_size=page_size, page_token=page_token
+    )
 
 
 def strangers_in_slot(log: ComputedLog) -> int:
@@ -98,7 +100,7 @@ async def test_a_lookup_touches_as_many_pages_in_a_store_of_any_size() -> None:
     for record_count in RECORD_COUNTS:
         log = ComputedLog(record_count, wanted=wanted_numbers(record_count, 4))
         indexer = await indexed(log)
-        buffer = indexer.index._files[0]._mapped.buffer
+        buffer = indexer.indexes.index._files[0]._mapped.buffer
         assert len(buffer) == file_size_bytes(SMALL.index_slot_count, SMALL.index_entry_capacity)
         await look_up(indexer)
         with touched_pages(buffer) as touched:
@@ -112,7 +114,7 @@ async def test_each_further_file_costs_one_slot(monkeypatch: pytest.MonkeyPatch)
     for file_count in (2, 20):
         log = ComputedLog(500 * file_count, wanted=[7])
         indexer = await indexed(log, index_entry_capacity=capacity, index_slot_count=slot_count)
-        assert indexer.index.file_count == file_count
+        assert indexer.indexes.index.file_count == file_count
         with monkeypatch.context() as patch:
             walked = WalkedFile(patch, entries_at=HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count)
             assert len((await look_up(indexer)).found.sizes) == 1

@@ -11,6 +11,7 @@ from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
 
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.answer import scan
 from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange
 from services.indexer.engine.answer.query import CANDIDATE_COUNT
@@ -19,7 +20,6 @@ from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 from services.indexer.engine.log.record_reader import FoundRecords
 from services.indexer.errors import MessageNotFound
-from services.indexer.rpc import scan_servicer
 from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.scan_servicer import ScanServicer
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
@@ -74,12 +74,14 @@ async def test_a_look_up_among_colliding_keys_works_in_steps() -> None:
     indexer = await indexed(log)
     async with turns() as found:
         with pytest.raises(MessageNotFound):
-            await indexer.queries.by_unique_id("topic-00000", log.stranger)
+            await indexer.answers.queries.by_unique_id("topic-00000", log.stranger)
     check(found, besides=await reading(log))
     assert found.count >= log.record_count / CANDIDATE_COUNT
     partition = ScanPartition(key_topic="topic-00000", keys=(log.stranger,))
     async with turns() as found:
-        assert [chunk async for chunk in indexer.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1 << 20)] == []
+        assert [
+            chunk async for chunk in indexer.answers.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1 << 20)
+        ] == []
     check(found, besides=await reading(log))
 
 
@@ -87,7 +89,7 @@ async def test_a_caller_who_goes_away_ends_the_look_up() -> None:
     """After a few turns, not after all that it would have looked at."""
     log = CollidingLog(3_000)
     indexer = await indexed(log)
-    task = asyncio.create_task(indexer.queries.by_unique_id("topic-00000", log.stranger))
+    task = asyncio.create_task(indexer.answers.queries.by_unique_id("topic-00000", log.stranger))
     for _ in range(4):
         await asyncio.sleep(0)
     task.cancel()
@@ -99,7 +101,7 @@ async def test_a_caller_who_goes_away_ends_the_look_up() -> None:
 async def test_queues_are_listed_in_steps() -> None:
     """A page of a thousand of them."""
     indexer = await indexed(ComputedLog(2_000, topic_count=2_000))
-    servicer = QueueServicer(indexer, stream_count_max=1)
+    servicer = QueueServicer(indexer.answers, stream_count_max=1)
     async with turns() as found:
         page = await servicer.ListQueues(queue_service_pb2.ListQueuesRequest(page_size=1_000), None)
     assert len(page.queues) == 1_000
@@ -109,7 +111,7 @@ async def test_queues_are_listed_in_steps() -> None:
 async def test_plans_are_made_in_steps() -> None:
     """Of many queue ids, ranges, partitions, and of all together with keys."""
     indexer = await indexed(ComputedLog(10_000))
-    servicer = ScanServicer(indexer)
+    servicer = ScanServicer(indexer.answers, indexer.follow.polls)
     one = scan_service_pb2.ScanRange(topic="topic-00000", queue_id=0, start_queue_offset=1, end_queue_offset=2)
     for request in (
         scan_service_pb2.PlanScanRequest(topics=["topic-00000"], queue_ids=range(10_000)),
@@ -135,7 +137,9 @@ async def test_a_scan_of_many_ranges_works_in_steps() -> None:
         (ScanPartition(ranges=small, key_topic="topic-00000", keys=(WANTED_KEY,)), 1_000),
     ):
         async with turns() as found:
-            chunks = [chunk async for chunk in indexer.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1 << 20)]
+            chunks = [
+                chunk async for chunk in indexer.answers.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1 << 20)
+            ]
         assert sum(len(chunk.found.sizes) for chunk in chunks) == row_count
         check(found, besides=await reading(log))
 
@@ -143,8 +147,9 @@ async def test_a_scan_of_many_ranges_works_in_steps() -> None:
 async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small one is not: it is quick, and a thread would cost more than it spares."""
     log = ComputedLog(5_000)
-    servicer = ScanServicer(await indexed(log))
-    monkeypatch.setattr(scan_servicer, "LOOP_FRAME_SIZE_BYTES_MAX", 400 * log.record_size_bytes)
+    indexer = await indexed(log)
+    servicer = ScanServicer(indexer.answers, indexer.follow.polls)
+    monkeypatch.setattr(scan, "LOOP_FRAME_SIZE_BYTES_MAX", 400 * log.record_size_bytes)
     makers: dict[int, threading.Thread] = {}
     encode = FrameEncoder.encode
 

@@ -20,7 +20,7 @@ UNITS_PER_PAGE = 4096 // 20
 async def pull(indexer: Indexer, queue_offset: int, count: int) -> PullResult:
     """Pull messages of the one queue."""
     query = PullQuery("topic-00000", 0, queue_offset, count, 1 << 20, TagFilter(""))
-    return await indexer.puller.pull(query, wait_s=0)
+    return await indexer.answers.puller.pull(query, wait_s=0)
 
 
 def places(record_count: int, count: int) -> list[int]:
@@ -58,7 +58,7 @@ async def test_a_pull_touches_the_pages_of_its_units() -> None:
     """What lies before and behind in the same file is not looked at."""
     log = ComputedLog(100_000)
     indexer = await indexed(log, queue_file_size_bytes=20 * log.record_count)
-    queue = indexer.queues.find("topic-00000", 0)
+    queue = indexer.indexes.queues.find("topic-00000", 0)
     assert queue is not None
     for place in places(log.record_count, SCAN_UNIT_COUNT_MIN):
         with touched_pages(queue._chain.segments[0].buffer) as touched:

@@ -91,7 +91,7 @@ async def test_a_start_reads_the_headers_of_the_last_index_files(monkeypatch: py
         with monkeypatch.context() as patch, touched_pages(*buffers) as touched:
             patch.setattr(index_file, "decode_header", counted)
             indexer, _ = opened(store)
-        assert indexer.index.file_count == file_count
+        assert indexer.indexes.index.file_count == file_count
         assert touched.page_count == 0
         header_read_counts.append(len(header_reads))
     assert header_read_counts[0] == header_read_counts[1] <= 2
@@ -115,7 +115,7 @@ async def test_the_first_look_at_a_queue_touches_a_few_pages(file_count: int, mo
     directory = store.config.data_dir / "consumequeue" / "topic-00000" / "0"
     buffers = [memoryview(store.disk.file(directory / name).data) for name in store.disk.list(directory)]
     with touched_pages(*buffers) as touched:
-        end = indexer.queues.end_of("topic-00000", 0)
+        end = indexer.indexes.queues.end_of("topic-00000", 0)
     assert end is not None
     assert end.end_queue_offset == record_count
     assert 0 < touched.page_count <= 2 * unit_count.bit_length() + 4
@@ -153,9 +153,9 @@ async def test_a_start_after_a_kill_reads_two_files_of_a_queue_and_replays_one_i
     """Every queue is cut at its end then, and the log is asked for what the unfinished index file held: no more."""
     for record_count in (2_048, 20_480):
         store = IndexedStore(ComputedLog(record_count), index_entry_capacity=1_001, index_slot_count=4_096)
-        await (await store.filled()).flush.flush(is_thorough=True)
+        await (await store.filled()).follow.flush.flush(is_thorough=True)
         store.disk.crash(everything_survives)
         indexer, calls = opened(store)
         assert len([path for path in paths_of(calls, "open_mapped") if "consumequeue" in path.parts]) <= 2
-        replayed_bytes = store.log.end_physical_offset - indexer.reput.indexed_physical_offset
+        replayed_bytes = store.log.end_physical_offset - indexer.indexes.reached.indexed_physical_offset
         assert 0 < replayed_bytes <= 1_000 * store.log.record_size_bytes

@@ -13,6 +13,7 @@ from reput.indexer.v1 import index_service_pb2
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.rpc.status import status_of
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.statistics import statistics
 from services.indexer.rpc.index_servicer import IndexServicer
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import count_by_operation
@@ -84,10 +85,10 @@ async def test_the_metrics_of_the_indexer_cost_the_same_in_any_store() -> None:
     """A scrape walks neither topics nor queues nor index files, and looks into none of their files."""
     works = []
     for store, indexer in await grown_indexers():
-        indexer.queues._topics = topics = WatchedDict(indexer.queues._topics)
-        buffers = [file._mapped.buffer for file in indexer.index._files if len(file._mapped.buffer) > 8_192]
+        indexer.indexes.queues._topics = topics = WatchedDict(indexer.indexes.queues._topics)
+        buffers = [file._mapped.buffer for file in indexer.indexes.index._files if len(file._mapped.buffer) > 8_192]
         with store.fs.counted() as calls, instructions() as work, touched_pages(*buffers) as touched:
-            indexer.statistics()
+            statistics(indexer)
         assert (topics.walk_count, len(calls), touched.page_count) == (0, 0, 0)
         works.append(work.instruction_count)
     assert max(works) <= 1.05 * works[0]
@@ -98,8 +99,9 @@ async def test_the_status_of_the_indexer_costs_a_header_of_each_index_file() -> 
     works = []
     request = index_service_pb2.GetStatusRequest()
     for store, indexer in await grown_indexers():
-        indexer.queues._topics = topics = WatchedDict(indexer.queues._topics)
-        servicer = IndexServicer(indexer)
+        indexer.indexes.queues._topics = topics = WatchedDict(indexer.indexes.queues._topics)
+        indexes, follow, groups, upkeep = indexer.indexes, indexer.follow, indexer.groups, indexer.upkeep
+        servicer = IndexServicer(indexes, follow, groups, upkeep, start_time_ms=0)
         await servicer.GetStatus(request, None)
         with store.fs.counted() as calls, instructions() as work:
             status = await servicer.GetStatus(request, None)

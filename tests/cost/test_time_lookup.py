@@ -26,7 +26,7 @@ def record_count_max(unit_count: int) -> int:
 async def queue_of(log: ComputedLog) -> ConsumeQueue:
     """The one queue of a log, all of which is indexed into one file."""
     indexer = await indexed(log, queue_file_size_bytes=20 * max(log.record_count, 1_000))
-    queue = indexer.queues.find("topic-00000", 0)
+    queue = indexer.indexes.queues.find("topic-00000", 0)
     assert queue is not None
     return queue
 
@@ -74,6 +74,8 @@ async def test_a_query_by_time_reads_its_page_and_the_way_to_it() -> None:
         log = ComputedLog(record_count)
         indexer = await indexed(log, queue_file_size_bytes=20 * max(record_count, 1_000))
         start_time_ms = log.store_time_ms(record_count // 2)
-        page = await indexer.queries.by_time(TimeQuery("topic-00000", 0, start_time_ms), page_size=10, page_token="")
+        page = await indexer.answers.queries.by_time(
+            TimeQuery("topic-00000", 0, start_time_ms), page_size=10, page_token=""
+        )
         assert len(page.found.sizes) == 10
         assert log.read_record_count <= record_count_max(record_count) + 11

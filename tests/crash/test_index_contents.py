@@ -12,7 +12,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from tests.crash.index_contents import differences
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, feed, make_indexer
+from tests.support.indexer import DATA_DIR, SMALL, feed, make_indexer
 
 SLOTS = SMALL.index_slot_count
 
@@ -106,9 +106,10 @@ def test_what_the_log_no_longer_has_does_not_count(log: FakeLog) -> None:
         index_entry_capacity=SMALL.index_entry_capacity,
     )
     indexer = make_indexer(log, fs, config)
-    indexer.queues.min_physical_offset = indexer.reput.indexed_physical_offset = start
+    indexer.indexes.queues.min_physical_offset = start
+    indexer.indexes.recover(indexed_physical_offset=start, entered_physical_offset=start, epoch=0)
     for batch in log.batches(start):
-        indexer.reput.apply(batch)
+        indexer.indexes.apply(batch)
     kept = {"index_slot_count": SLOTS, "min_physical_offset": start}
     assert differences(fs, DATA_DIR, Path("/other"), **kept) == []
     assert differences(fs, DATA_DIR, Path("/other"), index_slot_count=SLOTS)

@@ -16,11 +16,11 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from libs.formats.state import delay_offsets_json
 from tests.support import served_commitlog as log_served
+from tests.support import served_indexer as indexer_served
 from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
+from tests.support.served_indexer import Client
 from tests.support.surroundings import free_port
-from tests.unit.services.indexer import served as indexer_served
-from tests.unit.services.indexer.served import Client
 
 pytestmark = pytest.mark.slow
 

@@ -20,15 +20,16 @@ from libs.formats import store_layout
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.commitlog.engine.open_log import OpenLog
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.build import build
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.process import Process
 from tests.support import served_commitlog as log_served
+from tests.support import served_indexer as index_served
 from tests.support.commitlog import DATA_DIR, SEGMENT_SIZE, Machine, append, fill, message, records
+from tests.support.indexer import SMALL, eventually, files
 from tests.support.service_process import Refusal
-from tests.unit.services.indexer import served as index_served
-from tests.unit.services.indexer.support import SMALL, eventually, files
 
 QUEUES = Path("/data/consumequeue")
 
@@ -44,7 +45,7 @@ class Follower:
         """Follow a log for a block; at its begin everything is indexed and the queues are compared."""
         server = Server(log, Process("log", machine.fs))
         link = Link(lambda: server, random.Random(0), record_count_max=100, delay_ms_max=0, listener=Listener())
-        indexer = Indexer(SMALL, self.fs, ManualClock(), source=link, records=link, on_failure=machine.failures.append)
+        indexer = build(SMALL, self.fs, ManualClock(), source=link, records=link, on_failure=machine.failures.append)
         indexer.open()
         indexer.start()
         try:
@@ -63,10 +64,9 @@ async def caught_up(indexer: Indexer, log: OpenLog) -> None:
     """Wait until all is indexed and the queues were compared."""
     await eventually(
         lambda: (
-            indexer.reput.state is ReputState.LIVE
-            and indexer.reput.indexed_physical_offset == log.marks.visible.value
-            and indexer.reput._queue_ends._task is not None
-            and indexer.reput._queue_ends._task.done()
+            indexer.follow.reput.state is ReputState.LIVE
+            and indexer.indexes.reached.indexed_physical_offset == log.marks.visible.value
+            and indexer.follow.reput.queue_ends.is_done
         )
     )
 
@@ -173,7 +173,7 @@ async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
     if follows_lost:
         await write(log, 5, "lost, and longer" * 9)
     async with follower.following(machine, log) as indexer:
-        assert indexer.reput.epoch == 1
+        assert indexer.indexes.reached.epoch == 1
     await machine.kill(log, nothing_survives)
     async with machine.running() as log:
         await write(log, 50, "later")
@@ -194,7 +194,7 @@ async def test_a_lost_name_costs_no_index() -> None:
     async with machine.running() as log:
         await write(log, 2, "second")
         async with follower.following(machine, log) as indexer:
-            assert indexer.reput.applied_record_count == 2
+            assert indexer.indexes.applied_record_count == 2
     await check(follower, machine)
 
 
@@ -206,7 +206,7 @@ async def test_a_log_that_lost_its_count_asks_the_indexer(indexer_loses: str) ->
         await append(log, *(message(topic="spent") for _ in range(7)))
         await fill(log, 3)
         async with follower.following(machine, log) as indexer:
-            await indexer.flush.flush(is_thorough=True)
+            await indexer.follow.flush.flush(is_thorough=True)
             await log.segments.delete([0], allow_unindexed=True)
             if indexer_loses == "power":
                 await follower.die()

@@ -22,11 +22,11 @@ from tests.crash.index_contents import differences
 from tests.e2e.test_indexer_service import T, new, put, store
 from tests.support import reput_up
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import write_log
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import REPUT, SEGMENT_SIZE_BYTES, Store, environment, run_here
+from tests.support.served_indexer import Client
 from tests.support.service_process import Refusal
-from tests.unit.services.indexer.served import Client
-from tests.unit.services.indexer.support import write_log
 
 pytestmark = pytest.mark.e2e
 

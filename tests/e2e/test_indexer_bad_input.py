@@ -26,8 +26,8 @@ from libs.formats.protobuf_wire import FIXED64, int_field, length_delimited, tag
 from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
 from tests.support.served_commitlog import served as served_log
+from tests.support.served_indexer import Client, served
 from tests.support.service_process import Refusal, digest
-from tests.unit.services.indexer.served import Client, served
 
 INVALID, RANGE, MISSING = (
     grpc.StatusCode.INVALID_ARGUMENT,

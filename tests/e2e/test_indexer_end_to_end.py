@@ -17,9 +17,9 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 from tests.support.commitlog import SEGMENT_SIZE, message
 from tests.support.patience import LIMIT_S
 from tests.support.served_commitlog import Process as LogProcess
+from tests.support.served_indexer import Client, Process, process
 from tests.support.service_process import digest
 from tests.support.surroundings import free_port
-from tests.unit.services.indexer.served import Client, Process, process
 
 pytestmark = pytest.mark.slow
 

@@ -25,14 +25,14 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 from reput.indexer.v1 import scan_service_pb2 as scan_pb
 
 from services.indexer.engine.answer.pull import PullStatus
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.rpc import consumer_offset_servicer
 from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
 from tests.support.served_commitlog import Client as LogClient
 from tests.support.served_commitlog import served as served_log
+from tests.support.served_indexer import Client, served
 from tests.support.service_process import Refusal
-from tests.unit.services.indexer.served import Client, served
 
 T = "orders"
 
@@ -401,10 +401,10 @@ async def test_a_scan_ends_when_its_caller_goes(tmp_path: Path) -> None:
         try:
             call = client.scans.Scan(scan_pb.ScanRequest(partition=partition, frame_size_bytes=1))
             await call.read()
-            assert service.indexer.scanner.count == 1
+            assert service.indexer.answers.scanner.count == 1
             call.cancel()
             async with asyncio.timeout(LIMIT_S):
-                while service.indexer.scanner.count:  # noqa: ASYNC110 - the server hears of it in its time
+                while service.indexer.answers.scanner.count:  # noqa: ASYNC110 - the server hears of it in its time
                     await asyncio.sleep(0.01)
         finally:
             gc.enable()

@@ -25,8 +25,8 @@ from services.janitor.bootstrap import Settings as JanitorSettings
 from services.janitor.config import JanitorConfig
 from tests.support.commitlog import make_config
 from tests.support.methods import path_of, proto_methods
+from tests.support.served_indexer import SMALL
 from tests.support.service_process import Refusal
-from tests.unit.services.indexer.served import SMALL
 
 ROLE_NAMES = ("client", "service", "operator")
 REFUSALS = ("UNAUTHENTICATED", "NOT_PERMITTED")

@@ -11,7 +11,7 @@ from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer.query import TimeQuery
 from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
 from tests.support.fake_log import START_TIME_MS, FakeLog
-from tests.unit.services.indexer.support import SMALL, feed, make_indexer
+from tests.support.indexer import SMALL, feed, make_indexer
 
 STEPS = st.lists(st.one_of(st.just(0), st.integers(0, 3), st.integers(0, 5_000)), min_size=1, max_size=120)
 
@@ -29,8 +29,8 @@ def test_bounds_equal_a_linear_search(steps: list[int], chosen: int, nudge: int,
     low = min(trimmed, len(steps))
     log.trim(log.records[low].physical_offset if low < len(steps) else log.end_physical_offset)
     if told:
-        indexer.trim(log.min_physical_offset)
-    queue = indexer.queues.find("T", 0)
+        indexer.upkeep.trim.trim(log.min_physical_offset)
+    queue = indexer.indexes.queues.find("T", 0)
     assert queue is not None
     times = [made.store_time_ms for made in log.records]
     time_ms = times[chosen % len(times)] + nudge if chosen < 190 else START_TIME_MS + 10 * (chosen - 195) * 10_000
@@ -41,7 +41,7 @@ def test_bounds_equal_a_linear_search(steps: list[int], chosen: int, nudge: int,
     async def search() -> tuple[int, int, list[int]]:
         first = await first_at_or_after(queue, log, time_ms)
         last = await last_at_or_before(queue, log, time_ms)
-        page = await indexer.queries.by_time(TimeQuery("T", 0, max(0, time_ms)), page_size=1000, page_token="")
+        page = await indexer.answers.queries.by_time(TimeQuery("T", 0, max(0, time_ms)), page_size=1000, page_token="")
         return first, last, [view.queue_offset for view in page.found.views()]
 
     first, last, ranged = asyncio.run(search())

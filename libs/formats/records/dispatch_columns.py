@@ -9,7 +9,7 @@ Not handled: whether the offsets follow each other (ReputLoop).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -104,6 +104,13 @@ class DispatchBatch:
     key_hashes: NDArray[np.int32]
     batch_queues: frozenset[int] = frozenset()
     """Indexes of queues whose records each hold a batch of messages."""
+
+    def below(self, physical_offset: int) -> DispatchBatch:
+        """The part whose records lie below an offset, which is the end of it."""
+        count = int(np.searchsorted(self.physical_offsets, physical_offset))
+        columns = {name: getattr(self, name)[:count] for name in _COLUMNS.values()}
+        key_hashes = self.key_hashes[: int(self.key_counts[:count].sum())]
+        return replace(self, end_physical_offset=physical_offset, **(columns | {"key_hashes": key_hashes}))
 
 
 def encode(columns: Columns, start: int, end: int) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -36,7 +36,8 @@ from libs.runtime.telemetry import Telemetry
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]
-
+Around = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
+"""Makes the block that a call is answered in. What the block gives is called before an answer of a stream leaves."""
 
 OWN_PACKAGE = "reput."
 """Services elsewhere (health, reflection) have no rule: who may call them is the Guard's to know."""
@@ -55,6 +56,7 @@ def service_handler(
     *,
     raw: Collection[str] = (),
     early: Collection[str] = (),
+    around: Mapping[str, Around] = MappingProxyType({}),
     limits: Limits = MappingProxyType({}),
     errors: ErrorTable,
     gate: Gate,
@@ -64,13 +66,14 @@ def service_handler(
 ) -> grpc.GenericRpcHandler:
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
 
-    Those named in `early` are called also before the service is ready. `limits` are those of the other methods. Methods
-    that clients may not call are within `trusted_bounds`, so that clients never use up their room.
+    Those named in `early` are called also before the service is ready. `around` makes the blocks that calls of the
+    methods that it names are answered in. `limits` are those of methods not named in `raw`. Methods that clients may
+    not call are within `trusted_bounds`, so that clients never use up their room.
 
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
     """
-    offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early}
+    offered = {name for name in dir(servicer) if name[0].isupper()} | {*raw, *early, *around}
     unknown = offered - {method.name for method in service.methods}
     assert not unknown, f"{service.full_name} has no method {unknown}"
     is_foreign = not service.full_name.startswith(OWN_PACKAGE)
@@ -86,6 +89,7 @@ def service_handler(
             behaviour,
             parse=_identity if method.name in raw else _parser(method, limits),
             is_early=method.name in early,
+            around=around.get(method.name, _alone),
             errors=errors,
             gate=gate,
             bounds=bounds if ROLES.get(f"/{service.full_name}/{method.name}", _CLIENT) is _CLIENT else trusted_bounds,
@@ -115,6 +119,7 @@ class _Call:
         *,
         parse: Callable[[bytes], Any],
         is_early: bool,
+        around: Around,
         errors: ErrorTable,
         gate: Gate,
         bounds: CallBounds,
@@ -124,6 +129,7 @@ class _Call:
         self._behaviour = behaviour
         self._parse = parse
         self._is_early = is_early
+        self._around = around
         self._errors = errors
         self._gate = gate
         self._bounds = bounds
@@ -171,16 +177,19 @@ class _Call:
             yield self._parse(request)
 
     async def _answer_unary(self, argument: Any, context: Context) -> bytes:
-        reply = _serialized(await self._behaviour(argument, context))
+        with self._around():
+            reply = _serialized(await self._behaviour(argument, context))
         if len(reply) > SMALL_ANSWER_BYTES:
             self._bounds.answers.charge(len(reply))
             self._give_back_at_end(context, len(reply))
         return reply
 
     async def _answer_stream(self, argument: Any, context: Context) -> None:
-        async with contextlib.aclosing(self._behaviour(argument, context)) as replies:
-            async for reply in replies:
-                await self._write(_serialized(reply), context)
+        with self._around() as check:
+            async with contextlib.aclosing(self._behaviour(argument, context)) as replies:
+                async for reply in replies:
+                    check()
+                    await self._write(_serialized(reply), context)
 
     async def _write(self, reply: bytes, context: Context) -> None:
         """Send an answer of a stream, and wait until gRPC does not hold it any more."""
@@ -205,6 +214,13 @@ class _Call:
     def _give_back_at_end(self, context: Context, size_bytes: int) -> None:
         callback = cast("Any", lambda _: self._bounds.answers.give_back(size_bytes))
         context.add_done_callback(callback)
+
+
+_ALONE = contextlib.nullcontext(lambda: None)
+
+
+def _alone() -> contextlib.AbstractContextManager[Callable[[], None]]:
+    return _ALONE
 
 
 def _identity(data: bytes) -> bytes:

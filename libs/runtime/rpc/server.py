@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,7 @@ from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.credentials import server_credentials
 from libs.runtime.rpc.errors import ErrorTable
 from libs.runtime.rpc.guard import Guard
-from libs.runtime.rpc.handlers import service_handler
+from libs.runtime.rpc.handlers import Around, service_handler
 from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
 from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
@@ -103,6 +103,7 @@ class GrpcServer:
         *,
         raw: Collection[str] = (),
         early: Collection[str] = (),
+        around: Mapping[str, Around] = MappingProxyType({}),
     ) -> None:
         """Serve a proto service, as `service_handler` does. Call it before `start`."""
         handler = service_handler(
@@ -110,6 +111,7 @@ class GrpcServer:
             servicer,
             raw=raw,
             early=early,
+            around=around,
             limits=self._limits,
             errors=self._errors,
             gate=self,

@@ -26,6 +26,7 @@ from libs.log.errors import CheckpointDamaged
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.files import LogFiles
 
@@ -88,7 +89,7 @@ async def rebuild(
         durable=_durable(fs, log_data_dir, end_physical_offset, has_epochs=epoch > 0),
         delay_levels_ms=config.delay_levels_ms(),
     )
-    indexer = Indexer(config, fs, clock, source=log, records=log, on_failure=lambda _: None)
+    indexer = build(config, fs, clock, source=log, records=log, on_failure=lambda _: None)
     try:
         indexer.open(anew=True)
         await _fill(indexer, log, on_progress)
@@ -100,18 +101,18 @@ async def rebuild(
 
 
 async def _fill(indexer: Indexer, log: LogFiles, on_progress: Callable[[RebuildProgress], None]) -> None:
-    reput = indexer.reput
+    indexes, reput, flush = indexer.indexes, indexer.follow.reput, indexer.follow.flush
     synced = log.min_physical_offset
     async with contextlib.aclosing(log.follow(0, log.epoch)) as steps:
         async for step in steps:
             await reput.take(step)
-            at, target = reput.indexed_physical_offset, log.estimated_end_physical_offset
+            at, target = indexes.reached.indexed_physical_offset, log.estimated_end_physical_offset
             target = at if isinstance(step, Heartbeat) else max(at, target)
-            on_progress(RebuildProgress(log.min_physical_offset, at, target, reput.applied_record_count))
+            on_progress(RebuildProgress(log.min_physical_offset, at, target, indexes.applied_record_count))
             if isinstance(step, Heartbeat):
                 return
             if at - synced >= SYNC_BYTES:
-                await indexer.flush.flush(is_thorough=True)
+                await flush.flush(is_thorough=True)
                 synced = at
 
 
@@ -122,10 +123,10 @@ def _report(indexer: Indexer, log: LogFiles) -> RebuildReport:
         end_physical_offset=log.end.physical_offset,
         log_end=log.end.kind,
         log_end_reason=log.end.reason,
-        record_count=indexer.reput.applied_record_count,
-        queue_count=indexer.queues.queue_count,
-        index_file_count=indexer.index.file_count,
-        index_entry_count=indexer.index.entry_count,
+        record_count=indexer.indexes.applied_record_count,
+        queue_count=indexer.indexes.queues.sums.queue_count,
+        index_file_count=indexer.indexes.index.file_count,
+        index_entry_count=indexer.indexes.index.entry_count,
         epoch=log.epoch,
     )
 

@@ -6,10 +6,12 @@ import asyncio
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
 from libs.machine.loop import in_steps
+from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.page_token import decode_token, encode_token
 from services.indexer.engine.answer.time_search import first_at_or_after
+from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
-from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import BadArgument, BadPageToken, ConsumerOffsetNotFound, TopicNotFound
 from services.indexer.rpc import requests
 
@@ -24,8 +26,11 @@ LAG_STEP_COUNT = 100
 class ConsumerOffsetServicer:
     """Answers the five calls."""
 
-    def __init__(self, indexer: Indexer) -> None:
-        self._indexer = indexer
+    def __init__(self, groups: ConsumerOffsets, answers: Answers, completeness: Completeness) -> None:
+        self._groups = groups
+        self._answers = answers
+        self._queues = answers.indexes.queues
+        self._completeness = completeness
 
     async def CommitConsumerOffset(
         self, request: messages.CommitConsumerOffsetRequest, _: object
@@ -40,10 +45,10 @@ class ConsumerOffsetServicer:
         async for step in in_steps(enumerate(request.offsets), count=COMMIT_STEP_COUNT):
             for index, offset in step:
                 path = f"offsets[{index}]"
-                topic = self._indexer.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
+                topic = self._answers.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
                 queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
                 offsets[topic, queue_id] = requests.not_negative(offset.queue_offset, f"{path}.queue_offset")
-        self._indexer.offsets.commit(group, offsets)
+        self._groups.commit(group, offsets)
         return messages.CommitConsumerOffsetResponse()
 
     async def GetConsumerOffset(
@@ -52,7 +57,7 @@ class ConsumerOffsetServicer:
         """The offset of a group in one queue."""
         group, topic = requests.group(request.group), requests.topic(request.topic)
         queue_id = requests.queue_id(request.queue_id)
-        queue_offset = self._indexer.offsets.find(group, topic, queue_id)
+        queue_offset = self._groups.find(group, topic, queue_id)
         if queue_offset is None:
             raise ConsumerOffsetNotFound(group, topic, queue_id)
         return messages.GetConsumerOffsetResponse(offset=self._offset(topic, queue_id, queue_offset))
@@ -61,30 +66,29 @@ class ConsumerOffsetServicer:
         self, request: messages.ResetConsumerOffsetRequest, _: object
     ) -> messages.ResetConsumerOffsetResponse:
         """Move a group in all queues of a topic. Synced before the answer."""
-        group, topic = requests.group(request.group), self._indexer.served(requests.topic(request.topic))
+        group, topic = requests.group(request.group), self._answers.served(requests.topic(request.topic))
         to = request.WhichOneof("to")
         if to is None:
             raise BadArgument("one of earliest, latest and time must be set", field="to")
         if to != "time" and not getattr(request, to):
             raise BadArgument("must be true or absent", field=to, value=False, limit=True)
         time_ms = requests.time_ms(request, "time")
-        table = self._indexer.queues
         offsets: dict[tuple[str, int], int] = {}
-        with self._indexer.completeness.answering():
-            for index, queue_id in enumerate(table.queue_ids(topic)):
+        with self._completeness.answering():
+            for index, queue_id in enumerate(self._queues.queue_ids(topic)):
                 if index % LAG_STEP_COUNT == 0:
                     await asyncio.sleep(0)
-                queue = table.find(topic, queue_id)
+                queue = self._queues.find(topic, queue_id)
                 if queue is None:  # it was removed meanwhile
                     continue
                 if time_ms is not None:
-                    offsets[topic, queue_id] = await first_at_or_after(queue, self._indexer.records, time_ms)
+                    offsets[topic, queue_id] = await first_at_or_after(queue, self._answers.records, time_ms)
                 else:
                     offsets[topic, queue_id] = queue.min_queue_offset if to == "earliest" else queue.max_queue_offset
         if not offsets:
             raise TopicNotFound(topic)
-        self._indexer.offsets.commit(group, offsets)
-        await self._indexer.offsets.save()
+        self._groups.commit(group, offsets)
+        await self._groups.save()
         response = messages.ResetConsumerOffsetResponse()
         async for step in in_steps(sorted(offsets.items()), count=LAG_STEP_COUNT):
             response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
@@ -96,8 +100,8 @@ class ConsumerOffsetServicer:
         """Forget a group, or what it has of a topic. Synced before the answer."""
         group = requests.group(request.group)
         topic = requests.topic(request.topic) if request.topic else None
-        count = await self._indexer.offsets.delete(group, topic)
-        await self._indexer.offsets.save()
+        count = await self._groups.delete(group, topic)
+        await self._groups.save()
         return messages.DeleteConsumerGroupResponse(deleted_offset_count=count)
 
     async def ListConsumerGroups(
@@ -107,7 +111,7 @@ class ConsumerOffsetServicer:
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         position = _position(decode_token("groups", (), request.page_token)) if request.page_token else GroupPosition()
         page = await page_of_groups(
-            self._indexer.offsets, position, group_count_max=page_size, offset_count_max=PAGE_OFFSET_COUNT_MAX
+            self._groups, position, group_count_max=page_size, offset_count_max=PAGE_OFFSET_COUNT_MAX
         )
         groups: list[messages.ConsumerGroup] = []
         for group, offsets in page.groups:
@@ -118,7 +122,7 @@ class ConsumerOffsetServicer:
         return messages.ListConsumerGroupsResponse(groups=groups, next_page_token=token)
 
     def _offset(self, topic: str, queue_id: int, queue_offset: int) -> messages.ConsumerOffset:
-        queue = self._indexer.queues.find(topic, queue_id)
+        queue = self._queues.find(topic, queue_id)
         end = 0 if queue is None else queue.max_queue_offset
         return messages.ConsumerOffset(
             topic=topic, queue_id=queue_id, queue_offset=queue_offset, lag=max(0, end - queue_offset)

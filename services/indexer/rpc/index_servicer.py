@@ -11,8 +11,10 @@ from reput.indexer.v1 import index_service_pb2 as messages
 from libs.formats.state.index_progress import Stepped
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
+from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.consumers_below import consumers_below
-from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.indexer import Follow, Upkeep
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import timestamp
@@ -26,46 +28,52 @@ VERSION = importlib.metadata.version("reput-server")
 class IndexServicer:
     """Serves reput.indexer.v1.IndexService."""
 
-    def __init__(self, indexer: Indexer) -> None:
-        self._indexer = indexer
+    def __init__(
+        self, indexes: Indexes, follow: Follow, groups: ConsumerOffsets, upkeep: Upkeep, *, start_time_ms: int
+    ) -> None:
+        self._indexes = indexes
+        self._follow = follow
+        self._groups = groups
+        self._upkeep = upkeep
+        self._start_time_ms = start_time_ms
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
         """How far the indexes are."""
-        disk = await self._indexer.disk_usage()
-        indexer, reput, completeness = self._indexer, self._indexer.reput, self._indexer.completeness
-        target = completeness.target_physical_offset
+        disk = await self._upkeep.trim.disk_usage()
+        reached, queues, follow = self._indexes.reached, self._indexes.queues, self._follow
+        target = follow.completeness.target_physical_offset
         return messages.GetStatusResponse(
-            state=messages.ReputState.ValueType(reput.state),
-            indexed_physical_offset=reput.indexed_physical_offset,
-            flushed_physical_offset=indexer.flush.flushed_physical_offset,
-            confirmed_physical_offset=reput.confirmed_physical_offset,
-            min_physical_offset=indexer.queues.min_physical_offset,
-            epoch=reput.epoch,
-            queue_count=indexer.queues.queue_count,
-            index_file_count=indexer.index.file_count,
-            index_entry_count=indexer.index.entry_count,
-            applied_record_count=reput.applied_record_count,
-            last_store_time=timestamp(reput.last_store_time_ms or None),
-            last_error=reput.last_error,
-            start_time=timestamp(indexer.start_time_ms),
+            state=messages.ReputState.ValueType(follow.states.state),
+            indexed_physical_offset=reached.indexed_physical_offset,
+            flushed_physical_offset=follow.flush.flushed_physical_offset,
+            confirmed_physical_offset=follow.reput.confirmed_physical_offset,
+            min_physical_offset=queues.min_physical_offset,
+            epoch=reached.epoch,
+            queue_count=queues.sums.queue_count,
+            index_file_count=self._indexes.index.file_count,
+            index_entry_count=self._indexes.index.entry_count,
+            applied_record_count=self._indexes.applied_record_count,
+            last_store_time=timestamp(reached.last_store_time_ms or None),
+            last_error=follow.states.last_error,
+            start_time=timestamp(self._start_time_ms),
             version=VERSION,
-            is_complete=completeness.is_complete,
+            is_complete=follow.completeness.is_complete,
             complete_physical_offset=0 if target == UNKNOWN else target,
-            delayed_delivery=_delayed(indexer.delivery),
+            delayed_delivery=_delayed(follow.delivery),
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,
-            stepped_over_record_count=indexer.queues.stepped_over.record_count,
-            stepped_over=_stepped_over(indexer.queues.stepped_over.notes()),
+            stepped_over_record_count=queues.stepped_over.record_count,
+            stepped_over=_stepped_over(queues.stepped_over.notes()),
         )
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
         """Forget old records, or tell what that would be."""
         offset = requests.not_negative(request.min_physical_offset, "min_physical_offset")
-        below, count = await consumers_below(
-            self._indexer.offsets, self._indexer.queues, offset, count_max=CONSUMER_COUNT_MAX
-        )
-        trimmed = await self._indexer.would_trim(offset) if request.dry_run else self._indexer.trim(offset)
+        queues = self._indexes.queues
+        below, count = await consumers_below(self._groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
+        trim = self._upkeep.trim
+        trimmed = await trim.would_trim(offset) if request.dry_run else trim.trim(offset)
         return messages.TrimToResponse(
             deleted_queue_file_count=trimmed.queue_file_count,
             deleted_index_file_count=trimmed.index_file_count,
@@ -77,7 +85,7 @@ class IndexServicer:
 
     async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:
         """Remove queues that nobody needs, or tell which they are."""
-        removal = self._indexer.removal
+        removal = self._upkeep.removal
         if request.selection == messages.QUEUE_SELECTION_EXPIRED:
             removed = await removal.remove_expired(dry_run=request.dry_run)
         elif request.selection == messages.QUEUE_SELECTION_UNUSED_TOPICS:

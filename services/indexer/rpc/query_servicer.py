@@ -4,9 +4,8 @@
 from reput.indexer.v1 import query_service_pb2 as messages
 
 from libs.formats.protobuf_wire import int_field
+from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
-from services.indexer.engine.indexer import Indexer
-from services.indexer.errors import MessageNotFound
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field, text_field
 
@@ -18,45 +17,38 @@ MESSAGE = 1  # field of QueryByIdResponse
 class QueryServicer:
     """Answers the three calls."""
 
-    def __init__(self, indexer: Indexer) -> None:
-        self._indexer = indexer
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
 
     async def QueryByKey(self, request: messages.QueryByKeyRequest, _: object) -> bytes:
         """A page of messages with a key, newest first."""
         start_ms, end_ms = requests.time_range(request)
-        topic = self._indexer.served(requests.topic(request.topic))
+        topic = self._answers.served(requests.topic(request.topic))
         query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms)
         page_size = _page_size(request.page_size)
-        indexed = self._indexer.reput.indexed_physical_offset
-        with self._indexer.completeness.answering():
-            page = await self._indexer.queries.by_key(query, page_size=page_size, page_token=request.page_token)
+        indexed = self._answers.indexes.reached.indexed_physical_offset
+        page = await self._answers.queries.by_key(query, page_size=page_size, page_token=request.page_token)
         return _page(page, indexed)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
         """A page of messages by store time."""
         start_ms, end_ms = requests.time_range(request)
         queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
-        topic = self._indexer.served(requests.topic(request.topic))
+        topic = self._answers.served(requests.topic(request.topic))
         query = TimeQuery(topic, queue_id, start_ms, end_ms)
         page_size = _page_size(request.page_size)
-        indexed = self._indexer.reput.indexed_physical_offset
-        with self._indexer.completeness.answering():
-            page = await self._indexer.queries.by_time(query, page_size=page_size, page_token=request.page_token)
+        indexed = self._answers.indexes.reached.indexed_physical_offset
+        page = await self._answers.queries.by_time(query, page_size=page_size, page_token=request.page_token)
         return _page(page, indexed)
 
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
         """The message with an id."""
         if request.topic:
-            topic = self._indexer.served(requests.topic(request.topic))
+            topic = self._answers.served(requests.topic(request.topic))
             unique_id = requests.key(request.message_id, "message_id")
-            with self._indexer.completeness.answering():
-                found = await self._indexer.queries.by_unique_id(topic, unique_id)
+            found = await self._answers.queries.by_unique_id(topic, unique_id)
         else:
-            try:
-                found = await self._indexer.queries.by_offset_id(request.message_id)
-            except MessageNotFound:
-                self._indexer.completeness.begin()  # it may be one that is not indexed again yet
-                raise
+            found = await self._answers.queries.by_offset_id(request.message_id)
         return messages_field(found, MESSAGE)
 
 

@@ -13,11 +13,11 @@ from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
+from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.page_token import decode_token, encode_token
 from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
-from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.errors import BadArgument, BadPageToken, QueueNotFound, WindowFull
@@ -46,15 +46,16 @@ _STREAM_STATUSES = {
 class QueueServicer:
     """Answers the five calls."""
 
-    def __init__(self, indexer: Indexer, *, stream_count_max: int) -> None:
-        self._indexer = indexer
+    def __init__(self, answers: Answers, *, stream_count_max: int) -> None:
+        self._answers = answers
+        self._queues = answers.indexes.queues
         self._stream_count_max = stream_count_max
         self._stream_count = 0
 
     async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
         """Read messages, waiting for the first one if asked to."""
         query = PullQuery(
-            topic=self._indexer.served(requests.topic(request.topic)),
+            topic=self._answers.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
             queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
             message_count_max=requests.clamped(
@@ -66,8 +67,7 @@ class QueueServicer:
             tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
         )
         wait_s = requests.wait_s(request, "wait", most_s=WAIT_MAX_S)
-        with self._indexer.completeness.answering():
-            result = await self._indexer.puller.pull(query, wait_s=wait_s)
+        result = await self._answers.puller.pull(query, wait_s=wait_s)
         return b"".join(
             (
                 int_field(1, result.status),
@@ -85,7 +85,7 @@ class QueueServicer:
         )
         sizes_bytes = answer_sizes(size_bytes)
         query = PullQuery(
-            topic=self._indexer.served(requests.topic(request.topic)),
+            topic=self._answers.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
             queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
             message_count_max=requests.clamped(
@@ -99,8 +99,7 @@ class QueueServicer:
         self._stream_count += 1
         try:
             while True:
-                with self._indexer.completeness.answering():
-                    result = await self._indexer.puller.pull(query, wait_s=HEARTBEAT_S)
+                result = await self._answers.puller.pull(query, wait_s=HEARTBEAT_S)
                 yield _subscribe_response(query, result)
                 if len(result.found.sizes):
                     query = replace(query, size_bytes_max=next(sizes_bytes))
@@ -112,7 +111,7 @@ class QueueServicer:
         self, request: messages.GetOffsetByTimeRequest, _: object
     ) -> messages.GetOffsetByTimeResponse:
         """Search by store time."""
-        topic = self._indexer.served(requests.topic(request.topic))
+        topic = self._answers.served(requests.topic(request.topic))
         queue_id = requests.queue_id(request.queue_id)
         time_ms = requests.time_ms(request, "time")
         if time_ms is None:
@@ -121,23 +120,21 @@ class QueueServicer:
             raise BadArgument("is unknown", field="boundary", value=request.boundary)
         is_upper = request.boundary == messages.BOUNDARY_UPPER
         search = last_at_or_before if is_upper else first_at_or_after
-        with self._indexer.completeness.answering():
-            queue_offset = await search(self._queue(topic, queue_id), self._indexer.records, time_ms)
+        queue_offset = await search(self._queue(topic, queue_id), self._answers.records, time_ms)
         return messages.GetOffsetByTimeResponse(queue_offset=queue_offset)
 
     async def GetQueueRange(self, request: messages.GetQueueRangeRequest, _: object) -> messages.GetQueueRangeResponse:
         """The bounds of a queue and the times at its ends."""
-        topic = self._indexer.served(requests.topic(request.topic))
+        topic = self._answers.served(requests.topic(request.topic))
         queue_id = requests.queue_id(request.queue_id)
         times: list[int | None] = [None, None]
-        with self._indexer.completeness.answering():
-            queue = self._queue(topic, queue_id)
-            low, high = queue.min_queue_offset, queue.max_queue_offset
-            for index, queue_offset in enumerate((low, high - 1) if low < high else ()):
-                units = queue.read(queue_offset, 1)
-                if len(units.physical_offsets):
-                    found = await store_times_ms(self._indexer.records, units.physical_offsets, units.record_sizes)
-                    times[index] = found[0]
+        queue = self._queue(topic, queue_id)
+        low, high = queue.min_queue_offset, queue.max_queue_offset
+        for index, queue_offset in enumerate((low, high - 1) if low < high else ()):
+            units = queue.read(queue_offset, 1)
+            if len(units.physical_offsets):
+                found = await store_times_ms(self._answers.records, units.physical_offsets, units.record_sizes)
+                times[index] = found[0]
         entry = messages.Queue(
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -151,12 +148,11 @@ class QueueServicer:
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
         """A page of queues; the token is the last queue of the page before."""
         if request.topic:
-            self._indexer.served(requests.topic(request.topic))
+            self._answers.served(requests.topic(request.topic))
         page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
         last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
-        with self._indexer.completeness.answering():
-            entries = await self._entries(request.topic, last, page_size + 1)
+        entries = await self._entries(request.topic, last, page_size + 1)
         token = ""
         if len(entries) > page_size:
             entries.pop()
@@ -182,17 +178,16 @@ class QueueServicer:
 
     def _queues_behind(self, topic: str, last: tuple[str, int] | None) -> Iterator[ConsumeQueue]:
         """The queues of a topic, or of all, behind the last one of a page."""
-        table = self._indexer.queues
-        topics = [topic] if topic else table.topics()
+        topics = [topic] if topic else self._queues.topics()
         for name in topics[bisect_left(topics, last[0]) :] if last is not None else topics:
-            for queue_id in table.queue_ids(name):
+            for queue_id in self._queues.queue_ids(name):
                 if last is None or (name, queue_id) > last:
-                    queue = table.find(name, queue_id)
+                    queue = self._queues.find(name, queue_id)
                     if queue is not None:  # else it was removed meanwhile
                         yield queue
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._indexer.queues.find(topic, queue_id)
+        queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_queue_offset == 0:
             raise QueueNotFound(topic, queue_id)
         return queue

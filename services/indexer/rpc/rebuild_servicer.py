@@ -7,24 +7,25 @@ from collections.abc import AsyncGenerator
 from reput.indexer.v1 import index_service_pb2
 from reput.indexer.v1 import rebuild_service_pb2 as messages
 
-from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.upkeep.online_rebuild import RebuildState
+from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild, RebuildState
 
 
 class RebuildServicer:
     """Answers the one call."""
 
-    def __init__(self, indexer: Indexer) -> None:
-        self._indexer = indexer
+    def __init__(self, rebuild: OnlineRebuild, polls: LongPolls) -> None:
+        self._rebuild = rebuild
+        self._polls = polls
 
     async def RebuildIndexes(
         self, _request: messages.RebuildIndexesRequest, _: object
     ) -> AsyncGenerator[messages.RebuildIndexesResponse, None]:
         """Drop everything, build it again, tell how far it is."""
-        self._indexer.rebuild.begin()
-        async with contextlib.aclosing(self._indexer.rebuild.watch()) as states:
+        self._rebuild.begin()
+        async with contextlib.aclosing(self._rebuild.watch()) as states:
             async for state in states:
-                self._indexer.polls.check_open()
+                self._polls.check_open()
                 yield _response(state)
 
 

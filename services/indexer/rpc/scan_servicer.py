@@ -10,12 +10,12 @@ from reput.indexer.v1 import scan_service_pb2 as messages
 from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
 from libs.machine.loop import in_steps
+from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
-from services.indexer.engine.answer.scan import ScanChunk, ScanFilter
+from services.indexer.engine.answer.scan import ScanFilter, ScanFrame
 from services.indexer.engine.answer.tags import parse_tag_expression
-from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.record_reader import FoundRecords
+from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 
@@ -27,15 +27,15 @@ TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 65_536
 PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
 ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
 FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX = MIB, 8 * MIB
-LOOP_FRAME_SIZE_BYTES_MAX = 2 * MIB
 ARROW_IPC, ROW_COUNT, RANGE = 1, 2, 3  # fields of ScanResponse
 
 
 class ScanServicer:
     """Answers the two calls."""
 
-    def __init__(self, indexer: Indexer) -> None:
-        self._indexer = indexer
+    def __init__(self, answers: Answers, polls: LongPolls) -> None:
+        self._answers = answers
+        self._polls = polls
 
     async def PlanScan(self, request: messages.PlanScanRequest, _: object) -> messages.PlanScanResponse:
         """Cut what matches into partitions."""
@@ -66,9 +66,8 @@ class ScanServicer:
                 request.partition_size_bytes_max, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX
             ),
         )
-        indexed = self._indexer.reput.indexed_physical_offset
-        with self._indexer.completeness.answering():
-            partitions = await self._indexer.planner.plan(scope)
+        indexed = self._answers.indexes.reached.indexed_physical_offset
+        partitions = await self._answers.planner.plan(scope)
         response = messages.PlanScanResponse(indexed_physical_offset=indexed)
         partitions.reverse()
         while partitions:  # one after the other: to let go of all of them at once takes its time, too
@@ -78,10 +77,10 @@ class ScanServicer:
     async def Scan(self, request: messages.ScanRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Read one partition as Arrow frames."""
         partition, scan_filter = await _partition(request), _filter(request.filter)
-        self._indexer.served(partition.key_topic, "partition.key_topic")
+        self._answers.served(partition.key_topic, "partition.key_topic")
         async for step in in_steps(enumerate(partition.ranges)):
             for number, one in step:
-                self._indexer.served(one.topic, f"partition.ranges[{number}].topic")
+                self._answers.served(one.topic, f"partition.ranges[{number}].topic")
         columns = tuple(request.columns) or DEFAULT_COLUMNS
         for index, name in enumerate(columns):
             if name not in COLUMN_TYPES:
@@ -95,34 +94,23 @@ class ScanServicer:
             request.frame_size_bytes, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX
         )
         encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
-        chunks = self._indexer.scanner.scan(partition, scan_filter, chunk_size_bytes=frame_size)
-        with self._indexer.completeness.answering() as verify:
-            async with contextlib.aclosing(chunks):
-                async for chunk in chunks:
-                    self._indexer.polls.check_open()
-                    verify()
-                    frame = await _encoded(encoder, chunk.found)
-                    self._indexer.scanner.frame_bytes += len(frame)
-                    yield _answer(frame, chunk)
+        frames = self._answers.scanner.frames(partition, scan_filter, encoder, chunk_size_bytes=frame_size)
+        async with contextlib.aclosing(frames):
+            async for frame in frames:
+                self._polls.check_open()
+                yield _answer(frame)
 
     def _topic(self, name: str, field: str) -> str:
-        return self._indexer.served(requests.topic(name, field), field)
+        return self._answers.served(requests.topic(name, field), field)
 
 
-async def _encoded(encoder: FrameEncoder, found: FoundRecords) -> memoryview:
-    """A frame; a large one is made by a thread, for compressing it takes its time."""
-    if len(found.records) <= LOOP_FRAME_SIZE_BYTES_MAX:
-        return encoder.encode(found)
-    return await asyncio.to_thread(encoder.encode, found)
-
-
-def _answer(frame: memoryview, chunk: ScanChunk) -> bytes:
+def _answer(frame: ScanFrame) -> bytes:
     """A ScanResponse, with one copy of the frame. The frame comes first, as clients like it that copy nothing."""
-    head = tag(ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame))
-    tail = int_field(ROW_COUNT, len(chunk.found.sizes))
-    if chunk.range is not None:
-        tail += length_delimited(RANGE, _range_message(chunk.range).SerializeToString())
-    return b"".join((head, frame, tail))
+    head = tag(ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame.data))
+    tail = int_field(ROW_COUNT, frame.row_count)
+    if frame.range is not None:
+        tail += length_delimited(RANGE, _range_message(frame.range).SerializeToString())
+    return b"".join((head, frame.data, tail))
 
 
 def _filter(message: messages.ScanFilter) -> ScanFilter:

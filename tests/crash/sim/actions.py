@@ -332,7 +332,7 @@ async def trim(world: World, chance: random.Random) -> str:
         return "trim: nobody listens"
     with world.index.process.running():
         try:
-            trimmed = world.index.indexer.trim(world.model.min_physical_offset)
+            trimmed = world.index.indexer.upkeep.trim.trim(world.model.min_physical_offset)
         except Killed:
             return "trim: killed"
         except (OSError, IndexerError) as error:
@@ -347,7 +347,7 @@ async def remove_queues(world: World, chance: random.Random) -> str:
         return f"{deleted}; remove queues: nobody listens"
     indexer, process = world.index.indexer, world.index.process
     try:
-        removed = await world.call(process, indexer.removal.remove_expired(dry_run=chance.random() < 0.1))
+        removed = await world.call(process, indexer.upkeep.removal.remove_expired(dry_run=chance.random() < 0.1))
     except Killed:
         return f"{deleted}; remove queues: killed"
     except (OSError, SyncFailed, IndexerError) as error:
@@ -374,7 +374,7 @@ async def rebuild(world: World, chance: random.Random) -> str:
         return "rebuild: nobody listens"
     with world.index.process.running():
         try:
-            world.index.indexer.rebuild.begin()
+            world.index.indexer.upkeep.rebuild.begin()
         except (IndexerError, SyncFailed, OSError) as error:
             return f"rebuild: {error!r}"
     world.count("rebuilds begun")

@@ -16,6 +16,7 @@ from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.pull import PullQuery, PullStatus
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
+from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.offline_rebuild import rebuild
 from services.indexer.errors import DependencyUnavailable, NotARecord
@@ -39,7 +40,7 @@ async def query_at_any_time(world: World, chance: random.Random) -> str:
     topic, queue_id = chance.choice(queues)
     pull = _pull(topic, queue_id, chance.randint(0, 3))
     try:
-        result = await world.call(world.index.process, world.index.indexer.puller.pull(pull, wait_s=0))
+        result = await world.call(world.index.process, world.index.indexer.answers.puller.pull(pull, wait_s=0))
     except Killed:
         return "query: killed"
     except (DependencyUnavailable, NotARecord) as error:
@@ -89,7 +90,7 @@ async def _check_answers(world: World, indexer: Indexer, chance: random.Random) 
         query = KeyQuery(topic, key)
         found, token = [], "first"
         while token:
-            page = await indexer.queries.by_key(
+            page = await indexer.answers.queries.by_key(
                 query, page_size=PAGE_SIZE, page_token="" if token == "first" else token
             )
             found += _offsets(page)
@@ -103,7 +104,7 @@ async def _check_answers(world: World, indexer: Indexer, chance: random.Random) 
 
 async def _check_queue(indexer: Indexer, topic: str, queue_id: int, messages: list[Placed]) -> None:
     name = f"queue {topic}/{queue_id}"
-    queue = indexer.queues.find(topic, queue_id)
+    queue = indexer.indexes.queues.find(topic, queue_id)
     expect(queue is not None, f"{name} does not exist")
     assert queue is not None
     first, end = messages[0].queue_offset, messages[-1].queue_offset + 1
@@ -111,7 +112,7 @@ async def _check_queue(indexer: Indexer, topic: str, queue_id: int, messages: li
     expect(queue.min_queue_offset <= first, f"{name} begins at {queue.min_queue_offset}, not {first}")
     at, found = first, []
     while at < end:
-        result = await indexer.puller.pull(_pull(topic, queue_id, at), wait_s=0)
+        result = await indexer.answers.puller.pull(_pull(topic, queue_id, at), wait_s=0)
         expect(result.status is PullStatus.FOUND, f"{name}: a pull at {at} of {end} gives {result.status.name}")
         found += [(view.queue_offset, view.physical_offset) for view in result.found.views()]
         at = result.next_queue_offset
@@ -126,7 +127,9 @@ async def _check_time(world: World, indexer: Indexer, kept: list[Placed], chance
     found: list[int] = []
     token = "first"
     while token:
-        page = await indexer.queries.by_time(query, page_size=PAGE_SIZE, page_token="" if token == "first" else token)
+        page = await indexer.answers.queries.by_time(
+            query, page_size=PAGE_SIZE, page_token="" if token == "first" else token
+        )
         found += _offsets(page)
         token = page.next_page_token
     queued = [one for (name, _), messages in world.model.queued().items() if name == topic for one in messages]
@@ -168,18 +171,16 @@ async def _follow_from_zero(world: World, log: OpenLog, config: IndexerConfig) -
     process = Process("rebuild", world.index_disk)
     link = Link(lambda: world.log, world.loop.chance, record_count_max=8_192, delay_ms_max=0, listener=Listener())
     with process.running():
-        indexer = Indexer(
-            config, process.fs, world.clock, source=link, records=link, on_failure=process.failures.append
-        )
+        indexer = build(config, process.fs, world.clock, source=link, records=link, on_failure=process.failures.append)
 
-    async def build() -> None:
+    async def follow() -> None:
         indexer.open()
-        indexer.reput.start()
+        indexer.follow.reput.start()
         end = log.marks.visible.value
-        while indexer.reput.indexed_physical_offset < end and not indexer.reput.last_error:  # noqa: ASYNC110
+        while indexer.indexes.reached.indexed_physical_offset < end and not indexer.follow.states.last_error:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
-    await world.call(process, build())
+    await world.call(process, follow())
     process.die()
 
 

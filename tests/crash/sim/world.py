@@ -32,7 +32,8 @@ from services.commitlog.engine.start import scan as log_scan
 from services.commitlog.engine.write import append
 from services.commitlog.errors import StoreSealed
 from services.indexer.config import IndexerConfig
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.build import build
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.crash.sim.lazy_executor import LazyExecutor
 from tests.crash.sim.link import Link, Listener, Server
@@ -234,7 +235,7 @@ class World:
             listener=Listener(self.confirmed, self.acknowledged, self.broken.append, self.model.begun_again),
         )
         with process.running():
-            indexer = Indexer(
+            indexer = build(
                 self.setup.indexer,
                 process.fs,
                 self.clock,
@@ -353,8 +354,8 @@ class World:
             if self.log.process.failures and self.sealed_at is None:
                 self.sealed_at = flushed
         if self.index is not None and not self.index.process.failures:
-            reput = self.index.indexer.reput
-            expect(reput.state is not ReputState.STOPPED, f"indexing has stopped: {reput.last_error}")
+            states = self.index.indexer.follow.states
+            expect(states.state is not ReputState.STOPPED, f"indexing has stopped: {states.last_error}")
 
     async def caught_up(self) -> bool:
         """Wait until the Indexer has entered the whole log; False if somebody is gone or the disk is full meanwhile."""
@@ -367,12 +368,13 @@ class World:
             log, index = self.log, self.index
             if log is None or index is None or log.process.failures or index.process.failures or self.is_disk_full:
                 return False
-            reput, end = index.indexer.reput, log.log.chain.max_physical_offset
-            is_complete = index.indexer.completeness.is_complete and not index.indexer.rebuild.is_running
-            if is_complete and reput.state is ReputState.LIVE and reput.indexed_physical_offset == end:
+            states, end = index.indexer.follow.states, log.log.chain.max_physical_offset
+            is_complete = index.indexer.follow.completeness.is_complete and not index.indexer.upkeep.rebuild.is_running
+            at = index.indexer.indexes.reached.indexed_physical_offset
+            if is_complete and states.state is ReputState.LIVE and at == end:
                 return True
             if self.loop.time() > end_s:
-                raise Broken(f"the Indexer is at {reput.indexed_physical_offset} of {end}: {reput.last_error}")
+                raise Broken(f"the Indexer is at {at} of {end}: {states.last_error}")
             await asyncio.sleep(0.1)
         return False
 

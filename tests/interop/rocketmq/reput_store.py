@@ -21,10 +21,10 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, from_reput, to_reput
 from tests.support.served_commitlog import Client as LogClient
 from tests.support.served_commitlog import served as log_served
+from tests.support.served_indexer import Client as IndexClient
+from tests.support.served_indexer import served as index_served
 from tests.support.service_process import ServiceProcess
 from tests.support.trusted import trusted
-from tests.unit.services.indexer.served import Client as IndexClient
-from tests.unit.services.indexer.served import served as index_served
 
 STORE_HOST = "127.0.0.1:10911"
 QUEUE_COUNT = 64

@@ -4,19 +4,21 @@
 Invariants: ranges are read in their order; a chunk is of one topic and queue; its range tells which entries are done,
 those that the filter dropped included, so a reader resumes without loss or repetition; at most READ_AHEAD_COUNT chunks
 are read before they are asked for. A partition of keys has no such ranges: it is read again as a whole.
-Callers: the event loop's thread. Not handled: Arrow (arrow_frames).
+Callers: the event loop's thread. Not handled: the bytes of a frame (FrameEncoder).
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
+from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange
 from services.indexer.engine.answer.query import (
     LOOK_SIZE_BYTES,
@@ -37,6 +39,9 @@ from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
 READ_AHEAD_COUNT = 2
 
 KEY_PAGE_SIZE = 1_024
+
+LOOP_FRAME_SIZE_BYTES_MAX = 2 << 20
+"""A frame of more bytes of records is made by a thread."""
 
 CHUNK_ROW_COUNT = 4_096
 """A chunk of records with keys is ready with as many, however small they are."""
@@ -76,6 +81,14 @@ class ScanChunk:
     """Records of one queue, and the entries that are done with them; no range for keys."""
 
     found: FoundRecords
+    range: ScanRange | None
+
+
+class ScanFrame(NamedTuple):
+    """A chunk as an Arrow frame."""
+
+    data: memoryview
+    row_count: int
     range: ScanRange | None
 
 
@@ -120,6 +133,17 @@ class Scanner:
                     yield chunk
         finally:
             self.count -= 1
+
+    async def frames(
+        self, partition: ScanPartition, scan_filter: ScanFilter, encoder: FrameEncoder, *, chunk_size_bytes: int
+    ) -> AsyncGenerator[ScanFrame, None]:
+        """Yield the chunks of `scan` as frames. Raises RecordDamaged and what `scan` raises."""
+        chunks = self.scan(partition, scan_filter, chunk_size_bytes=chunk_size_bytes)
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                data = await _encoded(encoder, chunk.found)
+                self.frame_bytes += len(data)
+                yield ScanFrame(data, len(chunk.found.sizes), chunk.range)
 
     async def _scan_ranges(
         self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
@@ -196,6 +220,13 @@ class Scanner:
                     parts, size_bytes, row_count, chunk_size_bytes = [], 0, 0, next(sizes_bytes)
         for chunk in await _by_queue(join(parts)):
             yield chunk
+
+
+async def _encoded(encoder: FrameEncoder, found: FoundRecords) -> memoryview:
+    """A frame; compressing a large one takes its time."""
+    if len(found.records) <= LOOP_FRAME_SIZE_BYTES_MAX:
+        return encoder.encode(found)
+    return await asyncio.to_thread(encoder.encode, found)
 
 
 async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:

@@ -11,12 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from libs.formats import store_layout
 from libs.formats.records.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from libs.machine.clock import Clock
-from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.deliver.level_delivery import LevelDelivery
@@ -56,14 +53,13 @@ class DelayDelivery:
         polls: LongPolls,
         records: RecordSource,
         sink: LogSink,
-        fs: Fs,
-        data_dir: Path,
+        offsets: DelayOffsets,
         clock: Clock,
         *,
         look_interval_ms: int = LOOK_INTERVAL_MS,
         delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
     ) -> None:
-        self.offsets = DelayOffsets(fs, data_dir / store_layout.DELAY_OFFSETS, clock)
+        self.offsets = offsets
         self._queues = queues
         self._levels: dict[int, LevelDelivery] = {}
         self._make: Callable[[int], LevelDelivery] = lambda queue_id: LevelDelivery(
@@ -73,13 +69,12 @@ class DelayDelivery:
             polls,
             records,
             sink,
-            self.offsets,
+            offsets,
             clock,
             look_interval_ms=look_interval_ms,
             delay_ms=delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)],
         )
         self._loop = SupervisedLoop("delay levels", self._look, interval_ms=look_interval_ms)
-        reput.on_history_change = self._take_back
 
     def load(self) -> None:
         """Read the offsets, once the queues are loaded. Blocks. Raises ConfigFileDamaged."""
@@ -95,9 +90,13 @@ class DelayDelivery:
 
     async def stop(self) -> None:
         """End after the batches that are under way, and write down how far they got. Raises OSError."""
+        await self.abandon()
+        await self.offsets.save()
+
+    async def abandon(self) -> None:
+        """End after the batches that are under way, without a word of how far they got."""
         await self._loop.stop()
         await asyncio.gather(*(level.stop() for level in self._levels.values()))
-        await self.offsets.save()
 
     def statistics(self) -> DelayStatistics:
         """Quick; may be called from any thread."""
@@ -123,16 +122,3 @@ class DelayDelivery:
                 level = self._levels[queue_id] = self._make(queue_id)
                 level.loop.start()
         await self.offsets.save()
-
-    def _take_back(self, is_truncated: bool) -> None:
-        """The log has another history: new messages may take the places of some that it lost.
-
-        If it is another log altogether there is no queue any more, and all that waits in it is to be delivered.
-        """
-        self.offsets.change_history()
-        if is_truncated:
-            for queue_id in self.offsets.queue_ids():
-                queue = self._queues.find(SCHEDULE_TOPIC, queue_id)
-                end = 0 if queue is None else queue.max_queue_offset
-                if self.offsets.next_of(queue_id) > end:
-                    self.offsets.move(queue_id, end)

@@ -12,6 +12,7 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state import delay_offsets_json
 from libs.formats.state.config_json import DataVersion
 from libs.formats.state.delay_offsets_json import DelayOffsetsFile
@@ -20,6 +21,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
+from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 
 class _Unsynced(NamedTuple):
@@ -32,8 +34,9 @@ class _Unsynced(NamedTuple):
 class DelayOffsets:
     """The offsets of all levels, by the id of their queue (level less 1). Make it, then `load` it once."""
 
-    def __init__(self, fs: Fs, path: Path, clock: Clock) -> None:
+    def __init__(self, fs: Fs, path: Path, queues: ConsumeQueueTable, clock: Clock) -> None:
         self._fs = fs
+        self._queues = queues
         self.path = path
         self._clock = clock
         self.history_count = 0
@@ -55,10 +58,6 @@ class DelayOffsets:
             self._version = file.data_version or DataVersion()
             self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
         return file is not None
-
-    def queue_ids(self) -> list[int]:
-        """Queues with an offset."""
-        return sorted(self._certain)
 
     def next_of(self, queue_id: int) -> int:
         """Queue offset of the next message to deliver; 0 at first."""
@@ -88,10 +87,18 @@ class DelayOffsets:
         else:
             self._unsynced[queue_id] = _Unsynced(next_queue_offset, unsynced.end_physical_offset)
 
-    def change_history(self) -> None:
-        """The log may have lost what was not on its disk: those messages are delivered again."""
+    def change_history(self, is_truncated: bool) -> None:
+        """The log has another history: what was not on its disk may be lost, and is delivered again.
+
+        If the queues were cut for it, new messages may take the places of some that it lost. If it is another log
+        altogether there is no queue any more, and all that waits in it is to be delivered.
+        """
         self.history_count += 1
         self._unsynced.clear()
+        if is_truncated:
+            for queue_id, queue_offset in sorted(self._certain.items()):
+                queue = self._queues.find(SCHEDULE_TOPIC, queue_id)
+                self.move(queue_id, min(queue_offset, 0 if queue is None else queue.max_queue_offset))
 
     async def save(self) -> None:
         """Write the file if anything certain changed since it was written. Durable on return. Raises OSError.

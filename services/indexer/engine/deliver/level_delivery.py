@@ -25,7 +25,8 @@ from libs.segments.errors import StoreError
 from services.indexer.engine.deliver import due_message
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.engine.follow.reput_loop import ReputLoop, ReputState
+from services.indexer.engine.follow.reput_loop import ReputLoop
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.log.sink import LogSink
 from services.indexer.engine.log.source import RecordBlock, RecordSource
@@ -143,9 +144,7 @@ class LevelDelivery:
         """Units from the next one on. An offset outside of the queue moves to its border, as in RocketMQ."""
         start = self._offsets.next_of(self.queue_id)
         end = queue.max_queue_offset
-        is_complete = self._reput.state is ReputState.LIVE and (
-            self._reput.indexed_physical_offset >= self._reput.confirmed_physical_offset
-        )
+        is_complete = self._reput.state is ReputState.LIVE and self._reput.is_level
         if start < queue.min_queue_offset:
             _log.error("%s: %d messages are gone from the log", self.loop.name, queue.min_queue_offset - start)
             self.lost_count += queue.min_queue_offset - start

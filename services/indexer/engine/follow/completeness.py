@@ -3,7 +3,7 @@
 
 After a crash, a lost tail or a rebuild they are built again from further back. An answer given meanwhile would lack
 messages that a reader has seen before: a queue would end earlier, and a consumer would be sent back. So until the
-indexes are where they were, calls that need them are refused; `begin` and `verify` stand around each.
+indexes are where they were, calls that need them are refused: what they need is said where they are registered (rpc).
 Invariants: `lose` before anything is dropped; complete again when the indexes reach what the log had confirmed when it
 was first heard after the loss. Callers: the event loop's thread; ReputLoop is the only one that changes it.
 """
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from libs.formats.limits import INT64_MAX
-from services.indexer.errors import Incomplete, IndexerError
+from services.indexer.errors import Incomplete, IndexerError, MessageNotFound
 
 UNKNOWN = INT64_MAX
 """Target of a loss before the log has said where it ends."""
@@ -68,6 +68,10 @@ class Completeness:
             self.begin()
             raise Incomplete(self.indexed_physical_offset, target=None)
 
+    def finding(self) -> "Finding":
+        """Stand around a look for one thing: what is found counts. Raises Incomplete instead of MessageNotFound."""
+        return Finding(self)
+
     def answering(self) -> "Answering":
         """Stand around whatever is found in the indexes, or is missed there. Raises Incomplete, before or after it.
 
@@ -94,3 +98,23 @@ class Answering:
 
     def _verify(self) -> None:
         self._completeness.verify(self._begun)
+
+
+class Finding:
+    """One look: it may find what is indexed, but can't say that the rest is not there."""
+
+    __slots__ = ("_completeness",)
+
+    def __init__(self, completeness: Completeness) -> None:
+        self._completeness = completeness
+
+    def __enter__(self) -> Callable[[], None]:
+        return _nothing
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, MessageNotFound):
+            self._completeness.begin()
+
+
+def _nothing() -> None:
+    """What is found counts, whatever is lost meanwhile."""

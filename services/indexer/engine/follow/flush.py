@@ -21,13 +21,14 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.segments.ballast import Ballast
 from libs.segments.errors import StoreError
-from services.indexer.engine.follow.reput_loop import ReputLoop
+from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.log.source import LogSource, ProgressReport
-from services.indexer.engine.tables.index import IndexTable, NewestFile
+from services.indexer.engine.tables.index import NewestFile
 from services.indexer.engine.tables.index_file import IndexFile
 from services.indexer.engine.tables.progress import ProgressKeeper
 from services.indexer.engine.tables.queue import ConsumeQueue
-from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import DependencyUnavailable
 
 _log = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ class FlushLoop:
 
     def __init__(
         self,
-        reput: ReputLoop,
-        queues: ConsumeQueueTable,
-        index: IndexTable,
+        indexes: Indexes,
+        completeness: Completeness,
+        history: LogHistory,
         progress: ProgressKeeper,
         ballast: Ballast,
         source: LogSource,
@@ -52,9 +53,11 @@ class FlushLoop:
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.sync_round_count = 0
-        self._reput = reput
-        self._queues = queues
-        self._index = index
+        self._indexes = indexes
+        self._queues = indexes.queues
+        self._index = indexes.index
+        self._completeness = completeness
+        self._history = history
         self._progress = progress
         self._ballast = ballast
         self._source = source
@@ -63,7 +66,6 @@ class FlushLoop:
         self._page_count_min = page_count_min
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
-        self._history_change_count = 0
         self._failure: Exception | None = None
         self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms, expected_errors=(StoreError,))
 
@@ -79,9 +81,12 @@ class FlushLoop:
         The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
         """
         await self._loop.stop()
-        is_whole = self._queues.end_sum == self._reput.queue_end_sum
-        await self.flush(is_thorough=True, is_clean=is_whole and self._reput.completeness.is_complete)
+        await self.flush(is_thorough=True, is_clean=self._completeness.is_complete)
         await self._report()
+
+    async def abandon(self) -> None:
+        """End the rounds, and make nothing durable."""
+        await self._loop.stop()
 
     @property
     def flushed_physical_offset(self) -> int:
@@ -96,7 +101,6 @@ class FlushLoop:
     def fail(self, error: Exception) -> None:
         """Give up: nobody knows what the disk holds. Nothing is written down any more, and the process ends."""
         self._failure = error
-        self._reput.halt(error)
         self._on_failure(error)
 
     async def flush(self, *, is_thorough: bool, is_clean: bool = False) -> None:
@@ -115,22 +119,21 @@ class FlushLoop:
     async def _flush(self, *, is_thorough: bool, is_clean: bool, page_count_min: int) -> None:
         async with self._progress.turn:
             self.check()
-            history_change_count = self._reput.history_change_count
-            is_thorough = is_thorough or history_change_count != self._history_change_count or self._has_expired()
-            is_clean = is_clean and not self._reput.is_ahead  # a clean start believes that there is nothing past it
+            reached = self._indexes.reached
+            is_thorough = is_thorough or reached.epoch != self._progress.value.epoch or self._has_expired()
+            is_clean = is_clean and not reached.is_ahead  # a clean start believes that there is nothing past it
             known = self._known(is_clean=is_clean)
-            queues = self._queues.take_dirty(0 if is_thorough else page_count_min)
+            queues = self._queues.unsynced.take(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
             try:
                 await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
             except Exception as error:
                 self.fail(error)
                 raise
-            self._queues.mark_synced()
+            self._queues.unsynced.mark_synced()
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1
             if is_thorough:
-                self._history_change_count = history_change_count
                 await self._write_down(known)
 
     async def _round(self) -> None:
@@ -148,25 +151,26 @@ class FlushLoop:
 
     def report(self) -> ProgressReport:
         """Tell how far the indexes are now."""
+        reached, written = self._indexes.reached, self._progress.value
         return ProgressReport(
-            indexed_physical_offset=self._reput.indexed_physical_offset,
+            indexed_physical_offset=reached.indexed_physical_offset,
             flushed_physical_offset=self.flushed_physical_offset,
-            queue_flushed_time_ms=self._progress.value.queue_time_ms,
-            index_flushed_time_ms=self._progress.value.index_time_ms,
-            epoch=self._reput.epoch,
-            history_id=self._reput.history_id,
+            queue_flushed_time_ms=written.queue_time_ms,
+            index_flushed_time_ms=written.index_time_ms,
+            epoch=reached.epoch,
+            history_id=self._history.history_id,
         )
 
     def _known(self, *, is_clean: bool) -> IndexProgress:
         """What will be certain once all is synced that is entered now."""
-        index_end = self._index.next_physical_offset  # past the other in a batch that fitted only in part
+        reached = self._indexes.reached
         return IndexProgress(
-            epoch=self._reput.epoch,
+            epoch=reached.epoch,
             is_clean=is_clean,
-            queue_physical_offset=self._reput.indexed_physical_offset,
-            index_physical_offset=index_end,
-            queue_end_sum=self._reput.queue_end_sum,
-            queue_time_ms=self._reput.last_store_time_ms or self._progress.value.queue_time_ms,
+            queue_physical_offset=reached.indexed_physical_offset,
+            index_physical_offset=self._index.next_physical_offset,  # past it in a batch that fitted only in part
+            queue_end_sum=-1 if reached.is_ahead else self._queues.sums.end,  # some queues may have more units
+            queue_time_ms=reached.last_store_time_ms or self._progress.value.queue_time_ms,
             stepped_over=self._queues.stepped_over.notes(),
             queue_begins=self._queues.kept_begins(),
         )
@@ -180,7 +184,7 @@ class FlushLoop:
             index_replay_physical_offset=min(known.index_physical_offset, self._index.replay_physical_offset),
             index_finished_file=finished.newest_name,
             index_finished_count=finished.file_count,
-            queue_start_sum=self._queues.start_sum,
+            queue_start_sum=self._queues.sums.start,
             queue_file_count=self._queues.file_count if known.is_clean else -1,
             index_newest_file=newest.name,
             index_newest_entry=newest.next_entry,

@@ -12,8 +12,9 @@ import asyncio
 import logging
 
 from libs.segments.errors import SegmentUnreadable
-from services.indexer.engine.follow.reput_loop import ReputLoop
-from services.indexer.engine.tables.queues import ConsumeQueueTable, LeftQueues
+from services.indexer.engine.follow.reput_state import ReputStates
+from services.indexer.engine.tables.queue_sums import LeftQueues
+from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 _log = logging.getLogger(__name__)
 
@@ -21,14 +22,14 @@ _log = logging.getLogger(__name__)
 class QueueEndCheck:
     """One check. Make it, `start` it once; `stop` ends it wherever it is."""
 
-    def __init__(self, queues: ConsumeQueueTable, reput: ReputLoop) -> None:
+    def __init__(self, queues: ConsumeQueueTable, states: ReputStates) -> None:
         self._queues = queues
-        self._reput = reput
+        self._states = states
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin, if there is anything to compare."""
-        if self._queues.left is not None:
+        if self._queues.sums.left is not None:
             self._task = asyncio.create_task(self._run(), name="check of the queues' ends")
 
     async def stop(self) -> None:
@@ -38,7 +39,7 @@ class QueueEndCheck:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        left = self._queues.left
+        left = self._queues.sums.left
         assert left is not None
         try:
             found = await self._end_sum(left)
@@ -55,12 +56,12 @@ class QueueEndCheck:
         found = 0
         for queue in left.queues:
             await asyncio.sleep(0)
-            if self._queues.left is not left:
+            if self._queues.sums.left is not left:
                 return None
             found += queue.end_as_found
-        self._queues.settle(are_as_left=found == left.end_sum)
+        self._queues.sums.settle(are_as_left=found == left.end_sum)
         return found
 
     def _build_anew(self, why: str) -> None:
         _log.error("%s: all indexes are built anew", why)
-        self._reput.request_rebuild()
+        self._states.request_rebuild()

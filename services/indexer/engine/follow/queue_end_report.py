@@ -34,6 +34,11 @@ class QueueEndReport:
         assert self._task is None
         self._task = asyncio.create_task(self._report(epoch, min_physical_offset), name="queue ends")
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the last one has ended, while its stream goes on."""
+        return self._task is not None and self._task.done()
+
     async def stop(self) -> None:
         """Give up what is not done. May be repeated."""
         if self._task is not None:
@@ -44,7 +49,7 @@ class QueueEndReport:
     async def _report(self, epoch: int, min_physical_offset: int) -> None:
         try:
             contradicting_count = await self._source.check_queue_offsets(
-                self._pages(min_physical_offset),
+                self.pages(min_physical_offset),
                 epoch=epoch,
                 history_id=self._history.history_id,
                 is_complete=self._history.is_complete,
@@ -57,7 +62,7 @@ class QueueEndReport:
             if contradicting_count:
                 _log.error("%d queues end with a record that the log does not have there", contradicting_count)
 
-    async def _pages(self, min_physical_offset: int) -> AsyncGenerator[list[QueueEnd], None]:
+    async def pages(self, min_physical_offset: int) -> AsyncGenerator[list[QueueEnd], None]:
         """All queues with their ends; at least one page."""
         page: list[QueueEnd] = []
         told: set[tuple[str, int]] = set()

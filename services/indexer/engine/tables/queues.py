@@ -2,9 +2,8 @@
 """ConsumeQueueTable: all consume queues, by topic and queue id, under one directory.
 
 Invariants: a queue exists from its first unit on; a name from the log becomes a path only after it was checked; a file
-with unsynced bytes must stay mapped, so `append` asks for a sync before these and those that a sync is at work on are
-more than 7/8 of what may be mapped: mappings are bounded, however many queues there are.
-Callers: the event loop's thread; `sync` of what `take_dirty` gave may run in a worker thread.
+with unsynced bytes must stay mapped, so `append` asks for a sync before there are too many (UnsyncedFiles).
+Callers: the event loop's thread; `sync` of queues that are unsynced may run in a worker thread.
 Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's counterpart is ConsumeQueueStore.
 """
 
@@ -12,7 +11,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,41 +28,37 @@ from libs.segments.segment import Segment
 from services.indexer.engine.log.source import QueueEnd
 from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows, end_on_disk, remove_files
 from services.indexer.engine.tables.queue_rows import Placed, QueueRows, by_queue, joined, place
+from services.indexer.engine.tables.queue_sums import QueueSums
 from services.indexer.engine.tables.stepped_over import SteppedOver
-from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
-
-
-class LeftQueues(NamedTuple):
-    """The queues that a clean stop left, and what their ends add up to."""
-
-    queues: list[ConsumeQueue]
-    end_sum: int
+from services.indexer.engine.tables.unsynced import UnsyncedFiles
+from services.indexer.errors import FilesMissing, QueueGap
 
 
 class ConsumeQueueTable:
     """The queues of a store. Make it, then `load` it once."""
 
-    def __init__(self, fs: Fs, directory: Path, *, file_size_bytes: int, mapped_file_count_max: int) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        directory: Path,
+        *,
+        file_size_bytes: int,
+        mapped_file_count_max: int,
+        spared: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None,
+    ) -> None:
+        """`spared` is held while files get room in threads, and raises StoreFull while there is none for them.
+
+        `before_removal` hears where the queues end whose files are about to be removed.
+        """
         self._fs = fs
         self.directory = directory
         self.file_size_bytes = file_size_bytes
         self._maps = MapBudget(mapped_file_count_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._expired: list[Segment] = []
-        self._dirty: dict[ConsumeQueue, int] = {}
-        """How many files of each have unsynced bytes at most, in the order in which they were written to, so that a run
-        can be repeated exactly."""
-        self._syncing: dict[ConsumeQueue, int] = {}
-        """The same of those that a sync is at work on."""
-        self._pinned_file_count = 0
-        """Files of both; the active file of a queue that is in both counts once."""
-        self._pinned_file_count_max = max(1, mapped_file_count_max * 7 // 8)
-        self.queue_count = 0
-        """Number of queues."""
-        self.start_sum = 0
-        """Sum of the queue offsets with which the first files begin."""
-        self.end_sum = 0
-        """Sum of the ends of all queues; -1 if unknown."""
+        self.unsynced = UnsyncedFiles(mapped_file_count_max)
+        self.sums = QueueSums()
         self.stepped_over = SteppedOver()
         """Records that are in no queue although they name one."""
         self.begins: dict[tuple[str, int], int] = {}
@@ -76,16 +70,10 @@ class ConsumeQueueTable:
         """Deleted topics whose queues are not begun, because the disk had no room for them."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
-        self.left: LeftQueues | None = None
-        """Set by a clean start, until they were compared or anything of them was taken away (QueueEndCheck)."""
-        self._are_ends_known = False
-        """Whether the queues were found to end where the sum of all ends says."""
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last heard; units below it no longer count."""
-        self.spared: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        """Held while files get room in threads; raises StoreFull while there is none for them."""
-        self.before_removal: Callable[[Iterator[QueueEnd]], None] = lambda _: None
-        """Hears where the queues end whose files are about to be removed."""
+        self._spared = spared
+        self._before_removal = before_removal
 
     def load(
         self,
@@ -112,16 +100,13 @@ class ConsumeQueueTable:
             self._open(topic, int(name), bound_physical_offset, is_clean=is_clean)
         if not is_clean:
             self.truncate(bound_physical_offset)
-        if -1 < start_sum_max < self.start_sum:
-            raise FilesMissing("first files of queues begin", found=self.start_sum, expected=start_sum_max)
-        if is_clean:
-            self.end_sum = end_sum
-            self.left = LeftQueues(list(self._all()), end_sum) if end_sum >= 0 else None
-            if self.file_count < file_count_min:
-                raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
-        elif end_sum not in (-1, self.end_sum):
-            raise FilesMissing("units of queues", found=self.end_sum, expected=end_sum)
-        self._are_ends_known = not is_clean
+        self.sums.check_start(start_sum_max)
+        if not is_clean:
+            self.sums.check_end(end_sum)
+            return
+        self.sums.believe(list(self._all()), end_sum)
+        if self.file_count < file_count_min:
+            raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, its min offset up to date; None if there never was a message for it."""
@@ -193,23 +178,17 @@ class ConsumeQueueTable:
 
     def _check_steps(self, batch: DispatchBatch) -> None:
         """Raise QueueGap if a queue offset that does not fit may be the fault of a file that has lost units."""
-        for one in self._placed:
-            if len(one.placed.stepped) and one.reason is StepReason.QUEUE_OFFSET and not self._are_ends_known:
-                self._are_ends_known = self.end_sum in (-1, sum(queue.max_queue_offset for queue in self._all()))
-                if not self._are_ends_known:
-                    self._placed_batch = None
-                    row, end = one.placed.stepped[0], self.end_of(one.topic, one.queue_id)
-                    raise QueueGap(
-                        topic=one.topic,
-                        queue_id=one.queue_id,
-                        end=0 if end is None else end.end_queue_offset,
-                        queue_offset=int(batch.queue_offsets[row]),
-                        physical_offset=int(batch.physical_offsets[row]),
-                    )
-
-    def settle(self, *, are_as_left: bool) -> None:
-        """Those that a clean stop left were compared; if they end as they did nobody needs to add it up again."""
-        self.left, self._are_ends_known = None, self._are_ends_known or are_as_left
+        odd = [one for one in self._placed if len(one.placed.stepped) and one.reason is StepReason.QUEUE_OFFSET]
+        if odd and not self.sums.agrees(self._all()):
+            self._placed_batch = None
+            row, end = odd[0].placed.stepped[0], self.end_of(odd[0].topic, odd[0].queue_id)
+            raise QueueGap(
+                topic=odd[0].topic,
+                queue_id=odd[0].queue_id,
+                end=0 if end is None else end.end_queue_offset,
+                queue_offset=int(batch.queue_offsets[row]),
+                physical_offset=int(batch.physical_offsets[row]),
+            )
 
     def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
         """Queues that begin again with a record of this batch. Raises what `place` does."""
@@ -258,7 +237,7 @@ class ConsumeQueueTable:
         """Enter the records of a batch, and note those that are stepped over; return the queues that it touched.
 
         Makes nothing durable. May be repeated with the same batch after any error. Raises what `place` does, StoreFull,
-        and SyncNeeded when all that `take_dirty` gives must be synced first; some of the records are entered then.
+        and SyncNeeded when all that is unsynced must be synced first; some of the records are entered then.
         """
         columns = _columns(batch)
         touched: list[tuple[str, int]] = []
@@ -276,29 +255,26 @@ class ConsumeQueueTable:
         return touched
 
     def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
-        if self._pinned_file_count >= self._pinned_file_count_max:
-            raise SyncNeeded
+        self.unsynced.check_room()
         queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
         start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
         if queue.was_changed:  # nobody knows how many units were in it at the stop
-            self.end_sum = -1
+            self.sums.forget_end()
         try:
             queue.append(rows, columns)
         finally:
-            self.start_sum += queue.first_file_queue_offset - start
+            self.sums.move_start(start, queue)
             if queue.max_queue_offset != end:
-                self._count_dirty(queue, file_count)
-                self.end_sum += queue.max_queue_offset - end if self.end_sum >= 0 else 0
+                self.unsynced.note(queue, file_count)
+                self.sums.move_end(end, queue)
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""
-        self.left = None
         self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
         self.stepped_over.truncate(bound_physical_offset)
         for queue in self._all():
             queue.truncate(bound_physical_offset)
-        self.start_sum = sum(queue.first_file_queue_offset for queue in self._all())
-        self.end_sum = sum(queue.max_queue_offset for queue in self._all())
+        self.sums.recount(list(self._all()))
 
     def trim(self, min_physical_offset: int) -> int:
         """Forget the records below this offset and files that hold nothing else; return how many.
@@ -313,7 +289,7 @@ class ConsumeQueueTable:
             if queue.file_count > 1:
                 start = queue.first_file_queue_offset
                 self._expired += queue.detach_expired(self.min_physical_offset)
-                self.start_sum += queue.first_file_queue_offset - start
+                self.sums.move_start(start, queue)
         return len(self._expired) - count
 
     def trimmable_count(self, min_physical_offset: int) -> int:
@@ -342,16 +318,13 @@ class ConsumeQueueTable:
 
     def detach(self) -> None:
         """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
-        self.left = None
         queues = list(self._all())
         self._topics, self._expired = {}, []
-        self._placed_batch, self._are_ends_known = None, True
+        self._placed_batch = None
         self.stepped_over.clear()
         self.begins = {}
-        self.queue_count = self.start_sum = self.end_sum = 0
-        self._dirty.clear()
-        self._syncing.clear()
-        self._pinned_file_count = 0
+        self.sums.clear()
+        self.unsynced.clear()
         for queue in queues:
             queue.detach()
 
@@ -360,18 +333,14 @@ class ConsumeQueueTable:
 
         Whoever still looks at one finds it empty. No sync may be at work.
         """
-        self.left = None
-        assert not self._syncing
         self._placed_batch = None
         directories = set()
         for topic, queue_id in names:
             queue = self._topics[topic].pop(queue_id)
             if not self._topics[topic]:
                 del self._topics[topic]
-            self.queue_count -= 1
-            self.start_sum -= queue.first_file_queue_offset
-            self.end_sum -= queue.max_queue_offset if self.end_sum >= 0 else 0
-            self._pinned_file_count -= self._dirty.pop(queue, 0)
+            self.sums.drop(queue)
+            self.unsynced.drop(queue)
             queue.detach()
             directories.add(self._directory_of(topic, queue_id))
         for file in self._expired:
@@ -398,39 +367,14 @@ class ConsumeQueueTable:
             end_on_disk(self._fs, self.directory / topic / name, topic=topic, queue_id=int(name))
             for topic, name in listed
         )
-        self.before_removal(end for end in ends if end is not None)
+        self._before_removal(end for end in ends if end is not None)
         for topic, name in listed:
             remove_files(self._fs, self.directory / topic / name)
-
-    def take_dirty(self, page_count_min: int) -> list[ConsumeQueue]:
-        """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
-
-        The caller syncs them, and tells by `mark_synced` before it takes others.
-        """
-        assert not self._syncing
-        self._syncing = {queue: self._dirty.pop(queue) for queue in self._dirty_with(page_count_min)}
-        return list(self._syncing)
-
-    def mark_synced(self) -> None:
-        """Take note that the queues of the last `take_dirty` are synced."""
-        for queue, file_count in self._syncing.items():
-            self._pinned_file_count -= file_count - (queue in self._dirty)
-        self._syncing = {}
 
     def close(self) -> None:
         """Let go of all files. Makes nothing durable."""
         for queue in self._all():
             queue.close()
-
-    def _count_dirty(self, queue: ConsumeQueue, old_file_count: int) -> None:
-        """Count the file that was written to and those that are new."""
-        known = self._dirty.get(queue, 0)
-        self._dirty[queue] = max(1, (known or min(1, old_file_count)) + queue.file_count - old_file_count)
-        is_active_pinned = known == 0 and queue in self._syncing
-        self._pinned_file_count += self._dirty[queue] - known - is_active_pinned
-
-    def _dirty_with(self, page_count_min: int) -> list[ConsumeQueue]:
-        return [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
 
     def _listed(self) -> list[tuple[str, str]]:
         """Topic and queue id of the queues on disk that are ours."""
@@ -464,7 +408,7 @@ class ConsumeQueueTable:
 
     def _make_room(self, growing: list[tuple[ConsumeQueue, int]]) -> None:
         for queue, unit_count in growing:
-            with self.spared():
+            with self._spared():
                 queue.make_room(unit_count)
 
     def _open(self, topic: str, queue_id: int, bound_physical_offset: int, *, is_clean: bool) -> ConsumeQueue:
@@ -476,8 +420,7 @@ class ConsumeQueueTable:
         queues = self._topics.setdefault(queue.topic, {})
         assert queue.queue_id not in queues
         queues[queue.queue_id] = queue
-        self.queue_count += 1
-        self.start_sum += queue.first_file_queue_offset
+        self.sums.add(queue)
 
     def _directory_of(self, topic: str, queue_id: int) -> Path:
         return self.directory / topic / str(queue_id)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from libs.machine.clock import Clock
 from services.indexer.engine.follow.completeness import UNKNOWN, Completeness
 from services.indexer.engine.follow.flush import FlushLoop
-from services.indexer.engine.follow.reput_loop import ReputLoop, ReputState
-from services.indexer.errors import DependencyUnavailable, RebuildRunning, Stopping
+from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.reput_loop import ReputLoop
+from services.indexer.engine.follow.reput_state import ReputState, ReputStates
+from services.indexer.errors import RebuildRunning, Stopping
 
 WATCH_INTERVAL_S = 0.5
 """Time between two looks of whoever watches."""
@@ -36,7 +38,17 @@ class RebuildState:
 class OnlineRebuild:
     """The rebuilds of one Indexer."""
 
-    def __init__(self, reput: ReputLoop, flush: FlushLoop, completeness: Completeness, clock: Clock) -> None:
+    def __init__(
+        self,
+        indexes: Indexes,
+        states: ReputStates,
+        reput: ReputLoop,
+        flush: FlushLoop,
+        completeness: Completeness,
+        clock: Clock,
+    ) -> None:
+        self._indexes = indexes
+        self._states = states
         self._reput = reput
         self._flush = flush
         self._completeness = completeness
@@ -58,13 +70,13 @@ class OnlineRebuild:
         """
         if self.is_running:
             raise RebuildRunning(self._started_ms)
-        if self._reput.is_log_away:
-            raise DependencyUnavailable("commitlog", self._reput.last_error or "the Indexer has not reached it yet")
+        if self._states.log_away is not None:
+            raise self._states.log_away
         self._flush.check()
         self._started_ms = self._clock.now_ms()
-        self._record_count_before = self._reput.applied_record_count
+        self._record_count_before = self._indexes.applied_record_count
         self._target_physical_offset = self._reput.confirmed_physical_offset
-        self._reput.request_rebuild()
+        self._states.request_rebuild()
         self._task = asyncio.create_task(self._run(), name="rebuild")
 
     async def watch(self) -> AsyncGenerator[RebuildState, None]:
@@ -94,12 +106,12 @@ class OnlineRebuild:
         target = self._completeness.target_physical_offset
         if target not in (0, UNKNOWN):
             self._target_physical_offset = target
-        reput = self._reput
+        state = self._states.state
         return RebuildState(
-            state=reput.state,
+            state=state,
             is_done=not self.is_running and self._completeness.is_complete,
             rebuilt_physical_offset=self._completeness.indexed_physical_offset,
             target_physical_offset=self._target_physical_offset,
-            record_count=reput.applied_record_count - self._record_count_before,
-            error=reput.last_error if reput.state in (ReputState.CONNECTING, ReputState.STOPPED) else "",
+            record_count=self._indexes.applied_record_count - self._record_count_before,
+            error=self._states.last_error if state in (ReputState.CONNECTING, ReputState.STOPPED) else "",
         )

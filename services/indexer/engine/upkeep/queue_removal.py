@@ -22,12 +22,13 @@ from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.system_topics import is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
+from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.log.source import LogSource, QueueEnd, RecordSource
 from services.indexer.engine.tables.progress import ProgressKeeper
-from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import DependencyUnavailable, Stopping
 
 TURN_TOPIC_COUNT = 64
@@ -54,7 +55,8 @@ class QueueRemoval:
     def __init__(
         self,
         reput: ReputLoop,
-        queues: ConsumeQueueTable,
+        indexes: Indexes,
+        completeness: Completeness,
         records: RecordSource,
         progress: ProgressKeeper,
         history: LogHistory,
@@ -63,7 +65,9 @@ class QueueRemoval:
     ) -> None:
         self.removed_queue_count = 0
         self._reput = reput
-        self._queues = queues
+        self._indexes = indexes
+        self._queues = indexes.queues
+        self._completeness = completeness
         self._records = records
         self._progress = progress
         self._history = history
@@ -115,7 +119,7 @@ class QueueRemoval:
         async with self._reput.turn, self._progress.turn:
             self._check_stopping()
             if choose == self._expired or not self._reput.is_disk_full:
-                self._reput.completeness.begin()
+                self._completeness.begin()
             ends = [end async for end in choose(topics)]
             names = [(end.topic, end.queue_id) for end in ends]
             file_count = self._queues.file_count_of(names)
@@ -129,7 +133,9 @@ class QueueRemoval:
     async def _forget(self, ends: list[QueueEnd]) -> None:
         """Have the log begin these queues again at 0, now that their files are gone; otherwise they go on counting."""
         try:
-            count = await self._source.forget_queues(ends, epoch=self._reput.epoch, history_id=self._reput.history_id)
+            count = await self._source.forget_queues(
+                ends, epoch=self._indexes.reached.epoch, history_id=self._history.history_id
+            )
         except DependencyUnavailable as error:
             _log.warning("the queues that were removed will go on counting: %s", error)
         else:
@@ -170,7 +176,6 @@ class QueueRemoval:
         await self._progress.save(msgspec.structs.replace(self._progress.value, queue_start_sum=-1, queue_end_sum=-1))
         failpoint("removal.before_remove")
         self._queues.detach_queues(names)
-        self._reput.count_units()
         try:
             await asyncio.to_thread(self._queues.remove_queues, names)
         except OSError as error:

@@ -13,7 +13,7 @@ from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink
-from tests.unit.services.indexer.support import DATA_DIR, running
+from tests.support.indexer import DATA_DIR, running
 
 PATH = DATA_DIR / store_layout.DELAY_OFFSETS
 
@@ -30,28 +30,9 @@ class World:
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[tuple[Indexer, DelayDelivery]]:
         """An Indexer that follows the log and delivers, stopped in order in the end."""
-        async with running(self.log, self.fs, clock=self.clock) as indexer:
-            delivery = self.delivery(indexer)
-            delivery.load()
-            delivery.start()
-            try:
-                yield indexer, delivery
-            finally:
-                await delivery.stop()
-
-    def delivery(self, indexer: Indexer) -> DelayDelivery:
-        """What delivers for an Indexer."""
-        return DelayDelivery(
-            indexer.reput,
-            indexer.queues,
-            indexer.polls,
-            self.log,
-            self.sink,
-            self.fs,
-            DATA_DIR,
-            self.clock,
-            look_interval_ms=2,
-        )
+        async with running(self.log, self.fs, clock=self.clock, sink=self.sink) as indexer:
+            assert indexer.follow.delivery is not None
+            yield indexer, indexer.follow.delivery
 
     def offsets(self) -> dict[int, int]:
         """What the file says, by level."""

@@ -111,7 +111,7 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
         log.append("T", queue_id)
     feed(make_table(fs), log)
     table = make_table(fs, bound=log.end_physical_offset, is_clean=True)
-    assert table.queue_count == table.file_count == 40
+    assert table.sums.queue_count == table.file_count == 40
     assert table.find("T", 41) is None
     assert set(ends(table).values()) == {1}
 
@@ -139,9 +139,9 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
                 table.append(batch)
                 break
             except SyncNeeded:
-                for queue in table.take_dirty(0):
+                for queue in table.unsynced.take(0):
                     queue.sync()
-                table.mark_synced()
+                table.unsynced.mark_synced()
     assert set(ends(table).values()) == {2}
 
 
@@ -151,10 +151,10 @@ def test_dirty_queues_are_handed_out_once() -> None:
     log.append("T", 0)
     log.append("T", 1)
     feed(table, log)
-    taken = table.take_dirty(0)
+    taken = table.unsynced.take(0)
     assert len(taken) == 2
-    table.mark_synced()
-    assert table.take_dirty(0) == []
+    table.unsynced.mark_synced()
+    assert table.unsynced.take(0) == []
 
 
 def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
@@ -165,15 +165,15 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
     batches = log.batches(record_count_max=1)
     for _ in range(2):
         table.append(next(batches))
-    table.take_dirty(0)
+    table.unsynced.take(0)
     for _ in range(2):  # queue 1 again, and a third one
         table.append(next(batches))
     batch = next(batches)
     with pytest.raises(SyncNeeded):
         table.append(batch)
-    table.mark_synced()
+    table.unsynced.mark_synced()
     table.append(batch)
-    assert [queue.queue_id for queue in table.take_dirty(0)] == [1, 2, 3]
+    assert [queue.queue_id for queue in table.unsynced.take(0)] == [1, 2, 3]
 
 
 def test_trim_removes_old_files_and_moves_every_min() -> None:
@@ -215,7 +215,7 @@ async def test_new_queues_do_not_hold_up_the_loop() -> None:
     (batch,) = log.batches()
     preparing = asyncio.create_task(table.prepare(batch))
     await asyncio.sleep(0)
-    assert table.queue_count == 0
+    assert table.sums.queue_count == 0
     assert not preparing.done()
     fs.may_create.set()
     await preparing

@@ -3,7 +3,7 @@
 
 from services.indexer.engine.groups.consumers_below import ConsumerBelow, consumers_below
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import feed, make_indexer
+from tests.support.indexer import feed, make_indexer
 
 
 async def test_consumers_below() -> None:
@@ -13,16 +13,16 @@ async def test_consumers_below() -> None:
         log.append("T", index % 3)  # 20 entries each
     indexer = make_indexer(log)
     feed(indexer, log)
-    indexer.offsets.commit("late", {("T", 0): 2, ("T", 1): 9, ("T", 2): 11})
-    indexer.offsets.commit("later", {("T", 0): 0, ("U", 0): 5})
-    indexer.offsets.commit("far", {("T", 1): 20})
+    indexer.groups.commit("late", {("T", 0): 2, ("T", 1): 9, ("T", 2): 11})
+    indexer.groups.commit("later", {("T", 0): 0, ("U", 0): 5})
+    indexer.groups.commit("far", {("T", 1): 20})
     cut = log.records[31].physical_offset  # entry 10 of queue 1; queue 0 keeps from 11 on, queue 2 from 10
-    found, count = await consumers_below(indexer.offsets, indexer.queues, cut, count_max=2)
+    found, count = await consumers_below(indexer.groups, indexer.indexes.queues, cut, count_max=2)
     assert found == [ConsumerBelow("later", "T", 0, 0, 11), ConsumerBelow("late", "T", 0, 2, 11)]
     assert count == 3
-    queue = indexer.queues.find("T", 0)
+    queue = indexer.indexes.queues.find("T", 0)
     assert queue is not None
     assert queue.min_queue_offset == 0
-    assert await consumers_below(indexer.offsets, indexer.queues, 0, count_max=9) == ([], 0)
-    _, count = await consumers_below(indexer.offsets, indexer.queues, 1 << 50, count_max=9)
+    assert await consumers_below(indexer.groups, indexer.indexes.queues, 0, count_max=9) == ([], 0)
+    _, count = await consumers_below(indexer.groups, indexer.indexes.queues, 1 << 50, count_max=9)
     assert count == 4  # a group at the end misses nothing, even when all is gone

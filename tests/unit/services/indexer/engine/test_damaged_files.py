@@ -2,7 +2,7 @@
 """Files of the indexes that are not as they were left: a start builds anew or says so, and never answers from them."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,10 +13,11 @@ from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothin
 from libs.segments.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables.progress import ProgressFile
+from services.indexer.engine.tables.queue import ConsumeQueue
 from tests.support import reference
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, make_indexer, running
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running
 
 QUEUE = "consumequeue/T/0/"
 UNIT_SIZE_BYTES = 20
@@ -26,11 +27,11 @@ async def left(fs: MemoryFs, log: FakeLog, *, is_clean: bool) -> None:
     """Indexes of the whole log, after a clean stop or a kill; all of it is synced."""
     if is_clean:
         async with running(log, fs) as indexer:
-            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+            await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     else:
         indexer = make_indexer(log, fs)
         feed(indexer, log)
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
         fs.crash(everything_survives)
 
 
@@ -182,24 +183,28 @@ async def test_units_after_a_clean_stop(damage: Callable[[MemoryFs], None], capl
     damage(fs)
     async with running(log, fs) as indexer:
         await eventually(lambda: "all indexes are built anew" in caplog.text)
-        await eventually(lambda: indexer.completeness.is_complete)
+        await eventually(lambda: indexer.follow.completeness.is_complete)
     await assert_complete(fs, log)
     caplog.clear()
     await assert_complete(fs, log)
     assert "built anew" not in caplog.text
 
 
-async def test_the_ends_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def never() -> Iterator[ConsumeQueue]:
+    pytest.fail("nobody needs to look at them")
+    yield
+
+
+async def test_the_ends_are_added_up_once() -> None:
     """What was compared behind a clean start is known: an odd record later has nobody look at all queues again."""
     log, fs = filled(30), MemoryFs()
     await left(fs, log, is_clean=True)
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.queues.left is None)
-        monkeypatch.setattr(indexer.queues, "_all", None)
+        await eventually(lambda: indexer.indexes.queues.sums.left is None)
         log.append("T", 0, queue_offset=77)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        assert indexer.queues.stepped_over.record_count == 1
-        monkeypatch.undo()
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.indexes.queues.stepped_over.record_count == 1
+        assert indexer.indexes.queues.sums.agrees(never())
 
 
 def shortened(fs: MemoryFs) -> None:
@@ -222,14 +227,14 @@ async def test_a_file_that_goes_behind_a_clean_start(
     await left(fs, log, is_clean=True)
     indexer = make_indexer(log, fs)
     damage(fs)
-    assert indexer.queues.left is not None
-    harmed = next(queue for queue in indexer.queues.left.queues if queue.queue_id == 0)
+    assert indexer.indexes.queues.sums.left is not None
+    harmed = next(queue for queue in indexer.indexes.queues.sums.left.queues if queue.queue_id == 0)
     for _ in range(2):
         with pytest.raises(SegmentUnreadable):
             harmed.max_queue_offset  # noqa: B018 - asking alone tells
     indexer.start()
     await eventually(lambda: "all indexes are built anew" in caplog.text)
-    await eventually(lambda: indexer.completeness.is_complete)
+    await eventually(lambda: indexer.follow.completeness.is_complete)
     await indexer.close()
     assert progress_of(fs).is_clean
     await assert_complete(fs, log)
@@ -270,15 +275,15 @@ async def test_an_older_progress_file_is_enough() -> None:
     log, fs = filled(150), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log, end=log.records[70].physical_offset)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     old = fs.read(PROGRESS)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     fs.crash(nothing_survives)
     fs.write_atomic(PROGRESS, old)
     again = make_indexer(log, fs)
-    assert again.reput.indexed_physical_offset > 0
-    assert again.queues.end_sum == 70
+    assert again.indexes.reached.indexed_physical_offset > 0
+    assert again.indexes.queues.sums.end == 70
     fs.crash(everything_survives)
     await assert_complete(fs, log)
 
@@ -290,17 +295,17 @@ async def test_a_trim_is_no_damage(survives: object, failpoint: str) -> None:
     log, fs = filled(150), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
-    await indexer.flush.flush(is_thorough=True)  # now all but one of the index files are finished
+    await indexer.follow.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)  # now all but one of the index files are finished
     count = len(derived(fs, ""))
     log.trim(log.records[100].physical_offset)
-    trimmed = indexer.trim(log.min_physical_offset)
+    trimmed = indexer.upkeep.trim.trim(log.min_physical_offset)
     assert (trimmed.queue_file_count, trimmed.index_file_count) == (6, 6)
     with armed(failpoint, "raise"), pytest.raises(OSError, match=failpoint):
-        await indexer.flush.flush(is_thorough=False)
+        await indexer.follow.flush.flush(is_thorough=False)
     assert len(derived(fs, "")) == count
     if failpoint == "progress.after_save":
-        indexer.queues.remove(indexer.queues.take_expired(99))
+        indexer.indexes.queues.remove(indexer.indexes.queues.take_expired(99))
     fs.crash(survives)  # type: ignore[arg-type]
     assert_nothing_was_dropped(make_indexer(log, fs))
 
@@ -309,21 +314,21 @@ async def test_trimmed_files_are_gone_after_the_next_round() -> None:
     """And a start after that finds all that there should be."""
     log, fs = filled(150), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        await indexer.flush.flush(is_thorough=True)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        await indexer.follow.flush.flush(is_thorough=True)
         log.trim(log.records[100].physical_offset)
         count = len(derived(fs, ""))
-        trimmed = indexer.trim(log.min_physical_offset)
-        await indexer.flush.flush(is_thorough=False)
+        trimmed = indexer.upkeep.trim.trim(log.min_physical_offset)
+        await indexer.follow.flush.flush(is_thorough=False)
         assert len(derived(fs, "")) == count - trimmed.queue_file_count - trimmed.index_file_count
     assert_nothing_was_dropped(make_indexer(log, fs))
 
 
 def assert_nothing_was_dropped(indexer: Indexer) -> None:
     """The start went on from where the files were."""
-    assert indexer.reput.indexed_physical_offset > 0
-    assert indexer.queues.queue_count == 3
-    assert indexer.index.finished.newest_name
+    assert indexer.indexes.reached.indexed_physical_offset > 0
+    assert indexer.indexes.queues.sums.queue_count == 3
+    assert indexer.indexes.index.finished.newest_name
 
 
 async def test_progress_during_a_replay_counts_no_units() -> None:
@@ -331,16 +336,16 @@ async def test_progress_during_a_replay_counts_no_units() -> None:
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
     indexer = make_indexer(log, fs)
-    start = indexer.reput.indexed_physical_offset
+    start = indexer.indexes.reached.indexed_physical_offset
     assert 0 < start < log.end_physical_offset
     feed(indexer, log, end=next(made.physical_offset for made in log.records if made.physical_offset > start))
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     assert progress_of(fs).queue_end_sum == -1
     fs.crash(nothing_survives)
     again = make_indexer(log, fs)
     assert_nothing_was_dropped(again)
     feed(again, log)
-    await again.flush.flush(is_thorough=True)
+    await again.follow.flush.flush(is_thorough=True)
     assert progress_of(fs).queue_end_sum == 150
 
 
@@ -350,15 +355,15 @@ async def test_a_full_disk_in_the_middle_of_a_batch_is_no_damage() -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     filled(60, log)
-    (batch,) = log.batches(indexer.reput.indexed_physical_offset)
+    (batch,) = log.batches(indexer.indexes.reached.indexed_physical_offset)
     fs.capacity_bytes = fs.used_bytes() + 500
     with pytest.raises(Exception, match="no room"):
-        indexer.reput.apply(batch)
+        indexer.indexes.apply(batch)
     fs.capacity_bytes = 1 << 40
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     fs.crash(nothing_survives)
     again = make_indexer(log, fs)
-    assert again.queues.end_sum == 40
+    assert again.indexes.queues.sums.end == 40
     assert_nothing_was_dropped(again)
     fs.crash(everything_survives)
     await assert_complete(fs, log)

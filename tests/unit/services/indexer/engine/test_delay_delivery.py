@@ -13,14 +13,12 @@ from libs.formats.state import delay_offsets_json
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState, Stage
 from services.indexer.engine.offline_rebuild import rebuild
 from tests.support import reference
 from tests.support.fake_log import FakeLog, properties_text
 from tests.support.fake_sink import delay
-from tests.support.records import IPV6_BORN
-from tests.unit.services.indexer.delay_world import PATH, World, settle
-from tests.unit.services.indexer.support import (
+from tests.support.indexer import (
     DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
@@ -29,6 +27,8 @@ from tests.unit.services.indexer.support import (
     make_indexer,
     write_log,
 )
+from tests.support.records import IPV6_BORN
+from tests.unit.services.indexer.delay_world import PATH, World, settle
 
 
 async def test_a_message_arrives_as_it_was_sent() -> None:
@@ -129,7 +129,9 @@ async def test_a_lost_file_is_told(caplog: pytest.LogCaptureFixture) -> None:
     world.clock.advance(1 << 40)
     indexer = make_indexer(world.log, world.fs)
     feed(indexer, world.log)
-    world.delivery(indexer).load()
+    await indexer.close()
+    caplog.clear()
+    indexer = make_indexer(world.log, world.fs, sink=world.sink)
     [record] = caplog.records
     assert f"{PATH} is missing or empty" in record.getMessage()
     await indexer.close()
@@ -249,13 +251,21 @@ async def test_the_log_goes_away_and_comes_back() -> None:
     world = World()
     delay(world.log, b"1")
     world.clock.set_now_ms(world.log.records[0].store_time_ms)
-    async with world.delivering():
-        await settle()
+    async with world.delivering() as (indexer, _):
+        await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
         world.log.go_down()
+        await eventually(lambda: indexer.follow.states.log_away is not None)
         world.clock.advance(1_000)
         await settle()
+        assert world.sink.bodies == []
+        assert world.offsets() == {}
         world.log.is_up = True
-        await eventually(lambda: world.sink.bodies == [b"1"])
+        await eventually(lambda: world.offsets() == {1: 1})
+        delay(world.log, b"2")
+        world.clock.advance(2_000)
+        await eventually(lambda: world.offsets() == {1: 2})
+        await settle()
+    assert world.sink.bodies == [b"1", b"2"]
 
 
 async def test_messages_that_are_gone() -> None:
@@ -294,18 +304,18 @@ async def test_indexes_that_are_behind_do_not_move_the_offset() -> None:
         delay(world.log, b"%d" % number)
     world.write_offsets('{"offsetTable":{1:100}}')
     world.clock.advance(1 << 40)
-    indexer = make_indexer(world.log, world.fs)
-    delivery = world.delivery(indexer)
-    delivery.load()
+    indexer = make_indexer(world.log, world.fs, sink=world.sink)
+    delivery = indexer.follow.delivery
+    assert delivery is not None
     delivery.start()
-    for state in (ReputState.CATCHING_UP, ReputState.LIVE, ReputState.CATCHING_UP):
+    for stage in (Stage.CATCHING_UP, Stage.LIVE, Stage.CATCHING_UP):
         feed(indexer, world.log, end=world.log.records[40].physical_offset)
-        indexer.reput.state = state
-        indexer.reput.confirmed_physical_offset = world.log.end_physical_offset
+        indexer.follow.states.stage = stage
+        indexer.follow.reput.confirmed_physical_offset = world.log.end_physical_offset
         await settle()
     assert delivery.offsets.next_of(0) == 100
     feed(indexer, world.log)
-    indexer.reput.state = ReputState.LIVE
+    indexer.follow.states.stage = Stage.LIVE
     await settle()
     await delivery.stop()
     assert (world.sink.bodies, world.offsets()) == ([], {1: 100})
@@ -337,7 +347,7 @@ async def test_rebuilt_queues_are_due_by_the_configured_levels() -> None:
     await rebuild(fs, config, log_data_dir=DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES, clock=ManualClock())
     indexer = make_indexer(log, fs, config)
     for queue_id, delay_ms in enumerate((7_000, 86_400_000, 86_400_000)):
-        queue = indexer.queues.find(SCHEDULE_TOPIC, queue_id)
+        queue = indexer.indexes.queues.find(SCHEDULE_TOPIC, queue_id)
         assert queue is not None
         assert queue.read(0, 1).tags_codes.tolist() == [sent[queue_id].store_time_ms + delay_ms]
     await indexer.close()

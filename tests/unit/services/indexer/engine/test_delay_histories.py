@@ -7,8 +7,8 @@ from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import RecordDamaged
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink, delay
+from tests.support.indexer import eventually
 from tests.unit.services.indexer.delay_world import World, settle
-from tests.unit.services.indexer.support import eventually
 
 
 async def test_a_log_that_loses_its_tail() -> None:
@@ -20,7 +20,7 @@ async def test_a_log_that_loses_its_tail() -> None:
     async with world.delivering() as (indexer, _):
         await eventually(lambda: len(world.sink.bodies) == 2)
         await eventually(lambda: world.offsets() == {1: 2})
-        await eventually(lambda: indexer.reput.indexed_physical_offset == world.log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == world.log.end_physical_offset)
         world.log.lose_tail(lost.physical_offset)
         delay(world.log, b"2")
         delay(world.log, b"3")
@@ -43,7 +43,7 @@ async def test_a_tail_that_is_lost_during_an_append() -> None:
             delay(world.log, b"2")
             delay(world.log, b"3")
             await eventually(lambda: delivery.offsets.history_count > changes)
-            await eventually(lambda: indexer.reput.indexed_physical_offset == world.log.end_physical_offset)
+            await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == world.log.end_physical_offset)
 
         await eventually(lambda: len(world.sink.bodies) == 2)
         await eventually(lambda: world.offsets() == {1: 2})
@@ -82,7 +82,7 @@ async def test_a_log_that_changes_while_it_is_read() -> None:
 
         async def read(*asked: Any) -> RecordBlock:
             block = await old(*asked)
-            delivery.offsets.change_history()
+            delivery.offsets.change_history(False)
             world.log.read = old  # type: ignore[method-assign]
             return block._replace(sizes=block.sizes * 0)
 

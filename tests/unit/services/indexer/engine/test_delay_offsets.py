@@ -12,8 +12,14 @@ from libs.log.errors import ConfigFileDamaged
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
+from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 PATH = Path("/data/config/delayOffset.json")
+
+
+def made(fs: MemoryFs, clock: ManualClock | None = None) -> DelayOffsets:
+    queues = ConsumeQueueTable(fs, Path("/data/consumequeue"), file_size_bytes=20, mapped_file_count_max=1)
+    return DelayOffsets(fs, PATH, queues, clock or ManualClock())
 
 
 def test_a_damaged_file_gives_way_to_its_copy() -> None:
@@ -21,7 +27,7 @@ def test_a_damaged_file_gives_way_to_its_copy() -> None:
     fs = MemoryFs()
     fs.make_directory(PATH.parent)
     fs.write_atomic(PATH, b"{")
-    offsets = DelayOffsets(fs, PATH, ManualClock())
+    offsets = made(fs)
     with pytest.raises(ConfigFileDamaged, match=str(PATH)):
         offsets.load()
     backup = delay_offsets_json.dumps(DelayOffsetsFile({2: 7}, DataVersion(1, 2, 3)))
@@ -32,20 +38,20 @@ def test_a_damaged_file_gives_way_to_its_copy() -> None:
 
 def test_what_an_answer_from_the_disk_covers() -> None:
     """Batches that end before it in the log, of whatever level, and none that ends behind it."""
-    offsets = DelayOffsets(MemoryFs(), PATH, ManualClock())
+    offsets = made(MemoryFs())
     offsets.delivered(0, 5, end_physical_offset=100, is_on_disk=False)
     offsets.delivered(1, 7, end_physical_offset=40, is_on_disk=False)
     offsets.delivered(2, 9, end_physical_offset=50, is_on_disk=True)
     offsets.step_over(0, 6)
     assert [offsets.next_of(queue_id) for queue_id in range(4)] == [6, 7, 9, 0]
-    offsets.change_history()
+    offsets.change_history(False)
     assert [offsets.next_of(queue_id) for queue_id in range(4)] == [0, 7, 9, 0]
 
 
 async def test_only_what_changed_is_written() -> None:
     """A save without a change leaves the file alone; each other one counts the version up."""
     fs, clock = MemoryFs(), ManualClock()
-    offsets = DelayOffsets(fs, PATH, clock)
+    offsets = made(fs, clock)
     await offsets.save()
     assert not fs.exists(PATH)
     for count in (1, 2):
@@ -59,9 +65,9 @@ async def test_only_what_changed_is_written() -> None:
 async def test_any_level_that_a_store_has() -> None:
     """RocketMQ has no limit for the number of levels: what was written is read again."""
     fs = MemoryFs()
-    offsets = DelayOffsets(fs, PATH, ManualClock())
+    offsets = made(fs)
     offsets.move(1_000, 7)
     await offsets.save()
-    again = DelayOffsets(fs, PATH, ManualClock())
+    again = made(fs)
     again.load()
     assert again.next_of(1_000) == 7

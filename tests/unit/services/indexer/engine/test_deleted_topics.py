@@ -7,13 +7,13 @@ import pytest
 from libs.formats.state.index_progress import StepReason
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.indexer.engine.answer.query import KeyQuery
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import eventually, make_indexer, running
 from tests.unit.services.indexer.engine.test_full_disk import PLENTY, WITH_BALLAST
 from tests.unit.services.indexer.engine.test_log_history import first_of
-from tests.unit.services.indexer.support import eventually, make_indexer, running
 
 QUEUE_FILE_BYTES = WITH_BALLAST.queue_file_size_bytes
 WIDE_QUEUE_COUNT = 40
@@ -35,27 +35,27 @@ def append_wide(log: FakeLog, *, each: int = 1) -> None:
 async def filled(indexer: Indexer, log: FakeLog, fs: MemoryFs) -> None:
     """Have the wide topic meet a disk with room for half of its queues, and others wait behind it."""
     append_others(log)
-    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-    await indexer.flush.flush(is_thorough=True)
+    await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+    await indexer.follow.flush.flush(is_thorough=True)
     fs.capacity_bytes = fs.used_bytes() + WIDE_QUEUE_COUNT // 2 * QUEUE_FILE_BYTES
     append_wide(log)
     append_others(log)
-    await eventually(lambda: indexer.reput.is_disk_full)
+    await eventually(lambda: indexer.follow.reput.is_disk_full)
 
 
 def assert_others_are_whole(indexer: Indexer, log: FakeLog) -> None:
     """Each message of other topics is in its queue, in order."""
     for topic, queue_id in (("A", 0), ("B", 0), ("B", 1)):
         mine = [one.physical_offset for one in log.records if (one.topic, one.queue_id) == (topic, queue_id)]
-        queue = indexer.queues.find(topic, queue_id)
+        queue = indexer.indexes.queues.find(topic, queue_id)
         assert queue is not None
         assert np.array_equal(queue.read(0, 1_000).physical_offsets, mine)
 
 
 async def caught_up(indexer: Indexer, log: FakeLog) -> None:
     """Wait for the end of the log."""
-    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-    await eventually(lambda: indexer.reput.state is ReputState.LIVE and indexer.completeness.is_complete)
+    await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+    await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE and indexer.follow.completeness.is_complete)
 
 
 async def test_deleting_the_topic_is_enough() -> None:
@@ -63,18 +63,18 @@ async def test_deleting_the_topic_is_enough() -> None:
     log, fs = FakeLog(), MemoryFs()
     async with running(log, fs, WITH_BALLAST) as indexer:
         await filled(indexer, log, fs)
-        assert indexer.reput.indexed_physical_offset == first_of(log, "wide")
+        assert indexer.indexes.reached.indexed_physical_offset == first_of(log, "wide")
         log.deleted_topics = {"wide"}
         await caught_up(indexer, log)
         assert_others_are_whole(indexer, log)
-        assert indexer.queues.topics() == ["A", "B"]
-        notes = indexer.queues.stepped_over.notes()
+        assert indexer.indexes.queues.topics() == ["A", "B"]
+        notes = indexer.indexes.queues.stepped_over.notes()
         assert {(note.topic, note.reason, note.record_count) for note in notes} == {
             ("wide", StepReason.TOPIC_DELETED, 1)
         }
         assert len(notes) == WIDE_QUEUE_COUNT
-        assert not indexer.reput.is_disk_full
-        page = await indexer.queries.by_key(KeyQuery("wide", "w7"), page_size=9, page_token="")
+        assert not indexer.follow.reput.is_disk_full
+        page = await indexer.answers.queries.by_key(KeyQuery("wide", "w7"), page_size=9, page_token="")
         assert len(list(page.found.views())) == 1
 
 
@@ -86,14 +86,13 @@ async def test_a_larger_disk_is_enough() -> None:
         fs.capacity_bytes = PLENTY
         await caught_up(indexer, log)
         assert_others_are_whole(indexer, log)
-        assert len(indexer.queues.queue_ids("wide")) == WIDE_QUEUE_COUNT
-        assert indexer.queues.stepped_over.notes() == []
+        assert len(indexer.indexes.queues.queue_ids("wide")) == WIDE_QUEUE_COUNT
+        assert indexer.indexes.queues.stepped_over.notes() == []
 
 
 async def killed(indexer: Indexer, fs: MemoryFs) -> None:
     """End it without any of its last steps."""
-    for loop in (indexer.reput, indexer.flush._loop, indexer._offset_loop):
-        await loop.stop()
+    await indexer.abandon()
     fs.crash(nothing_survives)
 
 
@@ -105,8 +104,8 @@ async def test_a_killed_indexer_comes_back_in_the_same_ways() -> None:
     await filled(indexer, log, fs)
     await killed(indexer, fs)
     async with running(log, fs, WITH_BALLAST) as indexer:
-        await eventually(lambda: indexer.reput.is_disk_full)
-        assert not indexer.completeness.is_complete
+        await eventually(lambda: indexer.follow.reput.is_disk_full)
+        assert not indexer.follow.completeness.is_complete
         log.deleted_topics = {"wide"}
         await caught_up(indexer, log)
         assert_others_are_whole(indexer, log)
@@ -118,18 +117,18 @@ async def test_queues_of_deleted_topics_may_go_while_nothing_fits() -> None:
     append_wide(log)
     indexer = make_indexer(log, fs, WITH_BALLAST)
     indexer.start()
-    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-    await indexer.flush.flush(is_thorough=True)
+    await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+    await indexer.follow.flush.flush(is_thorough=True)
     fs.capacity_bytes = fs.used_bytes() + QUEUE_FILE_BYTES
     append_others(log)
-    await eventually(lambda: indexer.reput.is_disk_full)
+    await eventually(lambda: indexer.follow.reput.is_disk_full)
     await killed(indexer, fs)
     async with running(log, fs, WITH_BALLAST) as indexer:
-        await eventually(lambda: indexer.reput.is_disk_full)
+        await eventually(lambda: indexer.follow.reput.is_disk_full)
         log.deleted_topics = {"wide"}
         with pytest.raises(Incomplete):
-            await indexer.removal.remove_expired(dry_run=False)
-        removed = await indexer.removal.remove_unused(dry_run=False)
+            await indexer.upkeep.removal.remove_expired(dry_run=False)
+        removed = await indexer.upkeep.removal.remove_unused(dry_run=False)
         assert len(removed.ends) == WIDE_QUEUE_COUNT
         assert removed.freed_bytes == WIDE_QUEUE_COUNT * QUEUE_FILE_BYTES
         await caught_up(indexer, log)
@@ -145,13 +144,13 @@ async def test_a_topic_that_is_made_again_is_indexed() -> None:
         await caught_up(indexer, log)
         append_wide(log)
         await caught_up(indexer, log)
-        assert indexer.queues.topics() == ["A", "B"]
+        assert indexer.indexes.queues.topics() == ["A", "B"]
         fs.capacity_bytes = PLENTY
         log.deleted_topics = set()
         append_wide(log)
         await caught_up(indexer, log)
         for queue_id in range(WIDE_QUEUE_COUNT):
-            queue = indexer.queues.find("wide", queue_id)
+            queue = indexer.indexes.queues.find("wide", queue_id)
             assert queue is not None
             assert (queue.min_queue_offset, queue.max_queue_offset) == (2, 3)
         assert_others_are_whole(indexer, log)
@@ -165,5 +164,5 @@ async def test_nothing_is_left_out_while_there_is_room() -> None:
         append_wide(log)
         append_others(log)
         await caught_up(indexer, log)
-        assert len(indexer.queues.queue_ids("wide")) == WIDE_QUEUE_COUNT
-        assert indexer.queues.stepped_over.notes() == []
+        assert len(indexer.indexes.queues.queue_ids("wide")) == WIDE_QUEUE_COUNT
+        assert indexer.indexes.queues.stepped_over.notes() == []

@@ -11,10 +11,10 @@ from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from libs.segments.errors import SyncFailed
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import SMALL, eventually, feed, make_indexer, running
 from tests.support.patience import LIMIT_S
-from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running
 
 
 def filled(count: int) -> FakeLog:
@@ -29,9 +29,9 @@ async def test_a_thorough_round_makes_everything_durable_and_says_so() -> None:
     log = filled(20)
     indexer = make_indexer(log)
     feed(indexer, log)
-    assert indexer.flush.flushed_physical_offset == 0
-    await indexer.flush.flush(is_thorough=True)
-    report = indexer.flush.report()
+    assert indexer.follow.flush.flushed_physical_offset == 0
+    await indexer.follow.flush.flush(is_thorough=True)
+    report = indexer.follow.flush.report()
     assert report.flushed_physical_offset == report.indexed_physical_offset == log.end_physical_offset
     assert report.queue_flushed_time_ms == log.records[-1].store_time_ms
 
@@ -43,13 +43,13 @@ async def test_a_usual_round_leaves_small_changes_for_later() -> None:
         log.append("B")
     indexer = make_indexer(log, config=dataclasses.replace(SMALL, queue_file_size_bytes=20 * 1000))
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=False)
-    big, small = indexer.queues.find("B", 0), indexer.queues.find("T", 0)
+    await indexer.follow.flush.flush(is_thorough=False)
+    big, small = indexer.indexes.queues.find("B", 0), indexer.indexes.queues.find("T", 0)
     assert big is not None
     assert small is not None
     assert big.dirty_page_count == 0
-    assert indexer.flush.flushed_physical_offset == 0
-    assert indexer.queues.take_dirty(0) != []
+    assert indexer.follow.flush.flushed_physical_offset == 0
+    assert indexer.indexes.queues.unsynced.take(0) != []
 
 
 async def test_rounds_come_by_themselves_and_are_reported() -> None:
@@ -59,7 +59,7 @@ async def test_rounds_come_by_themselves_and_are_reported() -> None:
         await eventually(lambda: any(r.indexed_physical_offset == log.end_physical_offset for r in log.reports))
         clock.advance(60_001)
         log.append("T", 0)
-        await eventually(lambda: indexer.flush.flushed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.follow.flush.flushed_physical_offset == log.end_physical_offset)
         await eventually(lambda: log.reports[-1].flushed_physical_offset == log.end_physical_offset)
         assert log.reports[-1].epoch == 1
 
@@ -68,7 +68,7 @@ async def test_a_clean_stop_is_reported() -> None:
     """The log's checkpoint learns of everything that an orderly stop made durable."""
     log = filled(20)
     async with running(log) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     assert log.reports[-1].flushed_physical_offset == log.end_physical_offset
     assert log.reports[-1].queue_flushed_time_ms == log.records[-1].store_time_ms
 
@@ -78,9 +78,9 @@ async def test_finished_index_files_are_synced_soon() -> None:
     log = filled(100)
     indexer = make_indexer(log)
     feed(indexer, log)
-    assert len(indexer.index.unfinished()) == 4
-    await indexer.flush.flush(is_thorough=False)
-    assert len(indexer.index.unfinished()) == 1
+    assert len(indexer.indexes.index.unfinished()) == 4
+    await indexer.follow.flush.flush(is_thorough=False)
+    assert len(indexer.indexes.index.unfinished()) == 1
 
 
 async def test_the_index_time_is_that_of_the_full_files() -> None:
@@ -88,15 +88,15 @@ async def test_the_index_time_is_that_of_the_full_files() -> None:
     log = filled(20)
     indexer = make_indexer(log)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
-    assert indexer.flush.report().index_flushed_time_ms == 0
+    await indexer.follow.flush.flush(is_thorough=True)
+    assert indexer.follow.flush.report().index_flushed_time_ms == 0
     for _ in range(80):
         log.append("T", keys="k")
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
-    begin_ms = indexer.index.unfinished()[0].header.begin_time_ms
+    await indexer.follow.flush.flush(is_thorough=True)
+    begin_ms = indexer.indexes.index.unfinished()[0].header.begin_time_ms
     earlier = [record.store_time_ms for record in log.records if record.store_time_ms < begin_ms]
-    assert indexer.flush.report().index_flushed_time_ms == earlier[-1]
+    assert indexer.follow.flush.report().index_flushed_time_ms == earlier[-1]
 
 
 @pytest.mark.parametrize("point", ["segment.before_sync", "index_file.before_sync"])
@@ -106,15 +106,15 @@ async def test_a_failed_sync_stops_indexing(point: str) -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     with armed(point, "raise"), pytest.raises((SyncFailed, OSError)):
-        await indexer.flush.flush(is_thorough=True)
-    assert indexer.reput.state is ReputState.STOPPED
-    assert indexer.reput.last_error
+        await indexer.follow.flush.flush(is_thorough=True)
+    assert indexer.follow.reput.state is ReputState.STOPPED
+    assert indexer.follow.states.last_error
     assert len(log.failures) == 1
-    assert indexer.flush.flushed_physical_offset == 0
+    assert indexer.follow.flush.flushed_physical_offset == 0
     with armed(point, "raise"), pytest.raises((SyncFailed, OSError)):
         await indexer.close()
     again = make_indexer(log, fs)
-    assert again.reput.indexed_physical_offset == 0
+    assert again.indexes.reached.indexed_physical_offset == 0
 
 
 async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
@@ -123,10 +123,10 @@ async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     with armed("index_file.before_sync", "raise"), pytest.raises(SyncFailed, match="index_file"):
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
     with pytest.raises(SyncFailed, match="index_file"):
         await indexer.close()
-    assert make_indexer(log, fs).reput.indexed_physical_offset == 0
+    assert make_indexer(log, fs).indexes.reached.indexed_physical_offset == 0
 
 
 async def test_a_stop_waits_for_the_sync_under_way() -> None:
@@ -142,7 +142,7 @@ async def test_a_stop_waits_for_the_sync_under_way() -> None:
         assert go_on.wait(LIMIT_S)
 
     with armed("segment.before_sync", hold):
-        indexer.flush.start()
+        indexer.follow.flush.start()
         assert await asyncio.to_thread(entered.wait, LIMIT_S)
         stopping = asyncio.create_task(indexer.close())
         await asyncio.sleep(0.05)
@@ -151,7 +151,7 @@ async def test_a_stop_waits_for_the_sync_under_way() -> None:
         await stopping
     fs.crash(nothing_survives)
     again = make_indexer(log, fs)
-    assert again.reput.indexed_physical_offset == log.end_physical_offset
-    queue = again.queues.find("T", 0)
+    assert again.indexes.reached.indexed_physical_offset == log.end_physical_offset
+    queue = again.indexes.queues.find("T", 0)
     assert queue is not None
     assert queue.max_queue_offset == 10

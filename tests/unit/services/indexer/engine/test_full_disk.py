@@ -12,8 +12,8 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 from tests.unit.services.indexer.engine.test_log_history import first_of
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 
 BALLAST_BYTES = 4 * PAGE_SIZE_BYTES
 WITH_BALLAST = dataclasses.replace(SMALL, disk_ballast_bytes=BALLAST_BYTES)
@@ -38,7 +38,7 @@ async def indexed(log: FakeLog, fs: MemoryFs, *, has_ballast: bool) -> Indexer:
     """An Indexer that has all of the log, durably."""
     indexer = make_indexer(log, fs, WITH_BALLAST if has_ballast else SMALL)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     return indexer
 
 
@@ -48,11 +48,11 @@ async def test_deletion_needs_no_space() -> None:
     indexer = await indexed(log, fs, has_ballast=True)
     fill_disk(fs)
     log.trim(first_of(log, "B"))
-    trimmed = indexer.trim(log.min_physical_offset)
+    trimmed = indexer.upkeep.trim.trim(log.min_physical_offset)
     assert trimmed.queue_file_count > 0
     assert trimmed.index_file_count > 0
     before = files(fs)
-    await indexer.flush.flush(is_thorough=False)
+    await indexer.follow.flush.flush(is_thorough=False)
     assert len(before.keys() - files(fs).keys()) == trimmed.queue_file_count + trimmed.index_file_count
     assert fs.size(DATA_DIR / store_layout.INDEX_BALLAST) == BALLAST_BYTES
     await indexer.close()
@@ -64,13 +64,13 @@ async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
     indexer = await indexed(log, fs, has_ballast=False)
     fill_disk(fs)
     log.trim(first_of(log, "B"))
-    trimmed = indexer.trim(log.min_physical_offset)
+    trimmed = indexer.upkeep.trim.trim(log.min_physical_offset)
     before = files(fs)
     with pytest.raises(DiskFull, match=r"index_progress: the disk has no room for \d+ bytes"):
-        await indexer.flush.flush(is_thorough=False)
+        await indexer.follow.flush.flush(is_thorough=False)
     assert files(fs) == before
     fs.capacity_bytes = PLENTY
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     assert len(before.keys() - files(fs).keys()) == trimmed.queue_file_count + trimmed.index_file_count
     await indexer.close()
 
@@ -80,9 +80,9 @@ async def test_expired_queues_go_on_a_full_disk() -> None:
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     log.trim(first_of(log, "B"))
-    indexer.trim(log.min_physical_offset)
+    indexer.upkeep.trim.trim(log.min_physical_offset)
     fill_disk(fs)
-    removed = await indexer.removal.remove_expired(dry_run=False)
+    removed = await indexer.upkeep.removal.remove_expired(dry_run=False)
     assert [(end.topic, end.end_queue_offset) for end in removed.ends] == [("A", 100)]
     assert fs.list(DATA_DIR / "consumequeue") == ["B"]
     await indexer.close()
@@ -93,13 +93,13 @@ async def test_a_stop_on_a_full_disk_is_clean(caplog: pytest.LogCaptureFixture) 
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     fill_disk(fs)
-    indexer.offsets.commit("group", {("A", 0): 7})
+    indexer.groups.commit("group", {("A", 0): 7})
     await indexer.close()
     fill_disk(fs)
     indexer = make_indexer(log, fs, WITH_BALLAST)
     assert [found for found in caplog.records if found.levelno >= logging.ERROR] == []
-    assert indexer.reput.indexed_physical_offset == log.end_physical_offset
-    assert indexer.offsets.find("group", "A", 0) == 7
+    assert indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset
+    assert indexer.groups.find("group", "A", 0) == 7
     await indexer.close()
 
 
@@ -111,9 +111,9 @@ async def test_an_indexer_that_was_killed_on_a_full_disk_starts_again() -> None:
         fill_disk(fs)
         fs.crash(nothing_survives)
         indexer = make_indexer(log, fs, WITH_BALLAST)
-        assert indexer.queues.topics() == ["A", "B"]
+        assert indexer.indexes.queues.topics() == ["A", "B"]
         fill_disk(fs)
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
     assert fs.size(DATA_DIR / store_layout.INDEX_BALLAST) > BALLAST_BYTES // 2
 
 
@@ -133,23 +133,23 @@ async def test_what_consumers_store_is_written_on_a_full_disk() -> None:
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     fill_disk(fs)
-    indexer.offsets.commit("group", {("A", 0): 7})
-    await indexer.offsets.save()
+    indexer.groups.commit("group", {("A", 0): 7})
+    await indexer.groups.save()
     fs.crash(nothing_survives)
-    assert make_indexer(log, fs, WITH_BALLAST).offsets.find("group", "A", 0) == 7
+    assert make_indexer(log, fs, WITH_BALLAST).groups.find("group", "A", 0) == 7
 
 
 async def test_indexes_are_built_again_on_a_full_disk() -> None:
     """What says that nothing is certain any more has room, and then all their files go."""
     log, fs = grown(), MemoryFs()
     async with running(log, fs, WITH_BALLAST) as indexer:
-        await eventually(lambda: indexer.completeness.is_complete)
-        await indexer.flush.flush(is_thorough=True)
+        await eventually(lambda: indexer.follow.completeness.is_complete)
+        await indexer.follow.flush.flush(is_thorough=True)
         fill_disk(fs)
-        indexer.rebuild.begin()
-        states = [state async for state in indexer.rebuild.watch()]
+        indexer.upkeep.rebuild.begin()
+        states = [state async for state in indexer.upkeep.rebuild.watch()]
         assert (states[-1].is_done, states[-1].record_count) == (True, 101)
-        assert indexer.index.entry_count == 100
+        assert indexer.indexes.index.entry_count == 100
 
 
 async def test_the_ballast_leaves_room_for_the_indexes() -> None:
@@ -157,7 +157,7 @@ async def test_the_ballast_leaves_room_for_the_indexes() -> None:
     for missing_bytes, has_ballast in ((1, False), (0, True)):
         log, fs = FakeLog(), MemoryFs()
         await make_indexer(log, fs).close()
-        next_files_bytes = SMALL.queue_file_size_bytes + make_indexer(log).index.file_size_bytes
+        next_files_bytes = SMALL.queue_file_size_bytes + make_indexer(log).indexes.index.file_size_bytes
         free_bytes = BALLAST_BYTES + next_files_bytes - missing_bytes
         fs.capacity_bytes = fs.used_bytes() + free_bytes
         indexer = make_indexer(log, fs, WITH_BALLAST)

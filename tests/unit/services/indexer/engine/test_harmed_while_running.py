@@ -14,8 +14,8 @@ from services.indexer.engine.answer.query import KeyQuery, TimeQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, make_indexer, running
 from tests.unit.services.indexer.engine.test_recovery import derived
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, make_indexer, running
 
 KEY_COUNT = 40
 QUEUE = "consumequeue/T/0/"
@@ -39,7 +39,7 @@ async def looked_up(indexer: Indexer, log: FakeLog) -> int:
     for key in range(KEY_COUNT):
         wanted = [record.physical_offset for number, record in enumerate(log.records) if number % KEY_COUNT == key]
         try:
-            page = await indexer.queries.by_key(KeyQuery("T", f"k{key}"), page_size=200, page_token="")
+            page = await indexer.answers.queries.by_key(KeyQuery("T", f"k{key}"), page_size=200, page_token="")
         except IndexDamaged as error:
             refused.append(error.path.parent.name)
         else:
@@ -77,11 +77,11 @@ async def test_nothing_is_entered_into_a_harmed_index_file(caplog: pytest.LogCap
     """The next record would make its header look sound again: all indexes are built anew instead."""
     log, fs = filled(), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
         fs.open_mapped(DATA_DIR / max(derived(fs, "index/"))).buffer[:40] = bytes(40)
         log.append("T", 0, keys="k30")
         await eventually(lambda: "all indexes are built anew" in caplog.text)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
         assert await looked_up(indexer, log) == 0
 
 
@@ -99,14 +99,14 @@ async def test_a_queue_file(kind: str, tags: str) -> None:
         "T", 0, 0, message_count_max=100, size_bytes_max=1 << 20, tags=parse_tag_expression(tags, field="tags")
     )
     wanted = [record for number, record in enumerate(log.records) if number % 3 == 0 and number < 3 * 21]
-    result = await indexer.puller.pull(query, wait_s=0)
+    result = await indexer.answers.puller.pull(query, wait_s=0)
     odd = {"*": (0, 1), "A": (1,), "B": (0,)}[tags]
     expected = [one.physical_offset for number, one in enumerate(wanted) if number % 2 in odd]
     assert [view.physical_offset for view in result.found.views()] == expected
     with pytest.raises(IndexDamaged) as caught:
-        await indexer.puller.pull(
+        await indexer.answers.puller.pull(
             PullQuery("T", 0, 21, 100, 1 << 20, parse_tag_expression(tags, field="tags")), wait_s=0
         )
     assert (caught.value.path, caught.value.position) == (DATA_DIR / name, 5 * UNIT_SIZE_BYTES)
     with pytest.raises(IndexDamaged):
-        await indexer.queries.by_time(TimeQuery("T", 0), page_size=100, page_token="")
+        await indexer.answers.queries.by_time(TimeQuery("T", 0), page_size=100, page_token="")

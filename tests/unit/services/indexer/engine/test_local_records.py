@@ -23,9 +23,10 @@ from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.log import local_records
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.source import RecordBlock
+from services.indexer.engine.statistics import statistics
 from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import (
+from tests.support.indexer import (
     COMMIT_LOG,
     DATA_DIR,
     SMALL,
@@ -282,10 +283,10 @@ async def test_queries_of_an_indexer_use_them() -> None:
     log = filled(fs)
     config = dataclasses.replace(SMALL, commitlog_data_dir=DATA_DIR, data_dir=Path("/indexes"))
     async with running(log, fs, config=config) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
         query = PullQuery("T", 0, 0, 10, 1 << 20, parse_tag_expression("*", field="tag_expression"))
-        pulled = await indexer.puller.pull(query, wait_s=0)
+        pulled = await indexer.answers.puller.pull(query, wait_s=0)
         assert len(pulled.found.sizes) > 0
         assert log.read_count == 0
-        assert indexer.statistics().locally_read_records_total == len(pulled.found.sizes)
-    assert make_indexer(log).statistics().locally_read_records_total == 0
+        assert statistics(indexer).locally_read_records_total == len(pulled.found.sizes)
+    assert statistics(make_indexer(log)).locally_read_records_total == 0

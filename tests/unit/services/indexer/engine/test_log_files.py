@@ -16,7 +16,7 @@ from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice
 from services.indexer.engine.log.files import LogFiles
 from services.indexer.errors import LogEndsEarlier, NotARecord, RecordDamaged
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, SEGMENT_SIZE_BYTES, write_log
+from tests.support.indexer import DATA_DIR, SEGMENT_SIZE_BYTES, write_log
 
 COMMIT_LOG = Path("/data/commitlog")
 

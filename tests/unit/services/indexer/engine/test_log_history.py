@@ -12,17 +12,27 @@ from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Hear
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
+from services.indexer.engine.build import build
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import QueueEnd
 from services.indexer.engine.tables.queue import end_on_disk
 from services.indexer.errors import NotARecord
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 
 HISTORY_FILE = DATA_DIR / "reput" / "log_history"
+
+
+def history(fs: MemoryFs) -> LogHistory:
+    """As the file says."""
+    found = LogHistory(fs, HISTORY_FILE)
+    found.load()
+    return found
+
+
 Step = Handshake | DispatchBatch | Heartbeat
 PROGRESS_FILE = DATA_DIR / "reput" / "index_progress"
 
@@ -48,7 +58,7 @@ def first_of(log: FakeLog, topic: str) -> int:
 
 async def checked(indexer: Indexer, log: FakeLog, count: int = 1) -> None:
     """Wait until the log was told so often, and everything is indexed."""
-    await eventually(lambda: len(log.queue_checks) >= count and indexer.reput.state is ReputState.LIVE)
+    await eventually(lambda: len(log.queue_checks) >= count and indexer.follow.reput.state is ReputState.LIVE)
 
 
 async def test_the_log_hears_of_all_queues_after_each_handshake() -> None:
@@ -59,7 +69,7 @@ async def test_the_log_hears_of_all_queues_after_each_handshake() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
         log.go_down()
-        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.CONNECTING)
         log.is_up = True
         await checked(indexer, log, 3)
     last = {topic: max(r.physical_offset for r in log.records if r.topic == topic) for topic in "AB"}
@@ -79,10 +89,10 @@ async def test_many_queues_come_in_pages() -> None:
         log.append("T", queue_id)
     indexer = make_indexer(log)
     feed(indexer, log)
-    report = indexer.reput._queue_ends
+    report = indexer.follow.reput.queue_ends
     sizes: list[int] = []
     names: set[tuple[str, int]] = set()
-    async for page in report._pages(0):
+    async for page in report.pages(0):
         sizes.append(len(page))
         names.update((end.topic, end.queue_id) for end in page)
     assert sizes == [PAGE_QUEUE_COUNT, PAGE_QUEUE_COUNT, 1]
@@ -96,7 +106,7 @@ async def test_an_indexer_that_came_too_late_says_so() -> None:
     for number in (1, 2):
         async with running(log, fs) as indexer:
             await checked(indexer, log, number)
-            assert not indexer.reput._history.is_complete
+            assert not history(fs).is_complete
         assert not log.queue_checks[-1].is_complete or number == 1
 
 
@@ -111,7 +121,7 @@ async def test_a_gap_makes_it_incomplete() -> None:
     log.trim(log.records[-1].physical_offset)
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
-        assert not indexer.reput._history.is_complete
+        assert not history(fs).is_complete
 
 
 @pytest.mark.parametrize("loss", ["crash before any progress", "progress lost", "progress damaged", "rebuild"])
@@ -134,11 +144,11 @@ async def test_ends_of_spent_queues_outlive_a_rebuild(loss: str) -> None:
     async with running(log, fs) as indexer:
         if loss == "rebuild":
             await checked(indexer, log, told + 1)
-            indexer.rebuild.begin()
-            await eventually(lambda: not indexer.rebuild.is_running)
+            indexer.upkeep.rebuild.begin()
+            await eventually(lambda: not indexer.upkeep.rebuild.is_running)
             told += 1
         await checked(indexer, log, told + 1)
-        assert indexer.queues.topics() == ["C"]
+        assert indexer.indexes.queues.topics() == ["C"]
         assert ends_of(log) == {"A": 7, "B": 4} | ({"C": 3} if "C" in ends_of(log) else {})
         assert log.queue_checks[-1].is_complete
     async with running(log, fs) as indexer:  # for as long as nobody forgets them
@@ -156,7 +166,7 @@ async def test_an_end_that_the_log_still_has_is_not_taken_from_memory() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         log.append("A", 0)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
         assert ends_of(log) == {"A": 4}
@@ -173,7 +183,7 @@ async def test_the_end_of_a_lost_tail_is_forgotten_before_the_log_goes_on() -> N
         await checked(indexer, log)
         for topic in "ACCCD":
             log.append(topic, 0)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     log.trim(first_of(log, "D"))
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
@@ -211,7 +221,7 @@ async def test_ends_are_kept_before_files_go() -> None:
     def plan(operation: str, path: Path) -> Fault | None:
         return Fault(errno.EIO) if (operation, path) == ("write_atomic", HISTORY_FILE) else None
 
-    refused = Indexer(SMALL, FaultyFs(fs, plan), ManualClock(), source=log, records=log, on_failure=lambda _: None)
+    refused = build(SMALL, FaultyFs(fs, plan), ManualClock(), source=log, records=log, on_failure=lambda _: None)
     with pytest.raises(OSError, match="Input/output"):
         refused.open()
     assert files(fs, DATA_DIR / "consumequeue") == before
@@ -227,8 +237,8 @@ async def test_indexes_of_another_log_are_dropped() -> None:
     other.history_id = "second"
     async with running(other, fs) as indexer:
         await checked(indexer, other)
-        assert indexer.queues.topics() == ["X"]
-        queue = indexer.queues.find("X", 0)
+        assert indexer.indexes.queues.topics() == ["X"]
+        queue = indexer.indexes.queues.find("X", 0)
         assert queue is not None
         assert queue.max_queue_offset == 30
         assert ends_of(other).get("A") is None
@@ -245,9 +255,9 @@ async def test_a_log_without_a_name_is_taken_by_its_epoch() -> None:
         log.history_id = name
         async with running(log, fs) as indexer:
             await checked(indexer, log)
-            await eventually(lambda: indexer.reput.state is ReputState.LIVE)
-            assert indexer.reput.history_id == expected
-            assert indexer.reput.applied_record_count in (0, 6)
+            await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
+            assert indexer.follow.flush.report().history_id == expected
+            assert indexer.indexes.applied_record_count in (0, 6)
     assert log.follow_starts[-1] == log.end_physical_offset
 
 
@@ -267,12 +277,12 @@ async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> 
     log.history_id = history_id
     log.append("X", 0)
     async with running(grown(5), fs) as indexer:
-        await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
     async with running(log, fs) as indexer:
         expected = ReputState.LIVE if history_id == "second" else ReputState.STOPPED
-        await eventually(lambda: indexer.reput.state is expected)
-        assert indexer.queues.topics() == (["X"] if history_id == "second" else ["A"])
-        assert ("the log has none there" in indexer.reput.last_error) is (history_id != "second")
+        await eventually(lambda: indexer.follow.reput.state is expected)
+        assert indexer.indexes.queues.topics() == (["X"] if history_id == "second" else ["A"])
+        assert ("the log has none there" in indexer.follow.states.last_error) is (history_id != "second")
 
 
 def test_a_damaged_file_knows_nothing() -> None:

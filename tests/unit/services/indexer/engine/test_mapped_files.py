@@ -14,12 +14,11 @@ from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, MemoryMappedFile, everything_survives, nothing_survives
 from libs.segments.errors import SyncFailed
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.offline_rebuild import rebuild
 from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
-from tests.unit.services.indexer.support import (
+from tests.support.indexer import (
     DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
@@ -29,6 +28,8 @@ from tests.unit.services.indexer.support import (
     running,
     write_log,
 )
+from tests.support.patience import LIMIT_S
+from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
 
 QUEUE_COUNT = 150
 MAPPED_MAX = 8
@@ -76,7 +77,7 @@ def clean_build(log: FakeLog) -> dict[str, bytes]:
 def live(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
     async def follow(fs: MemoryFs) -> None:
         async with running(log, fs, FEW) as indexer:
-            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+            await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
 
     return lambda fs: asyncio.ensure_future(follow(fs))
 
@@ -110,7 +111,7 @@ async def test_a_start_after_a_crash_is_bounded(survives: Callable[[Path, int | 
     log, fs = filled(3 * QUEUE_COUNT), CountingFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log, end=log.records[2 * QUEUE_COUNT].physical_offset)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     feed(indexer, log)
     fs.crash(survives)
     fs.most = 0
@@ -127,16 +128,19 @@ async def test_a_batch_that_is_entered_in_part_is_no_clean_stop() -> None:
     """Stopped while a sync is to make room: the units past the end are looked for by the next start."""
     log, fs = filled(QUEUE_COUNT), MemoryFs()
     indexer = make_indexer(log, fs, FEW)
-    waits = asyncio.Event()
+    begun, may_end = threading.Event(), threading.Event()
 
-    async def never() -> None:
-        waits.set()
-        await asyncio.Event().wait()
+    def wait() -> None:
+        begun.set()
+        may_end.wait(LIMIT_S)
 
-    indexer.reput.sync_queues = never
-    indexer.reput.start()
-    await waits.wait()
-    await indexer.close()
+    with armed("file.sync", wait):
+        indexer.follow.reput.start()
+        assert await asyncio.to_thread(begun.wait, LIMIT_S)
+        closing = asyncio.create_task(indexer.close())
+        await asyncio.sleep(0)
+        may_end.set()
+        await closing
     progress = ProgressFile(fs, PROGRESS).load()
     assert progress is not None
     assert not progress.is_clean
@@ -153,9 +157,9 @@ async def test_a_sync_that_fails_ends_the_indexer() -> None:
     log = filled(QUEUE_COUNT)
     indexer = make_indexer(log, MemoryFs(), FEW)
     with armed("file.sync", eio):
-        indexer.reput.start()
+        indexer.follow.reput.start()
         await eventually(lambda: bool(log.failures))
-        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.STOPPED)
     assert isinstance(log.failures[0], SyncFailed)
     with pytest.raises(SyncFailed):
         await indexer.close()

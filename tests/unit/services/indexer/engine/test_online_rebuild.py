@@ -11,24 +11,27 @@ from libs.kernel.scan.scan_columns import ScanColumns
 from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.indexer.engine.follow.completeness import Completeness
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import DependencyUnavailable, Incomplete, QueueNotFound, RebuildRunning
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import DATA_DIR, eventually, feed, make_indexer, running
 from tests.unit.services.indexer.engine.test_recovery import assert_complete, filled
-from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, make_indexer, running
 
 
 async def caught_up(indexer: Indexer, log: FakeLog) -> None:
     """Wait until all of the log is indexed and calls are answered."""
     await eventually(
-        lambda: indexer.completeness.is_complete and indexer.reput.indexed_physical_offset == log.end_physical_offset
+        lambda: (
+            indexer.follow.completeness.is_complete
+            and indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset
+        )
     )
 
 
 def is_complete(indexer: Indexer) -> bool:
     """Whether calls are answered."""
-    return indexer.completeness.is_complete
+    return indexer.follow.completeness.is_complete
 
 
 async def test_everything_is_dropped_and_built_again() -> None:
@@ -37,15 +40,15 @@ async def test_everything_is_dropped_and_built_again() -> None:
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
         fs.open_mapped(DATA_DIR / "consumequeue/T/0/00000000000000000000").buffer[0] = 77
-        indexer.rebuild.begin()
+        indexer.upkeep.rebuild.begin()
         assert not is_complete(indexer)
         filled(10, log)
-        states = [state async for state in indexer.rebuild.watch()]
+        states = [state async for state in indexer.upkeep.rebuild.watch()]
         assert states[-1].is_done
         assert not any(state.is_done for state in states[:-1])
         assert states[-1].rebuilt_physical_offset >= states[-1].target_physical_offset > 0
         assert states[-1].record_count >= 120
-        assert indexer.flush.flushed_physical_offset >= states[-1].target_physical_offset
+        assert indexer.follow.flush.flushed_physical_offset >= states[-1].target_physical_offset
         assert is_complete(indexer)
         await caught_up(indexer, log)
     await assert_complete(fs, log)
@@ -56,17 +59,17 @@ async def test_asked_for_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
-        prepare = indexer.queues.prepare
+        prepare = indexer.indexes.queues.prepare
 
         async def prepare_late(batch: DispatchBatch) -> None:
             monkeypatch.undo()
             await prepare(batch)
-            indexer.rebuild.begin()
+            indexer.upkeep.rebuild.begin()
 
-        monkeypatch.setattr(indexer.queues, "prepare", prepare_late)
+        monkeypatch.setattr(indexer.indexes.queues, "prepare", prepare_late)
         filled(1, log)
-        await eventually(lambda: indexer.rebuild.is_running)
-        states = [state async for state in indexer.rebuild.watch()]
+        await eventually(lambda: indexer.upkeep.rebuild.is_running)
+        states = [state async for state in indexer.upkeep.rebuild.watch()]
         assert states[-1].is_done
         assert states[-1].record_count >= 21
         await caught_up(indexer, log)
@@ -78,16 +81,16 @@ async def test_one_at_a_time_and_only_with_a_log() -> None:
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
-        indexer.rebuild.begin()
+        indexer.upkeep.rebuild.begin()
         with pytest.raises(RebuildRunning):
-            indexer.rebuild.begin()
-        await eventually(lambda: not indexer.rebuild.is_running)
+            indexer.upkeep.rebuild.begin()
+        await eventually(lambda: not indexer.upkeep.rebuild.is_running)
         log.go_down()
-        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.CONNECTING)
         with pytest.raises(DependencyUnavailable):
-            indexer.rebuild.begin()
+            indexer.upkeep.rebuild.begin()
         assert is_complete(indexer)
-        assert indexer.queues.queue_count == 3
+        assert indexer.indexes.queues.sums.queue_count == 3
 
 
 async def test_it_repairs_a_loop_that_has_stopped() -> None:
@@ -97,11 +100,11 @@ async def test_it_repairs_a_loop_that_has_stopped() -> None:
     other = FakeLog()
     other.append("T", 0, body=b"another")
     feed(indexer, other)
-    indexer.reput.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    indexer.indexes.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
     indexer.start()
-    await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
-    indexer.rebuild.begin()
-    async for state in indexer.rebuild.watch():
+    await eventually(lambda: indexer.follow.reput.state is ReputState.STOPPED)
+    indexer.upkeep.rebuild.begin()
+    async for state in indexer.upkeep.rebuild.watch():
         last = state
     assert last.is_done
     assert last.state is ReputState.LIVE
@@ -115,13 +118,13 @@ async def test_a_step_that_cannot_be_entered_ends_it() -> None:
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
         log.steps.append(dispatch_columns.encode(ScanColumns(1, 1), 7, 8))
-        indexer.rebuild.begin()
-        states = [state async for state in indexer.rebuild.watch()]
+        indexer.upkeep.rebuild.begin()
+        states = [state async for state in indexer.upkeep.rebuild.watch()]
         assert states[-1].state is ReputState.STOPPED
         assert "expected 0 next" in states[-1].error
         assert not states[-1].is_done
         with pytest.raises(Incomplete):
-            indexer.completeness.begin()
+            indexer.follow.completeness.begin()
 
 
 async def test_whoever_watches_may_go_away() -> None:
@@ -129,11 +132,11 @@ async def test_whoever_watches_may_go_away() -> None:
     log = filled(60)
     async with running(log) as indexer:
         await caught_up(indexer, log)
-        indexer.rebuild.begin()
-        watching = indexer.rebuild.watch()
+        indexer.upkeep.rebuild.begin()
+        watching = indexer.upkeep.rebuild.watch()
         await anext(watching)
         await watching.aclose()
-        await eventually(lambda: not indexer.rebuild.is_running)
+        await eventually(lambda: not indexer.upkeep.rebuild.is_running)
         await caught_up(indexer, log)
 
 
@@ -148,9 +151,9 @@ async def test_a_crash_in_the_middle(survives: object, failpoint: str) -> None:
     indexer.start()
     await caught_up(indexer, log)
     with armed(failpoint, "raise"):
-        indexer.rebuild.begin()
-        await eventually(lambda: failpoint in indexer.reput.last_error)
-        await indexer.reput.stop()
+        indexer.upkeep.rebuild.begin()
+        await eventually(lambda: failpoint in indexer.follow.states.last_error)
+        await indexer.follow.reput.stop()
         fs.crash(survives)  # type: ignore[arg-type]
     again = make_indexer(log, fs)
     assert not is_complete(again)
@@ -164,9 +167,9 @@ async def test_a_stop_in_the_middle_is_no_clean_one() -> None:
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
         with armed("create.before_rename", "raise"):
-            indexer.rebuild.begin()
-            await eventually(lambda: "create.before_rename" in indexer.reput.last_error)
-            await indexer.reput.stop()
+            indexer.upkeep.rebuild.begin()
+            await eventually(lambda: "create.before_rename" in indexer.follow.states.last_error)
+            await indexer.follow.reput.stop()
     indexer = make_indexer(log, fs)
     assert not is_complete(indexer)
     fs.crash(everything_survives)
@@ -181,9 +184,9 @@ async def test_after_an_unclean_stop_calls_wait_until_all_is_there_again() -> No
     log.is_up = False
     indexer = make_indexer(log, fs)
     indexer.start()
-    await eventually(lambda: indexer.reput.last_error != "")
+    await eventually(lambda: indexer.follow.states.last_error != "")
     with pytest.raises(Incomplete):
-        indexer.completeness.begin()
+        indexer.follow.completeness.begin()
     log.is_up = True
     await caught_up(indexer, log)
     await indexer.close()
@@ -195,13 +198,13 @@ async def test_a_lost_tail_ends_the_calls_at_work() -> None:
     log, fs = filled(60), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
-        begun = indexer.completeness.begin()
+        begun = indexer.follow.completeness.begin()
         log.lose_tail(log.records[30].physical_offset)
-        await eventually(lambda: indexer.reput.epoch == 2)
+        await eventually(lambda: indexer.indexes.reached.epoch == 2)
         with pytest.raises(Incomplete):
-            indexer.completeness.verify(begun)
+            indexer.follow.completeness.verify(begun)
         await caught_up(indexer, log)
-        indexer.completeness.begin()
+        indexer.follow.completeness.begin()
 
 
 def test_an_error_in_what_was_lost_is_no_answer_either() -> None:

@@ -13,8 +13,8 @@ from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import BadArgument, DependencyUnavailable, Stopping, WindowFull
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import SMALL, eventually, feed, make_indexer, running
 from tests.support.patience import LIMIT_S
-from tests.unit.services.indexer.support import SMALL, eventually, feed, make_indexer, running
 
 # Two texts with one hash: Java's String.hashCode of "Aa" and "BB" is 2112.
 TWINS = ("Aa", "BB")
@@ -58,18 +58,18 @@ def half_gone(log: FakeLog, indexer: Indexer) -> None:
 def half_trimmed(log: FakeLog, indexer: Indexer) -> None:
     """Delete the first five records, and tell the Indexer."""
     log.trim(log.records[5].physical_offset)
-    indexer.trim(log.records[5].physical_offset)
+    indexer.upkeep.trim.trim(log.records[5].physical_offset)
 
 
 def all_trimmed(log: FakeLog, indexer: Indexer) -> None:
     """Delete all records, and tell the Indexer."""
     log.trim(log.end_physical_offset)
-    indexer.trim(log.end_physical_offset)
+    indexer.upkeep.trim.trim(log.end_physical_offset)
 
 
 def file_gone(log: FakeLog, indexer: Indexer) -> None:
     """Lose the queue's bytes although the offsets say that they are there."""
-    queue = indexer.queues.find("T", 0)
+    queue = indexer.indexes.queues.find("T", 0)
     assert queue is not None
     queue.read = lambda *_: type(queue).read(queue, 10, 0)  # type: ignore[method-assign]
 
@@ -111,7 +111,7 @@ async def test_statuses(
     log = tagged(*["even", "odd"] * 5)
     indexer = fed(log)
     change(log, indexer)
-    result = await indexer.puller.pull(query(offset, tags=tags), wait_s=0)
+    result = await indexer.answers.puller.pull(query(offset, tags=tags), wait_s=0)
     assert (result.status, result.next_queue_offset, bodies(result)) == (status, next_offset, list(returned))
     assert result.max_queue_offset == 10
 
@@ -120,10 +120,10 @@ async def test_a_queue_that_is_not_there() -> None:
     """An unknown queue, and one that never had a message, are told apart."""
     log = tagged("A")
     indexer = fed(log)
-    result = await indexer.puller.pull(query(3, topic="unknown"), wait_s=0)
+    result = await indexer.answers.puller.pull(query(3, topic="unknown"), wait_s=0)
     assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-    indexer.queues.truncate(0)
-    result = await indexer.puller.pull(query(3), wait_s=0)
+    indexer.indexes.queues.truncate(0)
+    result = await indexer.answers.puller.pull(query(3), wait_s=0)
     assert (result.status, result.next_queue_offset) == (PullStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
@@ -138,7 +138,7 @@ async def test_limits_of_an_answer(count: int, size: int, returned: int) -> None
         log.append(body=b"x" * 8)
     assert log.records[0].size_bytes == 100
     indexer = fed(log)
-    result = await indexer.puller.pull(query(0, count=count, size=size), wait_s=0)
+    result = await indexer.answers.puller.pull(query(0, count=count, size=size), wait_s=0)
     assert bodies(result) == list(range(returned))
     assert result.next_queue_offset == returned
 
@@ -146,9 +146,9 @@ async def test_limits_of_an_answer(count: int, size: int, returned: int) -> None
 async def test_filtered_messages_before_the_limit_are_stepped_over() -> None:
     """The next offset is past what was filtered, but not past the message that did not fit any more."""
     indexer = fed(tagged("b", "a", "b", "a", "b", "b", "a"))
-    result = await indexer.puller.pull(query(0, count=2, tags="a"), wait_s=0)
+    result = await indexer.answers.puller.pull(query(0, count=2, tags="a"), wait_s=0)
     assert (bodies(result), result.next_queue_offset) == ([1, 3], 6)
-    result = await indexer.puller.pull(query(6, count=2, tags="a"), wait_s=0)
+    result = await indexer.answers.puller.pull(query(6, count=2, tags="a"), wait_s=0)
     assert (bodies(result), result.next_queue_offset) == ([6], 7)
 
 
@@ -156,18 +156,18 @@ async def test_tags_are_compared_as_text() -> None:
     """Two tags with one hash do not pass for each other, also where the first page is full of the wrong one."""
     log = tagged(*[TWINS[1]] * 6, TWINS[0], TWINS[1])
     indexer = fed(log)
-    result = await indexer.puller.pull(query(0, count=2, tags=TWINS[0]), wait_s=0)
+    result = await indexer.answers.puller.pull(query(0, count=2, tags=TWINS[0]), wait_s=0)
     assert (result.status, bodies(result), result.next_queue_offset) == (PullStatus.FOUND, [6], 8)
-    result = await indexer.puller.pull(query(7, count=2, tags=TWINS[0]), wait_s=0)
+    result = await indexer.answers.puller.pull(query(7, count=2, tags=TWINS[0]), wait_s=0)
     assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 8)
 
 
 async def test_a_scan_is_bounded() -> None:
     """A pull looks at 800 entries at least, and not at many more, however few of them pass."""
     indexer = fed(tagged(*["b"] * 1000, "a"), queue_file_size_bytes=20 * 300)
-    result = await indexer.puller.pull(query(0, tags="a"), wait_s=0)
+    result = await indexer.answers.puller.pull(query(0, tags="a"), wait_s=0)
     assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 800)
-    result = await indexer.puller.pull(query(800, tags="a"), wait_s=0)
+    result = await indexer.answers.puller.pull(query(800, tags="a"), wait_s=0)
     assert (bodies(result), result.next_queue_offset) == ([1000], 1001)
 
 
@@ -176,7 +176,7 @@ async def test_an_answer_of_the_log_may_be_short() -> None:
     log = tagged(*["a"] * 10)
     indexer = fed(log)
     log.read_size_bytes_max = log.records[0].size_bytes * 4
-    result = await indexer.puller.pull(query(0), wait_s=0)
+    result = await indexer.answers.puller.pull(query(0), wait_s=0)
     assert (bodies(result), result.next_queue_offset) == ([0, 1, 2, 3], 4)
 
 
@@ -199,25 +199,25 @@ async def test_a_waiting_pull_gets_the_first_message() -> None:
     """A pull at the end waits, and returns as soon as there is a message, in an existing queue or a new one."""
     log = tagged("a")
     async with running(log) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        old = asyncio.create_task(indexer.puller.pull(query(1), wait_s=30))
-        new = asyncio.create_task(indexer.puller.pull(query(0, topic="N"), wait_s=30))
-        await eventually(lambda: indexer.polls.count == 2)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        old = asyncio.create_task(indexer.answers.puller.pull(query(1), wait_s=30))
+        new = asyncio.create_task(indexer.answers.puller.pull(query(0, topic="N"), wait_s=30))
+        await eventually(lambda: indexer.follow.polls.count == 2)
         log.append(tag="a")
         log.append("N")
         assert (await old).status is PullStatus.FOUND
         assert bodies(await new) == [0]
-        assert indexer.polls.count == 0
+        assert indexer.follow.polls.count == 0
 
 
 async def test_a_waiting_pull_steps_over_what_does_not_pass() -> None:
     """Messages that do not pass do not end the wait, and at its end the reader learns how far it is."""
     log = tagged("b")
     async with running(log) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        patient = asyncio.create_task(indexer.puller.pull(query(0, tags="a"), wait_s=30))
-        hasty = asyncio.create_task(indexer.puller.pull(query(0, tags="a"), wait_s=0.05))
-        await eventually(lambda: indexer.polls.count == 2)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        patient = asyncio.create_task(indexer.answers.puller.pull(query(0, tags="a"), wait_s=30))
+        hasty = asyncio.create_task(indexer.answers.puller.pull(query(0, tags="a"), wait_s=0.05))
+        await eventually(lambda: indexer.follow.polls.count == 2)
         log.append(tag="b")
         result = await hasty
         assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 2)
@@ -232,27 +232,27 @@ async def test_what_waiting_cannot_change_is_answered_at_once(offset: int) -> No
     log = tagged("a", "a", "a")
     indexer = fed(log)
     if offset == 0:
-        indexer.trim(log.records[1].physical_offset)
+        indexer.upkeep.trim.trim(log.records[1].physical_offset)
     async with asyncio.timeout(LIMIT_S):
-        result = await indexer.puller.pull(query(offset), wait_s=2 * LIMIT_S)
+        result = await indexer.answers.puller.pull(query(offset), wait_s=2 * LIMIT_S)
     assert result.status is not PullStatus.OFFSET_OVERFLOW_ONE
 
 
 async def test_waiting_is_bounded_and_ends_with_the_service() -> None:
     """Beyond the limit a wait is refused; when the service stops, waits end; who gives up leaves no trace."""
     indexer = fed(tagged("a"), long_poll_count_max=2)
-    waits = [asyncio.create_task(indexer.puller.pull(query(1), wait_s=30)) for _ in range(2)]
-    await eventually(lambda: indexer.polls.count == 2)
+    waits = [asyncio.create_task(indexer.answers.puller.pull(query(1), wait_s=30)) for _ in range(2)]
+    await eventually(lambda: indexer.follow.polls.count == 2)
     with pytest.raises(WindowFull):
-        await indexer.puller.pull(query(1), wait_s=30)
+        await indexer.answers.puller.pull(query(1), wait_s=30)
     waits[0].cancel()
-    await eventually(lambda: indexer.polls.count == 1)
+    await eventually(lambda: indexer.follow.polls.count == 1)
     indexer.drain()
     with pytest.raises(Stopping):
         await waits[1]
     with pytest.raises(Stopping):
-        await indexer.puller.pull(query(0), wait_s=0)
-    assert indexer.polls.count == 0
+        await indexer.answers.puller.pull(query(0), wait_s=0)
+    assert indexer.follow.polls.count == 0
 
 
 async def test_without_the_log_a_pull_says_so() -> None:
@@ -261,5 +261,5 @@ async def test_without_the_log_a_pull_says_so() -> None:
     indexer = fed(log)
     log.go_down()
     with pytest.raises(DependencyUnavailable):
-        await indexer.puller.pull(query(0), wait_s=0)
-    assert (await indexer.puller.pull(query(1), wait_s=0)).status is PullStatus.OFFSET_OVERFLOW_ONE
+        await indexer.answers.puller.pull(query(0), wait_s=0)
+    assert (await indexer.answers.puller.pull(query(1), wait_s=0)).status is PullStatus.OFFSET_OVERFLOW_ONE

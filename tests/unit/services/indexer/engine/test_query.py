@@ -20,8 +20,8 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import BadArgument, BadPageToken, DependencyUnavailable, MessageNotFound
 from tests.support.fake_log import START_TIME_MS, FakeLog
+from tests.support.indexer import SMALL, feed, make_indexer
 from tests.support.records import BODY_AT_IPV4, IPV4_BORN, IPV6_STORE, make_record
-from tests.unit.services.indexer.support import SMALL, feed, make_indexer
 
 
 def fed(log: FakeLog, **changes: int) -> Indexer:
@@ -35,7 +35,7 @@ async def keys_of(indexer: Indexer, query: KeyQuery, page_size: int = 7) -> list
     found: list[int] = []
     token = ""
     for _ in range(10_000):
-        page = await indexer.queries.by_key(query, page_size=page_size, page_token=token)
+        page = await indexer.answers.queries.by_key(query, page_size=page_size, page_token=token)
         assert len(page.found.sizes) <= page_size
         found += [view.physical_offset for view in page.found.views()]
         token = page.next_page_token
@@ -49,7 +49,7 @@ async def times_of(indexer: Indexer, query: TimeQuery, page_size: int = 7) -> li
     found: list[tuple[int, int]] = []
     token = ""
     for _ in range(10_000):
-        page = await indexer.queries.by_time(query, page_size=page_size, page_token=token)
+        page = await indexer.answers.queries.by_time(query, page_size=page_size, page_token=token)
         assert len(page.found.sizes) <= page_size
         found += [(view.queue_id, view.queue_offset) for view in page.found.views()]
         token = page.next_page_token
@@ -137,7 +137,7 @@ async def test_many_collisions_end_a_page_early() -> None:
     for _ in range(300):
         log.append(keys="BB")
     indexer = fed(log, index_entry_capacity=4)
-    page = await indexer.queries.by_key(KeyQuery("T", "Aa"), page_size=1, page_token="")
+    page = await indexer.answers.queries.by_key(KeyQuery("T", "Aa"), page_size=1, page_token="")
     assert len(page.found.sizes) == 0
     assert page.next_page_token
     assert log.read_count <= STEP_COUNT_MAX
@@ -164,7 +164,7 @@ async def test_a_page_ends_at_its_bytes() -> None:
     sizes = []
     token = "start"
     while token:
-        page = await indexer.queries.by_key(
+        page = await indexer.answers.queries.by_key(
             KeyQuery("T", "k"), page_size=100, page_token="" if token == "start" else token
         )
         sizes.append(len(page.found.sizes))
@@ -180,16 +180,16 @@ async def test_messages_that_come_between_two_pages_change_neither() -> None:
         log.append(keys="k")
     indexer = fed(log)
     wanted = [made.physical_offset for made in reversed(log.records)]
-    page = await indexer.queries.by_key(KeyQuery("T", "k"), page_size=10, page_token="")
+    page = await indexer.answers.queries.by_key(KeyQuery("T", "k"), page_size=10, page_token="")
     found = [view.physical_offset for view in page.found.views()]
     for _ in range(50):
         log.append(keys="k")
     feed(indexer, log)
     while page.next_page_token:
-        indexer.index.truncate(log.records[20].physical_offset)
-        for batch in log.batches(indexer.index.next_physical_offset):
-            indexer.index.put(batch)
-        page = await indexer.queries.by_key(KeyQuery("T", "k"), page_size=10, page_token=page.next_page_token)
+        indexer.indexes.index.truncate(log.records[20].physical_offset)
+        for batch in log.batches(indexer.indexes.index.next_physical_offset):
+            indexer.indexes.index.put(batch)
+        page = await indexer.answers.queries.by_key(KeyQuery("T", "k"), page_size=10, page_token=page.next_page_token)
         found += [view.physical_offset for view in page.found.views()]
     assert found == wanted
 
@@ -203,7 +203,7 @@ async def test_expired_messages_are_left_out() -> None:
     log.trim(log.records[12].physical_offset)
     assert len(await keys_of(indexer, KeyQuery("T", "k"))) == 8
     assert await times_of(indexer, TimeQuery("T", None)) == [(0, index) for index in range(12, 20)]
-    indexer.trim(log.min_physical_offset)
+    indexer.upkeep.trim.trim(log.min_physical_offset)
     assert await times_of(indexer, TimeQuery("T", None)) == [(0, index) for index in range(12, 20)]
 
 
@@ -244,7 +244,7 @@ async def test_by_offset_id() -> None:
     made = log.append(store_host=IPV6_STORE)
     indexer = fed(log)
     for kept in log.records:
-        found = await indexer.queries.by_offset_id(encode_offset_id(kept.store_host, kept.physical_offset))
+        found = await indexer.answers.queries.by_offset_id(encode_offset_id(kept.store_host, kept.physical_offset))
         assert [view.physical_offset for view in found.views()] == [kept.physical_offset]
     for wrong in (
         encode_offset_id(made.store_host, made.physical_offset + 1),
@@ -253,14 +253,14 @@ async def test_by_offset_id() -> None:
         encode_offset_id(IPV4_BORN, made.physical_offset),
     ):
         with pytest.raises(MessageNotFound):
-            await indexer.queries.by_offset_id(wrong)
+            await indexer.answers.queries.by_offset_id(wrong)
     for nonsense in ("", "0A", "x" * 32, "F" * 32, "\u00e9" * 56):
         with pytest.raises(BadArgument) as caught:
-            await indexer.queries.by_offset_id(nonsense)
+            await indexer.answers.queries.by_offset_id(nonsense)
         assert caught.value.field == "message_id"
     log.trim(made.physical_offset)
     with pytest.raises(MessageNotFound):
-        await indexer.queries.by_offset_id(encode_offset_id(log.records[0].store_host, 0))
+        await indexer.answers.queries.by_offset_id(encode_offset_id(log.records[0].store_host, 0))
 
 
 @pytest.mark.parametrize("queue_offset", [0, 1, 5])
@@ -276,8 +276,8 @@ async def test_a_record_in_a_body_has_no_id(queue_offset: int) -> None:
     indexer = fed(log)
     log.records.append(forged)  # the log can't tell either
     with pytest.raises(MessageNotFound):
-        await indexer.queries.by_offset_id(encode_offset_id(forged.store_host, place))
-    assert await indexer.queries.by_offset_id(encode_offset_id(real.store_host, real.physical_offset))
+        await indexer.answers.queries.by_offset_id(encode_offset_id(forged.store_host, place))
+    assert await indexer.answers.queries.by_offset_id(encode_offset_id(real.store_host, real.physical_offset))
 
 
 async def test_by_unique_id() -> None:
@@ -288,10 +288,10 @@ async def test_by_unique_id() -> None:
     for _ in range(70):
         log.append(keys="U")
     indexer = fed(log)
-    found = await indexer.queries.by_unique_id("T", "U")
+    found = await indexer.answers.queries.by_unique_id("T", "U")
     assert [view.physical_offset for view in found.views()] == [wanted.physical_offset]
     with pytest.raises(MessageNotFound):
-        await indexer.queries.by_unique_id("T", "V")
+        await indexer.answers.queries.by_unique_id("T", "V")
 
 
 async def test_tokens_belong_to_their_query() -> None:
@@ -300,7 +300,7 @@ async def test_tokens_belong_to_their_query() -> None:
     for index in range(20):
         log.append(queue_id=index % 2, keys="k l")
     indexer = fed(log)
-    queries = indexer.queries
+    queries = indexer.answers.queries
     key_token = (await queries.by_key(KeyQuery("T", "k"), page_size=2, page_token="")).next_page_token
     time_token = (await queries.by_time(TimeQuery("T", None), page_size=2, page_token="")).next_page_token
     for query in (KeyQuery("T", "l"), KeyQuery("U", "k"), KeyQuery("T", "k", 1), KeyQuery("T", "k", 0, 9)):
@@ -325,7 +325,7 @@ async def test_without_the_log_queries_say_so() -> None:
     indexer = fed(log)
     log.go_down()
     with pytest.raises(DependencyUnavailable) as caught:
-        await indexer.queries.by_key(KeyQuery("T", "k"), page_size=5, page_token="")
+        await indexer.answers.queries.by_key(KeyQuery("T", "k"), page_size=5, page_token="")
     assert caught.value.service == "commitlog"
 
 
@@ -354,7 +354,7 @@ async def test_a_trim_during_a_query_by_time_hides_nothing_that_is_kept(read_cou
     indexer = fed(log)
     kept = log.records[1_500]
     log.read_count = 0
-    log.meddle[read_count] = lambda: indexer.trim(kept.physical_offset)
+    log.meddle[read_count] = lambda: indexer.upkeep.trim.trim(kept.physical_offset)
     found = await times_of(indexer, TimeQuery("T", None), page_size=1_024)
     assert set(found) >= {(0, offset) for offset in range(1_500, 2_000)}
     assert len(found) == len(set(found))
@@ -367,10 +367,10 @@ async def test_a_search_by_time_ends_when_the_queue_shrinks(end: int) -> None:
     for _ in range(2_000):
         log.append("T")
     indexer = fed(log)
-    queue = indexer.queues.find("T", 0)
+    queue = indexer.indexes.queues.find("T", 0)
     assert queue is not None
     log.read_count = 0
     bound = log.records[end].physical_offset
-    log.meddle[1] = lambda: indexer.queues.truncate(bound)
+    log.meddle[1] = lambda: indexer.indexes.queues.truncate(bound)
     assert await first_at_or_after(queue, log, log.records[-1].store_time_ms) == end
     assert log.read_count < 10

@@ -14,15 +14,15 @@ from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.testing.memory_fs import MemoryFs, PowerCut, Survives, everything_survives, nothing_survives
 from services.indexer.engine.answer.pull import PullStatus
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import QueueEnd
 from services.indexer.engine.upkeep.queue_removal import TURN_TOPIC_COUNT, RemovedQueues
 from services.indexer.errors import DependencyUnavailable, Incomplete, Stopping
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import DATA_DIR, eventually, feed, files, make_indexer, running
 from tests.unit.services.indexer.engine.test_log_history import checked, ends_of, first_of, grown
 from tests.unit.services.indexer.engine.test_pull import query
-from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running
 
 QUEUES = DATA_DIR / "consumequeue"
 
@@ -35,7 +35,7 @@ def names(removed: RemovedQueues) -> list[tuple[str, int]]:
 async def trimmed(indexer: Indexer, log: FakeLog, topic: str) -> None:
     """Delete the log below a topic's first record, and wait until the Indexer knows of it."""
     log.trim(first_of(log, topic))
-    await eventually(lambda: indexer.queues.min_physical_offset == log.min_physical_offset)
+    await eventually(lambda: indexer.indexes.queues.min_physical_offset == log.min_physical_offset)
 
 
 async def test_a_queue_without_records_goes() -> None:
@@ -45,18 +45,18 @@ async def test_a_queue_without_records_goes() -> None:
         await checked(indexer, log)
         await trimmed(indexer, log, "C")
         before = files(fs, QUEUES)
-        told = await indexer.removal.remove_expired(dry_run=True)
+        told = await indexer.upkeep.removal.remove_expired(dry_run=True)
         assert files(fs, QUEUES) == before
-        removed = await indexer.removal.remove_expired(dry_run=False)
+        removed = await indexer.upkeep.removal.remove_expired(dry_run=False)
         assert removed == told
         last_of_a = max(found.physical_offset for found in log.records if found.topic == "A")
         assert removed.ends[0] == QueueEnd("A", 0, 40, last_of_a)
         assert names(removed) == [("A", 0), ("B", 0)]
         assert removed.file_count == 3 + 1
-        assert indexer.queues.topics() == fs.list(QUEUES) == ["C"]
-        assert indexer.queues.queue_count == 1
-        assert indexer.removal.removed_queue_count == 2
-        assert await indexer.removal.remove_expired(dry_run=False) == RemovedQueues([], 0, 0)
+        assert indexer.indexes.queues.topics() == fs.list(QUEUES) == ["C"]
+        assert indexer.indexes.queues.sums.queue_count == 1
+        assert indexer.upkeep.removal.removed_queue_count == 2
+        assert await indexer.upkeep.removal.remove_expired(dry_run=False) == RemovedQueues([], 0, 0)
 
 
 async def test_what_still_has_a_record_stays() -> None:
@@ -67,9 +67,9 @@ async def test_what_still_has_a_record_stays() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         await trimmed(indexer, log, "B")
-        assert names(await indexer.removal.remove_expired(dry_run=False)) == [("A", 1)]
-        assert indexer.queues.queue_ids("A") == [0]
-        assert indexer.queues.queue_ids(SCHEDULE_TOPIC) == [2]
+        assert names(await indexer.upkeep.removal.remove_expired(dry_run=False)) == [("A", 1)]
+        assert indexer.indexes.queues.queue_ids("A") == [0]
+        assert indexer.indexes.queues.queue_ids(SCHEDULE_TOPIC) == [2]
         assert fs.list(QUEUES / "A") == ["0"]
 
 
@@ -79,8 +79,8 @@ async def test_files_that_wait_for_their_removal_go_with_their_queue() -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     log.trim(first_of(log, "B"))
-    assert indexer.trim(log.min_physical_offset).queue_file_count == 2
-    assert names(await indexer.removal.remove_expired(dry_run=False)) == [("A", 0)]
+    assert indexer.upkeep.trim.trim(log.min_physical_offset).queue_file_count == 2
+    assert names(await indexer.upkeep.removal.remove_expired(dry_run=False)) == [("A", 0)]
     assert fs.list(QUEUES) == ["B"]
     await indexer.close()
 
@@ -91,10 +91,10 @@ async def test_a_later_message_begins_the_queue_anew() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         await trimmed(indexer, log, "B")
-        await indexer.removal.remove_expired(dry_run=False)
-        gone = await indexer.puller.pull(query(40, topic="A"), wait_s=0)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
+        gone = await indexer.answers.puller.pull(query(40, topic="A"), wait_s=0)
         assert gone.status is PullStatus.NO_MATCHED_LOGIC_QUEUE
-        waiting = asyncio.create_task(indexer.puller.pull(query(0, topic="A"), wait_s=30))
+        waiting = asyncio.create_task(indexer.answers.puller.pull(query(0, topic="A"), wait_s=30))
         await asyncio.sleep(0.01)
         made = log.append("A", 0)
         assert made.queue_offset == 40
@@ -102,9 +102,9 @@ async def test_a_later_message_begins_the_queue_anew() -> None:
         assert (await waiting).next_queue_offset == 40
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
-        found = await indexer.puller.pull(query(40, topic="A"), wait_s=0)
+        found = await indexer.answers.puller.pull(query(40, topic="A"), wait_s=0)
         assert found.status is PullStatus.FOUND
-        queue = indexer.queues.find("A", 0)
+        queue = indexer.indexes.queues.find("A", 0)
         assert queue is not None
         assert (queue.min_queue_offset, queue.max_queue_offset) == (40, 41)
 
@@ -118,20 +118,20 @@ async def test_topics_that_the_log_does_not_know_go() -> None:
     log.deleted_topics = {"B", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
     async with running(log, fs) as indexer:
         await checked(indexer, log)
-        assert names(await indexer.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
-        assert indexer.queues.queue_ids("B") == [0, 7]
-        assert names(await indexer.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
-        assert indexer.queues.topics() == ["A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
+        assert names(await indexer.upkeep.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
+        assert indexer.indexes.queues.queue_ids("B") == [0, 7]
+        assert names(await indexer.upkeep.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
+        assert indexer.indexes.queues.topics() == ["A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
         assert "B" not in fs.list(QUEUES)
         log.deleted_topics = set()
         made = log.append("B", 0)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        queue = indexer.queues.find("B", 0)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        queue = indexer.indexes.queues.find("B", 0)
         assert queue is not None
         assert (queue.min_queue_offset, queue.max_queue_offset) == (made.queue_offset, made.queue_offset + 1) == (4, 5)
-        indexer.rebuild.begin()
-        await eventually(lambda: not indexer.rebuild.is_running)
-        queue = indexer.queues.find("B", 0)
+        indexer.upkeep.rebuild.begin()
+        await eventually(lambda: not indexer.upkeep.rebuild.is_running)
+        queue = indexer.indexes.queues.find("B", 0)
         assert queue is not None
         assert (queue.min_queue_offset, queue.max_queue_offset) == (0, 5)
 
@@ -144,8 +144,8 @@ async def test_a_log_that_cannot_be_asked() -> None:
         await checked(indexer, log)
         log.go_down()
         with pytest.raises(DependencyUnavailable):
-            await indexer.removal.remove_unused(dry_run=False)
-        assert indexer.queues.topics() == ["A", "B"]
+            await indexer.upkeep.removal.remove_unused(dry_run=False)
+        assert indexer.indexes.queues.topics() == ["A", "B"]
         log.is_up = True
 
 
@@ -154,12 +154,12 @@ async def test_incomplete_indexes_and_a_stop_refuse() -> None:
     log, fs = grown(3, 4), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
-        indexer.rebuild.begin()
+        indexer.upkeep.rebuild.begin()
         with pytest.raises(Incomplete):
-            await indexer.removal.remove_expired(dry_run=False)
-        await eventually(lambda: not indexer.rebuild.is_running)
+            await indexer.upkeep.removal.remove_expired(dry_run=False)
+        await eventually(lambda: not indexer.upkeep.rebuild.is_running)
     with pytest.raises(Stopping):
-        await indexer.removal.remove_expired(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
 
 
 async def test_the_log_still_hears_of_their_ends() -> None:
@@ -168,7 +168,7 @@ async def test_the_log_still_hears_of_their_ends() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         await trimmed(indexer, log, "C")
-        await indexer.removal.remove_expired(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
     async with running(log, fs) as indexer:
         await checked(indexer, log, 2)
         assert ends_of(log) == {"A": 7, "B": 4, "C": 3}
@@ -183,8 +183,8 @@ async def test_many_topics() -> None:
     async with running(log) as indexer:
         await checked(indexer, log)
         await trimmed(indexer, log, "z")
-        assert [topic for topic, _ in names(await indexer.removal.remove_expired(dry_run=False))] == topics
-        assert indexer.queues.topics() == ["z"]
+        assert [topic for topic, _ in names(await indexer.upkeep.removal.remove_expired(dry_run=False))] == topics
+        assert indexer.indexes.queues.topics() == ["z"]
 
 
 @pytest.mark.parametrize("survival", [nothing_survives, everything_survives], ids=["power cut", "kill"])
@@ -194,26 +194,26 @@ async def test_a_crash_costs_no_rebuild(point: str, survival: Survives) -> None:
     log, fs = grown(40, 3, 2), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     log.trim(first_of(log, "C"))
-    indexer.trim(log.min_physical_offset)
+    indexer.upkeep.trim.trim(log.min_physical_offset)
 
     if point == "never":
-        await indexer.removal.remove_expired(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
     else:
         with armed(point, "raise"), pytest.raises(FailpointRaised):
-            await indexer.removal.remove_expired(dry_run=False)
+            await indexer.upkeep.removal.remove_expired(dry_run=False)
     fs.crash(survival)
     log.follow_starts.clear()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         assert log.follow_starts[0] == log.end_physical_offset
         assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
-        await indexer.removal.remove_expired(dry_run=False)
-        assert indexer.queues.topics() == ["C"]
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
+        assert indexer.indexes.queues.topics() == ["C"]
         log.append("A", 0)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        assert indexer.reput.state is not ReputState.STOPPED
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.follow.reput.state is not ReputState.STOPPED
 
 
 @pytest.mark.parametrize("operation", ["remove", "remove_directory", "sync_directory"])
@@ -224,15 +224,15 @@ async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, nu
     fs = FaultyFs(memory)
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     log.trim(first_of(log, "C"))
-    indexer.queues.min_physical_offset = log.min_physical_offset
+    indexer.indexes.queues.min_physical_offset = log.min_physical_offset
     fs.plan = by_ordinal({(operation, number): Fault(errno.EIO)})
     try:
-        await indexer.removal.remove_expired(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
     except OSError:
-        was_begun = indexer.queues.topics() == ["C"]
-        assert bool(log.failures) == was_begun == (indexer.reput.state is ReputState.STOPPED)
+        was_begun = indexer.indexes.queues.topics() == ["C"]
+        assert bool(log.failures) == was_begun == (indexer.follow.reput.state is ReputState.STOPPED)
     else:
         assert not log.failures
     memory.crash(everything_survives)
@@ -241,7 +241,7 @@ async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, nu
         await checked(indexer, log)
         assert log.follow_starts[0] == log.end_physical_offset
         assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
-        await indexer.removal.remove_expired(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
         assert all("/C/" in name for name in files(memory, QUEUES))  # directories without files may be left
 
 
@@ -255,13 +255,13 @@ async def test_a_power_cut_between_the_files_of_a_queue(seed: int) -> None:
     fs = FaultyFs(memory)
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     log.deleted_topics = {"T"}
     fs.plan = lambda operation, path: (
         Fault(errno.EIO) if operation == "sync_directory" and path.name == "0" and chance.random() < 0.4 else None
     )
     with contextlib.suppress(OSError):
-        await indexer.removal.remove_unused(dry_run=False)
+        await indexer.upkeep.removal.remove_unused(dry_run=False)
     cut = PowerCut(chance, page_ratio=0.5, name_ratio=0.5, torn_ratio=0)
     memory.crash(cut.survives, cut.tear)
     log.deleted_topics = set()
@@ -270,8 +270,8 @@ async def test_a_power_cut_between_the_files_of_a_queue(seed: int) -> None:
         await checked(indexer, log)
         assert log.follow_starts[0] == log.end_physical_offset
         log.append("T", 0)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        queue = indexer.queues.find("T", 0)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        queue = indexer.indexes.queues.find("T", 0)
         assert queue is not None
         assert queue.max_queue_offset == 61
 
@@ -283,12 +283,12 @@ async def test_no_stop_is_clean_after_a_disk_error(number: int) -> None:
     fs = FaultyFs(memory)
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     log.trim(first_of(log, "C"))
-    indexer.queues.min_physical_offset = log.min_physical_offset
+    indexer.indexes.queues.min_physical_offset = log.min_physical_offset
     fs.plan = by_ordinal({("remove", number): Fault(errno.EIO)})
     with pytest.raises(OSError, match="Input/output"):
-        await indexer.removal.remove_expired(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
     with pytest.raises(OSError, match="Input/output"):
         await indexer.close()
     log.follow_starts.clear()
@@ -297,8 +297,10 @@ async def test_no_stop_is_clean_after_a_disk_error(number: int) -> None:
             await checked(indexer, log)
             assert log.follow_starts[0] == log.end_physical_offset
             assert ends_of(log) == {"A": 40, "B": 3, "C": 2}
-            queues = [indexer.queues.find(topic, 0) for topic in indexer.queues.topics()]
-            assert indexer.queues.end_sum == sum(queue.max_queue_offset for queue in queues if queue is not None)
+            queues = [indexer.indexes.queues.find(topic, 0) for topic in indexer.indexes.queues.topics()]
+            assert indexer.indexes.queues.sums.end == sum(
+                queue.max_queue_offset for queue in queues if queue is not None
+            )
 
 
 async def test_a_removal_says_nothing_of_other_queues() -> None:
@@ -307,13 +309,13 @@ async def test_a_removal_says_nothing_of_other_queues() -> None:
     log.append("A", 0)
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     for topic in "BBBTTTZ":
         log.append(topic, 0)
     feed(indexer, log)
     log.deleted_topics = {"T"}
     with armed("removal.after_remove", "raise"), pytest.raises(FailpointRaised):
-        await indexer.removal.remove_unused(dry_run=False)
+        await indexer.upkeep.removal.remove_unused(dry_run=False)
     fs.crash(nothing_survives)
     log.trim(first_of(log, "T"))
     async with running(log, fs) as indexer:
@@ -332,10 +334,10 @@ async def test_a_removal_while_the_log_is_told_of_the_ends() -> None:
     indexer = make_indexer(log)
     feed(indexer, log)
     log.trim(first_of(log, "Z"))
-    indexer.queues.min_physical_offset = log.min_physical_offset
-    pages = indexer.reput._queue_ends._pages(log.min_physical_offset)
+    indexer.indexes.queues.min_physical_offset = log.min_physical_offset
+    pages = indexer.follow.reput.queue_ends.pages(log.min_physical_offset)
     told = await anext(pages)
-    assert len((await indexer.removal.remove_expired(dry_run=False)).ends) == PAGE_QUEUE_COUNT + 100
+    assert len((await indexer.upkeep.removal.remove_expired(dry_run=False)).ends) == PAGE_QUEUE_COUNT + 100
     told += [end async for page in pages for end in page]
     assert sorted((end.topic, end.queue_id) for end in told) == [
         *(("A", queue_id) for queue_id in range(PAGE_QUEUE_COUNT + 100)),
@@ -353,10 +355,10 @@ async def test_a_lost_tail_takes_the_end_of_a_removed_queue() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         log.deleted_topics = {"T"}
-        await indexer.removal.remove_unused(dry_run=False)
+        await indexer.upkeep.removal.remove_unused(dry_run=False)
         log.lose_tail(end)
         await checked(indexer, log, 2)
-        await eventually(lambda: indexer.reput.epoch == log.epoch)
+        await eventually(lambda: indexer.indexes.reached.epoch == log.epoch)
     async with running(log, fs) as indexer:
         await checked(indexer, log, 3)
         assert not log.queue_checks[-1].is_complete
@@ -376,11 +378,11 @@ async def test_nobody_waits_while_the_log_is_asked() -> None:
             return await has_topic(topic)
 
         log.has_topic = late  # type: ignore[method-assign]
-        removal = asyncio.create_task(indexer.removal.remove_unused(dry_run=False))
+        removal = asyncio.create_task(indexer.upkeep.removal.remove_unused(dry_run=False))
         await asked.wait()
         log.append("A", 0)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        await indexer.flush.flush(is_thorough=True)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        await indexer.follow.flush.flush(is_thorough=True)
         answer.set()
         assert (await removal).ends == []
 
@@ -396,15 +398,13 @@ async def test_any_order_of_things(seed: int) -> None:
         indexer.start()
         for _ in range(6):
             await _act(chance, log, indexer, removed_below)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)  # noqa: B023
-        assert indexer.reput.state is not ReputState.STOPPED
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)  # noqa: B023
+        assert indexer.follow.reput.state is not ReputState.STOPPED
         _check(log, indexer, removed_below)
         if chance.random() < 0.5:
             await indexer.close()
             continue
-        await indexer.reput.stop()
-        await indexer.flush._loop.stop()
-        await indexer._offset_loop.stop()
+        await indexer.abandon()
         fs.crash(chance.choice((nothing_survives, everything_survives)))
     assert log.failures == []
 
@@ -419,15 +419,15 @@ async def _act(chance: random.Random, log: FakeLog, indexer: Indexer, removed_be
     elif kind == "trim" and log.records:
         kept = chance.choice(log.records).physical_offset
         log.trim(max(kept, log.min_physical_offset))
-        await eventually(lambda: indexer.queues.min_physical_offset == log.min_physical_offset)
+        await eventually(lambda: indexer.indexes.queues.min_physical_offset == log.min_physical_offset)
     elif kind == "expired":
-        await eventually(lambda: indexer.completeness.is_complete)
-        await indexer.removal.remove_expired(dry_run=False)
+        await eventually(lambda: indexer.follow.completeness.is_complete)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
     elif kind == "unused":
         log.deleted_topics.add(chance.choice("ABCDE"))
-        await eventually(lambda: indexer.completeness.is_complete)
+        await eventually(lambda: indexer.follow.completeness.is_complete)
         end = log.end_physical_offset
-        for topic, _ in names(await indexer.removal.remove_unused(dry_run=False)):
+        for topic, _ in names(await indexer.upkeep.removal.remove_unused(dry_run=False)):
             removed_below[topic] = end
 
 
@@ -437,7 +437,7 @@ def _check(log: FakeLog, indexer: Indexer, removed_below: dict[str, int]) -> Non
         if made.physical_offset >= max(log.min_physical_offset, removed_below.get(made.topic, 0)):
             wanted.setdefault((made.topic, made.queue_id), []).append((made.queue_offset, made.physical_offset))
     for (topic, queue_id), places in wanted.items():
-        queue = indexer.queues.find(topic, queue_id)
+        queue = indexer.indexes.queues.find(topic, queue_id)
         assert queue is not None
         units = queue.read(places[0][0], len(places) + 1)
         assert units.physical_offsets.tolist() == [physical_offset for _, physical_offset in places]

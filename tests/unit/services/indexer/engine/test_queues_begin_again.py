@@ -13,10 +13,10 @@ from libs.formats.state.index_progress import Stepped
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.indexer.engine.answer.query import KeyQuery
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import eventually, feed, files, make_indexer, running
+from tests.support.indexer import eventually, feed, files, make_indexer, running
 
 Survives = Callable[[Path, int], bool]
 QUEUE_COUNT = 4
@@ -38,9 +38,9 @@ def begun_again(*, old: int = 100, new: int = 25) -> FakeLog:
 def views(indexer: Indexer) -> dict[tuple[str, int], tuple[int, int, list[int]]]:
     """Of each queue its bounds and the places of its records."""
     found = {}
-    for topic in indexer.queues.topics():
-        for queue_id in indexer.queues.queue_ids(topic):
-            queue = indexer.queues.find(topic, queue_id)
+    for topic in indexer.indexes.queues.topics():
+        for queue_id in indexer.indexes.queues.queue_ids(topic):
+            queue = indexer.indexes.queues.find(topic, queue_id)
             assert queue is not None
             low, high = queue.min_queue_offset, queue.max_queue_offset
             if high:
@@ -60,13 +60,11 @@ def wanted(log: FakeLog) -> dict[tuple[str, int], tuple[int, int, list[int]]]:
 
 
 async def followed(indexer: Indexer, log: FakeLog) -> None:
-    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
 
 
 async def killed(indexer: Indexer, fs: MemoryFs, survives: Survives) -> None:
-    await indexer.reput.stop()
-    await indexer.flush._loop.stop()
-    await indexer._offset_loop.stop()
+    await indexer.abandon()
     fs.crash(survives)
 
 
@@ -75,21 +73,21 @@ async def test_the_new_generation_is_what_is_shown() -> None:
     log, fs = begun_again(), MemoryFs()
     async with running(log, fs) as indexer:
         await followed(indexer, log)
-        assert indexer.reput.state is ReputState.LIVE
+        assert indexer.follow.reput.state is ReputState.LIVE
         assert views(indexer) == wanted(log)
         assert [views(indexer)["re", queue_id][:2] for queue_id in range(QUEUE_COUNT)] == [(0, 25)] * QUEUE_COUNT
         assert views(indexer)["beside", 0][1] == 125
-        page = await indexer.queries.by_key(KeyQuery("re", "all"), page_size=1_000, page_token="")
+        page = await indexer.answers.queries.by_key(KeyQuery("re", "all"), page_size=1_000, page_token="")
         assert len(page.found.sizes) == 125 * QUEUE_COUNT
         old = log.records[0]
-        found = await indexer.queries.by_offset_id(encode_offset_id(old.store_host, old.physical_offset))
+        found = await indexer.answers.queries.by_offset_id(encode_offset_id(old.store_host, old.physical_offset))
         assert [view.physical_offset for view in found.views()] == [old.physical_offset]
-        assert indexer.queues.stepped_over.record_count == 0
+        assert indexer.indexes.queues.stepped_over.record_count == 0
         log.append("re", 0)
         await followed(indexer, log)
         assert views(indexer)["re", 0][1] == 26
-        indexer.rebuild.begin()
-        assert [state.is_done async for state in indexer.rebuild.watch()][-1]
+        indexer.upkeep.rebuild.begin()
+        assert [state.is_done async for state in indexer.upkeep.rebuild.watch()][-1]
         assert views(indexer) == wanted(log)
 
 
@@ -101,7 +99,7 @@ async def test_files_are_those_of_a_queue_that_never_was_another() -> None:
         fs = MemoryFs()
         indexer = make_indexer(log, fs)
         for batch in log.batches(record_count_max=record_count_max):
-            await indexer.reput.take(batch)
+            await indexer.follow.reput.take(batch)
         assert views(indexer) == wanted(log)
         made = {name: data for name, data in files(fs).items() if name.startswith("consumequeue")}
         expected = expected or made
@@ -116,7 +114,7 @@ async def test_a_clean_stop_and_its_sums() -> None:
     log.follow_starts.clear()
     for _ in range(2):
         indexer = make_indexer(log, fs)
-        assert indexer.queues.end_sum == sum(high for _, high, _ in wanted(log).values())
+        assert indexer.indexes.queues.sums.end == sum(high for _, high, _ in wanted(log).values())
         indexer.start()
         await followed(indexer, log)
         await killed(indexer, fs, everything_survives)
@@ -132,11 +130,11 @@ async def test_a_crash_at_any_point_costs_no_rebuild(point: str, survives: Survi
     begin = next(made for made in log.records[QUEUE_COUNT + 1 :] if made.queue_offset == 0 and made.topic == "re")
     indexer = make_indexer(log, fs)
     for batch in log.batches(end=begin.physical_offset):
-        await indexer.reput.take(batch)
-    await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.reput.take(batch)
+    await indexer.follow.flush.flush(is_thorough=True)
     (batch,) = log.batches(begin.physical_offset)
     with armed(point, "raise"), pytest.raises(FailpointRaised):
-        await indexer.reput.take(batch)
+        await indexer.follow.reput.take(batch)
     fs.crash(survives)
     log.follow_starts.clear()
     async with running(log, fs) as indexer:
@@ -154,10 +152,10 @@ async def test_a_begin_that_the_log_loses_never_was(*, is_killed: bool) -> None:
         await followed(indexer, log)
         if not is_killed:
             log.lose_tail(begin.physical_offset)
-            await eventually(lambda: indexer.reput.epoch == 2)
+            await eventually(lambda: indexer.indexes.reached.epoch == 2)
             await followed(indexer, log)
             assert views(indexer) == wanted(log)
-            assert indexer.completeness.is_complete
+            assert indexer.follow.completeness.is_complete
     if is_killed:
         indexer = make_indexer(log, fs)
         indexer.start()
@@ -165,7 +163,7 @@ async def test_a_begin_that_the_log_loses_never_was(*, is_killed: bool) -> None:
         await killed(indexer, fs, nothing_survives)
         log.lose_tail(begin.physical_offset)
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.epoch == 2)
+        await eventually(lambda: indexer.indexes.reached.epoch == 2)
         await followed(indexer, log)
         assert views(indexer) == wanted(log)
         assert views(indexer)["re", 0][1] == 100
@@ -194,12 +192,12 @@ async def test_another_program_began_it_again_between_two_starts() -> None:
         indexer.start()
         await followed(indexer, log)
         assert views(indexer) == wanted(log)
-        assert indexer.reput.queue_end_sum in (-1, 120)
+        assert indexer.indexes.queues.sums.end in (-1, 120)
         if stop == "clean":
             await indexer.close()
         else:
             await killed(indexer, fs, everything_survives)
-    assert indexer.reput.queue_end_sum == 120
+    assert indexer.indexes.queues.sums.end == 120
 
 
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
@@ -211,7 +209,7 @@ async def test_a_topic_whose_queues_an_operator_removed_begins_again(survives: S
     indexer.start()
     await followed(indexer, log)
     log.deleted_topics.add("re")
-    removed = await indexer.removal.remove_unused(dry_run=False)
+    removed = await indexer.upkeep.removal.remove_unused(dry_run=False)
     assert len(removed.ends) == QUEUE_COUNT
     log.deleted_topics.clear()
     assert [log.append("re", 0).queue_offset for _ in range(3)] == [0, 1, 2]
@@ -224,8 +222,8 @@ async def test_a_topic_whose_queues_an_operator_removed_begins_again(survives: S
         await eventually(lambda: len(log.queue_checks) > 1)
         assert {end.topic for end in log.queue_checks[-1].ends} <= {"re", "beside"}
         assert ("re", 1) not in {(end.topic, end.queue_id) for end in log.queue_checks[-1].ends}
-        indexer.rebuild.begin()
-        assert [state.is_done async for state in indexer.rebuild.watch()][-1]
+        indexer.upkeep.rebuild.begin()
+        assert [state.is_done async for state in indexer.upkeep.rebuild.watch()][-1]
         assert views(indexer) == wanted(log)
 
 
@@ -242,11 +240,11 @@ async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
                 _append(chance, log)
             if chance.random() < 0.2 and log.records:
                 log.lose_tail(chance.choice(log.records[-30:]).physical_offset)
-            await eventually(lambda: indexer.reput.epoch == log.epoch)  # noqa: B023
+            await eventually(lambda: indexer.indexes.reached.epoch == log.epoch)  # noqa: B023
             await followed(indexer, log)
             assert views(indexer) == wanted(log), seed
             if chance.random() < 0.3:
-                await indexer.flush.flush(is_thorough=True)
+                await indexer.follow.flush.flush(is_thorough=True)
         if chance.random() < 0.3:
             await indexer.close()
             continue
@@ -254,13 +252,13 @@ async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
         if chance.random() < 0.3 and log.records:
             log.lose_tail(chance.choice(log.records[-30:]).physical_offset)
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.epoch == log.epoch)
+        await eventually(lambda: indexer.indexes.reached.epoch == log.epoch)
         await followed(indexer, log)
-        notes = indexer.queues.stepped_over.notes()
+        notes = indexer.indexes.queues.stepped_over.notes()
         assert views(indexer) == wanted(log)
     clean = make_indexer(log, MemoryFs())
     feed(clean, log)
-    assert {_place(note) for note in notes} >= {_place(note) for note in clean.queues.stepped_over.notes()}
+    assert {_place(note) for note in notes} >= {_place(note) for note in clean.indexes.queues.stepped_over.notes()}
     assert log.failures == []
 
 

@@ -19,9 +19,7 @@ from services.indexer.engine.offline_rebuild import RebuildProgress, RebuildRepo
 from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.errors import RecordDamaged
 from tests.support.fake_log import FakeLog
-from tests.support.records import IPV6_BORN, IPV6_STORE
-from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived
-from tests.unit.services.indexer.support import (
+from tests.support.indexer import (
     COMMIT_LOG,
     DATA_DIR,
     SEGMENT_SIZE_BYTES,
@@ -32,6 +30,8 @@ from tests.unit.services.indexer.support import (
     running,
     write_log,
 )
+from tests.support.records import IPV6_BORN, IPV6_STORE
+from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived
 
 
 def filled(count: int, log: FakeLog | None = None) -> FakeLog:
@@ -79,15 +79,15 @@ async def test_what_was_there_before_is_dropped() -> None:
     """Indexes of another log, with rubbish in them, leave nothing; consumer offsets stay."""
     other, fs = filled(200), MemoryFs()
     async with running(other, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == other.end_physical_offset)
-        indexer.offsets.commit("G", {("T", 0): 7})
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == other.end_physical_offset)
+        indexer.groups.commit("G", {("T", 0): 7})
     fs.remove(DATA_DIR / "consumequeue/T/1/00000000000000000320")
     log = filled(30)
     log.append("T", 5, keys="all")
     await run(stored(log, fs))
     await assert_complete(fs, log)
     async with running(log, fs) as indexer:
-        assert indexer.offsets.count == 1
+        assert indexer.groups.count == 1
 
 
 async def test_an_empty_log_has_empty_indexes() -> None:
@@ -180,7 +180,7 @@ async def test_a_crash_anywhere_is_harmless(survives: Survives, again: bool, mon
     log.append("T", 5, keys="all")
     old = filled(90) if again else log
     async with running(old, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == old.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == old.end_physical_offset)
     stored(log, fs)
     disks: list[MemoryFs] = []
 

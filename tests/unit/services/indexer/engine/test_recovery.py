@@ -15,7 +15,7 @@ from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
 
 PROGRESS = DATA_DIR / "reput" / "index_progress"
 
@@ -34,8 +34,8 @@ def derived(fs: MemoryFs, room: str) -> dict[str, bytes]:
 async def assert_complete(fs: MemoryFs, log: FakeLog) -> None:
     """The queues' files equal a clean build's, and every record is found by its key exactly once."""
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        found = await indexer.queries.by_key(KeyQuery("T", "all"), page_size=1000, page_token="")
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        found = await indexer.answers.queries.by_key(KeyQuery("T", "all"), page_size=1000, page_token="")
         assert [view.physical_offset for view in found.found.views()] == [
             made.physical_offset for made in reversed(log.records)
         ]
@@ -48,7 +48,7 @@ async def test_a_clean_stop_needs_no_replay() -> None:
     """After an orderly stop the next start asks for nothing that was indexed, and the index file is written on."""
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     progress = ProgressFile(fs, PROGRESS).load()
     assert progress is not None
     assert progress.is_clean
@@ -121,11 +121,11 @@ async def test_index_files_that_rocketmq_changed_are_made_again(
     log, fs = filled(50), MemoryFs()
     if is_clean:
         async with running(log, fs) as indexer:
-            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+            await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     else:
         indexer = make_indexer(log, fs)
         feed(indexer, log)
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
         fs.crash(everything_survives)
     progress = ProgressFile(fs, PROGRESS).load()
     assert progress is not None
@@ -139,7 +139,7 @@ async def test_the_clean_mark_is_gone_while_it_runs() -> None:
     """A kill right after the start is an unclean stop."""
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     make_indexer(log, fs)
     progress = ProgressFile(fs, PROGRESS).load()
     assert progress is not None
@@ -155,7 +155,7 @@ async def test_an_unclean_stop_loses_nothing(survives: object, flushed_count: in
     if flushed_count is not None:
         end = log.records[flushed_count].physical_offset if flushed_count < 63 else log.end_physical_offset
         feed(indexer, log, end=end)
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
     feed(indexer, log)
     fs.crash(survives)  # type: ignore[arg-type]
     filled(5, log)
@@ -171,9 +171,9 @@ async def test_some_pages_of_a_crash_may_survive(chance: object) -> None:
         log, fs = filled(45), MemoryFs()
         indexer = make_indexer(log, fs)
         for made in chance.sample(log.records, 3):
-            if made.physical_offset > indexer.reput.indexed_physical_offset:
+            if made.physical_offset > indexer.indexes.reached.indexed_physical_offset:
                 feed(indexer, log, end=made.physical_offset)
-                await indexer.flush.flush(is_thorough=chance.random() < 0.5)
+                await indexer.follow.flush.flush(is_thorough=chance.random() < 0.5)
         feed(indexer, log)
         fs.crash(lambda path, page: chance.random() < 0.5)
         await assert_complete(fs, log)
@@ -184,27 +184,27 @@ async def test_finished_index_files_survive_a_crash() -> None:
     log, fs = filled(63), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    await indexer.flush.flush(is_thorough=True)
+    await indexer.follow.flush.flush(is_thorough=True)
     names = sorted(derived(fs, "index"))
     assert len(names) == 5
     fs.crash(nothing_survives)
     log.follow_starts.clear()
     again = make_indexer(log, fs)
     assert sorted(derived(fs, "index")) == names[:-1]
-    assert again.reput.indexed_physical_offset == log.records[60].physical_offset
-    assert again.flush.flushed_physical_offset == log.end_physical_offset
+    assert again.indexes.reached.indexed_physical_offset == log.records[60].physical_offset
+    assert again.follow.flush.flushed_physical_offset == log.end_physical_offset
 
 
 async def test_a_crash_after_a_lost_tail_does_not_bring_it_back() -> None:
     """Units of a history that the log lost stay away, also if the process dies before progress is written."""
     log, fs = filled(30), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     log.lose_tail(log.records[10].physical_offset)
     indexer = make_indexer(log, fs)
     indexer.start()
-    await eventually(lambda: indexer.reput.epoch == 2)
-    await indexer.reput.stop()
+    await eventually(lambda: indexer.indexes.reached.epoch == 2)
+    await indexer.follow.reput.stop()
     fs.crash(nothing_survives)
     for _ in range(8):
         log.append("T", 2, keys="all")
@@ -217,9 +217,10 @@ async def test_a_replay_from_before_a_lost_tail_drops_it_all_the_same(end: int) 
     log, fs = filled(30), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
-    indexer.reput.epoch = 1
-    await indexer.flush.flush(is_thorough=True)
-    assert indexer.index.replay_physical_offset < log.records[25].physical_offset
+    end_of_log = log.end_physical_offset
+    indexer.indexes.recover(indexed_physical_offset=end_of_log, entered_physical_offset=end_of_log, epoch=1)
+    await indexer.follow.flush.flush(is_thorough=True)
+    assert indexer.indexes.index.replay_physical_offset < log.records[25].physical_offset
     fs.crash(nothing_survives)
     log.lose_tail(log.records[end].physical_offset)
     for _ in range(12):
@@ -233,22 +234,22 @@ async def test_a_batch_of_which_only_some_index_files_had_room_is_entered_once(i
     log, fs = filled(60), MemoryFs()
     indexer = make_indexer(log, fs)
     (batch,) = log.batches()
-    await indexer.queues.prepare(batch)
-    indexer.queues.append(batch)
-    fs.capacity_bytes = fs.used_bytes() + 2 * indexer.index.file_size_bytes
+    await indexer.indexes.queues.prepare(batch)
+    indexer.indexes.queues.append(batch)
+    fs.capacity_bytes = fs.used_bytes() + 2 * indexer.indexes.index.file_size_bytes
     with pytest.raises(StoreFull):
-        indexer.reput.apply(batch)
+        indexer.indexes.apply(batch)
     fs.capacity_bytes = 1 << 30
-    assert indexer.index.file_count == 2
+    assert indexer.indexes.index.file_count == 2
     if is_clean:
         await indexer.close()
     else:
-        await indexer.flush.flush(is_thorough=True)
+        await indexer.follow.flush.flush(is_thorough=True)
     fs.crash(nothing_survives)
     await assert_complete(fs, log)
     clean = make_indexer(log)
     feed(clean, log)
-    assert make_indexer(log, fs).index.entry_count == clean.index.entry_count
+    assert make_indexer(log, fs).indexes.index.entry_count == clean.indexes.index.entry_count
 
 
 @pytest.mark.parametrize("data", [b"", b"RPUT", b"x" * 100], ids=["empty", "cut", "foreign"])

@@ -12,10 +12,11 @@ from libs.formats.state.index_progress import Stepped, StepReason
 from libs.formats.store_layout import file_name
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer.query import KeyQuery, TimeQuery
-from services.indexer.engine.follow.reput_loop import Gap, ReputState
+from services.indexer.engine.follow.reput_state import ReputState
+from services.indexer.engine.statistics import statistics
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, eventually, feed, files, make_indexer, running
 
 
 def filled(count: int, log: FakeLog | None = None) -> FakeLog:
@@ -29,13 +30,13 @@ async def test_it_catches_up_and_then_follows_the_live_end() -> None:
     """Everything that was appended before and after the start is indexed, and the state says which of the two it is."""
     log = filled(50)
     async with running(log) as indexer:
-        await eventually(lambda: indexer.reput.state is ReputState.LIVE)
-        assert indexer.reput.applied_record_count == 50
+        await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
+        assert indexer.indexes.applied_record_count == 50
         filled(7, log)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        assert indexer.reput.applied_record_count == 57
-        assert indexer.reput.last_store_time_ms == log.records[-1].store_time_ms
-        assert indexer.statistics().lag_bytes == 0
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.indexes.applied_record_count == 57
+        assert indexer.indexes.reached.last_store_time_ms == log.records[-1].store_time_ms
+        assert statistics(indexer).lag_bytes == 0
 
 
 async def test_it_waits_for_a_log_that_is_not_there_and_returns_to_it() -> None:
@@ -43,17 +44,17 @@ async def test_it_waits_for_a_log_that_is_not_there_and_returns_to_it() -> None:
     log = filled(5)
     log.go_down()
     async with running(log) as indexer:
-        await eventually(lambda: bool(indexer.reput.last_error))
-        assert indexer.reput.state is ReputState.CONNECTING
-        assert "commitlog" in indexer.reput.last_error
+        await eventually(lambda: bool(indexer.follow.states.last_error))
+        assert indexer.follow.reput.state is ReputState.CONNECTING
+        assert "commitlog" in indexer.follow.states.last_error
         log.is_up = True
-        await eventually(lambda: indexer.reput.state is ReputState.LIVE)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
         log.go_down()
-        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.CONNECTING)
         log.is_up = True
         filled(5, log)
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        assert indexer.reput.applied_record_count == 10
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.indexes.applied_record_count == 10
 
 
 async def test_it_says_when_the_log_was_heard() -> None:
@@ -61,15 +62,15 @@ async def test_it_says_when_the_log_was_heard() -> None:
     log = filled(5)
     log.go_down()
     async with running(log) as indexer:
-        await eventually(lambda: bool(indexer.reput.last_error))
-        assert not indexer.reput.heard.is_set()
-        assert not indexer.completeness.changed.is_set()
+        await eventually(lambda: bool(indexer.follow.states.last_error))
+        assert not indexer.follow.states.heard.is_set()
+        assert not indexer.follow.completeness.changed.is_set()
         log.is_up = True
-        await indexer.reput.heard.wait()
-        await indexer.completeness.changed.wait()
+        await indexer.follow.states.heard.wait()
+        await indexer.follow.completeness.changed.wait()
         log.go_down()
-        await eventually(lambda: indexer.reput.state is ReputState.CONNECTING)
-        assert indexer.reput.heard.is_set()
+        await eventually(lambda: indexer.follow.reput.state is ReputState.CONNECTING)
+        assert indexer.follow.states.heard.is_set()
 
 
 async def test_after_an_unclean_stop_it_is_complete_with_the_last_record() -> None:
@@ -79,11 +80,11 @@ async def test_after_an_unclean_stop_it_is_complete_with_the_last_record() -> No
     fs.crash()
     indexer = make_indexer(log, fs)
     steps = log.follow(0, 0)
-    assert await indexer.reput.take(await anext(steps))
-    assert not indexer.completeness.changed.is_set()
-    assert await indexer.reput.take(await anext(steps))
-    assert indexer.completeness.changed.is_set()
-    assert indexer.completeness.is_complete
+    assert await indexer.follow.reput.take(await anext(steps))
+    assert not indexer.follow.completeness.changed.is_set()
+    assert await indexer.follow.reput.take(await anext(steps))
+    assert indexer.follow.completeness.changed.is_set()
+    assert indexer.follow.completeness.is_complete
     await steps.aclose()
     await indexer.close()
 
@@ -104,7 +105,7 @@ def test_a_batch_may_be_entered_again() -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     once = files(fs)
-    indexer.reput.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    indexer.indexes.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
     feed(indexer, log)
     assert files(fs) == once
 
@@ -114,19 +115,22 @@ async def test_what_the_log_lost_is_taken_back(bound_index: int) -> None:
     """When the log restarts without its tail, the indexes are cut to the common history and equal a clean build."""
     log, fs = filled(40), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
         log.lose_tail(log.records[bound_index].physical_offset)
         log.append("other", 0, keys="k0")
         await eventually(
-            lambda: indexer.reput.epoch == 2 and indexer.reput.indexed_physical_offset == log.end_physical_offset
+            lambda: (
+                indexer.indexes.reached.epoch == 2
+                and indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset
+            )
         )
         clean = make_indexer(log, expected := MemoryFs())
         feed(clean, log)
         for topic, queue_id in (("T", 0), ("T", 1), ("other", 0)):
-            mine, theirs = indexer.queues.find(topic, queue_id), clean.queues.find(topic, queue_id)
+            mine, theirs = indexer.indexes.queues.find(topic, queue_id), clean.indexes.queues.find(topic, queue_id)
             assert (mine.max_queue_offset if mine else 0) == (theirs.max_queue_offset if theirs else 0)
         for topic in ("T", "other"):
-            page = await indexer.queries.by_key(KeyQuery(topic, "k0"), page_size=99, page_token="")
+            page = await indexer.answers.queries.by_key(KeyQuery(topic, "k0"), page_size=99, page_token="")
             wanted = [r.physical_offset for r in reversed(log.records) if r.topic == topic and b"k0" in r.properties]
             assert [view.physical_offset for view in page.found.views()] == wanted
     queue_files = {name: data for name, data in files(fs).items() if name.startswith("consumequeue")}
@@ -137,19 +141,18 @@ async def test_a_log_that_was_trimmed_meanwhile_leaves_a_recorded_gap(caplog: py
     """Records that were deleted before they were indexed are named in the log, counted, and indexing goes on."""
     log, fs = filled(10), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     end = log.end_physical_offset
     filled(20, log)
     log.trim(log.records[25].physical_offset)
     with caplog.at_level(logging.ERROR):
         async with running(log, fs) as indexer:
-            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-            assert indexer.reput.last_gap == Gap(end, log.min_physical_offset)
-            assert indexer.statistics().gaps_total == 1
-            queue = indexer.queues.find("T", 0)
+            await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+            assert statistics(indexer).gaps_total == 1
+            queue = indexer.indexes.queues.find("T", 0)
             assert queue is not None
             assert (queue.min_queue_offset, queue.max_queue_offset) == (13, 15)
-    assert "deleted before they were indexed" in caplog.text
+    assert f"the records from {end} to {log.min_physical_offset} were deleted before they were indexed" in caplog.text
 
 
 async def test_a_new_indexer_on_a_trimmed_log_has_no_gap() -> None:
@@ -157,9 +160,9 @@ async def test_a_new_indexer_on_a_trimmed_log_has_no_gap() -> None:
     log = filled(20)
     log.trim(log.records[15].physical_offset)
     async with running(log) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        assert indexer.reput.gap_count == 0
-        queue = indexer.queues.find("T", 1)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        assert indexer.follow.reput.gap_count == 0
+        queue = indexer.indexes.queues.find("T", 1)
         assert queue is not None
         assert (queue.min_queue_offset, queue.max_queue_offset) == (7, 10)
 
@@ -190,13 +193,13 @@ def test_a_batch_that_does_not_continue_the_log_is_refused(spoil: Callable[[Disp
     log = filled(10)
     indexer = make_indexer(log, MemoryFs())
     feed(indexer, log, end=log.records[4].physical_offset)
-    (batch,) = log.batches(indexer.reput.indexed_physical_offset)
-    before = indexer.reput.indexed_physical_offset
+    (batch,) = log.batches(indexer.indexes.reached.indexed_physical_offset)
+    before = indexer.indexes.reached.indexed_physical_offset
     with pytest.raises(Inapplicable):
-        indexer.reput.apply(spoil(batch))
-    assert indexer.reput.indexed_physical_offset == before
-    indexer.reput.apply(batch)
-    assert indexer.reput.indexed_physical_offset == log.end_physical_offset
+        indexer.indexes.apply(spoil(batch))
+    assert indexer.indexes.reached.indexed_physical_offset == before
+    indexer.indexes.apply(batch)
+    assert indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset
 
 
 async def test_a_record_that_fits_nowhere_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -209,26 +212,28 @@ async def test_a_record_that_fits_nowhere_is_stepped_over(caplog: pytest.LogCapt
     filled(2, log)
     with caplog.at_level(logging.ERROR):
         async with running(log, fs) as indexer:
-            await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-            page = await indexer.queries.by_key(KeyQuery("T", "odd"), page_size=9, page_token="")
+            await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+            page = await indexer.answers.queries.by_key(KeyQuery("T", "odd"), page_size=9, page_token="")
             assert [view.physical_offset for view in page.found.views()] == [odd.physical_offset]
-            assert {end.queue_id: end.end_queue_offset for i in range(2) if (end := indexer.queues.end_of("T", i))} == {
+            assert {
+                end.queue_id: end.end_queue_offset for i in range(2) if (end := indexer.indexes.queues.end_of("T", i))
+            } == {
                 0: 6,
                 1: 6,
             }
             place = odd.physical_offset
-            notes = indexer.queues.stepped_over.notes()
+            notes = indexer.indexes.queues.stepped_over.notes()
             assert notes[0] == Stepped("T", 0, StepReason.QUEUE_OFFSET, 1, place, place, 99)
             assert [note.reason for note in notes] == [StepReason.QUEUE_OFFSET, StepReason.NAME]
-            assert indexer.statistics().stepped_over_record_count == 2
+            assert statistics(indexer).stepped_over_record_count == 2
     assert f"physical offset {place} with queue offset 99" in caplog.text
     for is_rebuilt in (False, True):
         async with running(log, fs) as indexer:
             if is_rebuilt:
-                await eventually(lambda: indexer.reput.state is ReputState.LIVE)
-                indexer.rebuild.begin()
-                assert [state.is_done async for state in indexer.rebuild.watch()][-1]
-            assert indexer.queues.stepped_over.notes() == notes
+                await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
+                indexer.upkeep.rebuild.begin()
+                assert [state.is_done async for state in indexer.upkeep.rebuild.watch()][-1]
+            assert indexer.indexes.queues.stepped_over.notes() == notes
 
 
 async def test_units_that_contradict_the_log_stop_indexing(caplog: pytest.LogCaptureFixture) -> None:
@@ -238,15 +243,15 @@ async def test_units_that_contradict_the_log_stop_indexing(caplog: pytest.LogCap
     other.append("T", 0, body=b"another")
     indexer = make_indexer(log, MemoryFs())
     feed(indexer, other)
-    indexer.reput.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    indexer.indexes.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
     with caplog.at_level(logging.CRITICAL):
         indexer.start()
-        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
-    assert "T/0 holds another record at queue offset 0" in indexer.reput.last_error
-    assert indexer.statistics().stopped == 1
+        await eventually(lambda: indexer.follow.reput.state is ReputState.STOPPED)
+    assert "T/0 holds another record at queue offset 0" in indexer.follow.states.last_error
+    assert statistics(indexer).stopped == 1
     assert "operator" in caplog.text
     assert log.follow_starts == [0]
-    assert indexer.reput.heard.is_set()
+    assert indexer.follow.states.heard.is_set()
     await indexer.close()
 
 
@@ -254,17 +259,17 @@ async def test_units_that_a_file_has_lost_come_again() -> None:
     """A record behind the end is no odd one when it is the queue's file that ends too early: all is built anew."""
     log, fs = filled(10), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     path = DATA_DIR / "consumequeue" / "T" / "0" / file_name(0)
     fs.open_mapped(path).buffer[60:] = bytes(20 * 16 - 60)
     filled(2, log)
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
-        queue = indexer.queues.find("T", 0)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        queue = indexer.indexes.queues.find("T", 0)
         assert queue is not None
         units = queue.read(0, 100).physical_offsets.tolist()
         assert units == [made.physical_offset for made in log.records if made.queue_id == 0]
-        assert indexer.queues.stepped_over.record_count == 0
+        assert indexer.indexes.queues.stepped_over.record_count == 0
 
 
 async def test_a_malformed_step_does_not_stop_it_for_good() -> None:
@@ -272,10 +277,10 @@ async def test_a_malformed_step_does_not_stop_it_for_good() -> None:
     log = filled(3)
     log.steps = [b""]
     async with running(log) as indexer:
-        await eventually(lambda: bool(indexer.reput.last_error))
-        assert indexer.reput.state is ReputState.CONNECTING
+        await eventually(lambda: bool(indexer.follow.states.last_error))
+        assert indexer.follow.reput.state is ReputState.CONNECTING
         log.steps = []
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
 
 
 async def test_a_log_that_was_replaced_is_readable_from_its_own_begin() -> None:
@@ -284,16 +289,19 @@ async def test_a_log_that_was_replaced_is_readable_from_its_own_begin() -> None:
     async with running(log) as indexer:
         log.trim(log.records[30].physical_offset)
         log.append("T", 0)
-        await eventually(lambda: indexer.queues.min_physical_offset == log.min_physical_offset)
+        await eventually(lambda: indexer.indexes.queues.min_physical_offset == log.min_physical_offset)
         log.min_physical_offset = 0
         log.lose_tail(0)
         made = log.append("T", 0)
         await eventually(
-            lambda: indexer.reput.epoch == 2 and indexer.reput.indexed_physical_offset == log.end_physical_offset
+            lambda: (
+                indexer.indexes.reached.epoch == 2
+                and indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset
+            )
         )
-        assert indexer.queues.min_physical_offset == 0
-        queue = indexer.queues.find("T", 0)
+        assert indexer.indexes.queues.min_physical_offset == 0
+        queue = indexer.indexes.queues.find("T", 0)
         assert queue is not None
         assert (queue.min_queue_offset, queue.max_queue_offset) == (0, 1)
-        page = await indexer.queries.by_time(TimeQuery("T", None), page_size=9, page_token="")
+        page = await indexer.answers.queries.by_time(TimeQuery("T", None), page_size=9, page_token="")
         assert [view.physical_offset for view in page.found.views()] == [made.physical_offset]

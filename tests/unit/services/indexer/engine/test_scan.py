@@ -20,6 +20,7 @@ from services.indexer.engine.answer.scan import ScanChunk, ScanFilter
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.record_reader import FoundRecords
+from services.indexer.engine.statistics import statistics
 from services.indexer.errors import (
     BadArgument,
     DependencyUnavailable,
@@ -29,8 +30,8 @@ from services.indexer.errors import (
     WindowFull,
 )
 from tests.support.fake_log import FakeLog, properties_text
+from tests.support.indexer import SMALL, feed, make_indexer
 from tests.support.records import IPV6_STORE
-from tests.unit.services.indexer.support import SMALL, feed, make_indexer
 
 
 def fed(log: FakeLog, **changes: int) -> Indexer:
@@ -50,7 +51,8 @@ async def scan(
     indexer: Indexer, partition: ScanPartition, scan_filter: ScanFilter | None = None, size: int = 1 << 20
 ) -> list[ScanChunk]:
     return [
-        chunk async for chunk in indexer.scanner.scan(partition, scan_filter or ScanFilter(), chunk_size_bytes=size)
+        chunk
+        async for chunk in indexer.answers.scanner.scan(partition, scan_filter or ScanFilter(), chunk_size_bytes=size)
     ]
 
 
@@ -64,7 +66,7 @@ def tags(expression: str) -> ScanFilter:
 
 async def planned_rows(indexer: Indexer, scope: ScanScope, scan_filter: ScanFilter) -> list[tuple[bytes, int, int]]:
     found = []
-    for partition in await indexer.planner.plan(scope):
+    for partition in await indexer.answers.planner.plan(scope):
         found += rows(await scan(indexer, partition, scan_filter))
     return found
 
@@ -80,7 +82,7 @@ async def test_every_row_is_in_one_partition(count_min: int, row_count_max: int)
     log = filled()
     indexer = fed(log)
     scope = ScanScope(("T",), partition_count_min=count_min, row_count_max=row_count_max)
-    partitions = await indexer.planner.plan(scope)
+    partitions = await indexer.answers.planner.plan(scope)
     covered = [
         (one.queue_id, offset)
         for partition in partitions
@@ -101,9 +103,9 @@ async def test_small_queues_are_packed() -> None:
     for index in range(640):
         log.append(queue_id=index % 64)
     indexer = fed(log)
-    sizes = [p.row_count for p in await indexer.planner.plan(ScanScope(("T",), partition_count_min=4))]
+    sizes = [p.row_count for p in await indexer.answers.planner.plan(ScanScope(("T",), partition_count_min=4))]
     assert sizes == [160] * 4
-    assert len(await indexer.planner.plan(ScanScope(("T",)))) == 1
+    assert len(await indexer.answers.planner.plan(ScanScope(("T",)))) == 1
 
 
 async def test_partitions_are_bounded_in_bytes() -> None:
@@ -112,7 +114,7 @@ async def test_partitions_are_bounded_in_bytes() -> None:
     for _ in range(50):
         log.append(body=bytes(900))
     size = log.records[0].size_bytes
-    partitions = await fed(log).planner.plan(ScanScope(("T",), size_bytes_max=size * 5))
+    partitions = await fed(log).answers.planner.plan(ScanScope(("T",), size_bytes_max=size * 5))
     assert [partition.row_count for partition in partitions] == [5] * 10
     assert all(partition.size_bytes == size * 5 for partition in partitions)
 
@@ -146,8 +148,11 @@ async def test_plans_are_cut_to_queues_ranges_and_times() -> None:
             )
         ),
     )
-    assert await indexer.planner.plan(ScanScope(("T",), ranges=tuple(ScanRange("T", q, 3, 3) for q in range(3)))) == []
-    assert await indexer.planner.plan(ScanScope(("nowhere",))) == []
+    assert (
+        await indexer.answers.planner.plan(ScanScope(("T",), ranges=tuple(ScanRange("T", q, 3, 3) for q in range(3))))
+        == []
+    )
+    assert await indexer.answers.planner.plan(ScanScope(("nowhere",))) == []
 
 
 @pytest.mark.parametrize("keys", [(), ("k1",)])
@@ -156,14 +161,14 @@ async def test_a_topic_that_nobody_made_is_no_empty_result(keys: tuple[str, ...]
     log = filled()
     indexer = fed(log)
     with pytest.raises(TopicNotFound) as caught:
-        await indexer.planner.plan(ScanScope(("T", "flihgts"), keys=keys))
+        await indexer.answers.planner.plan(ScanScope(("T", "flihgts"), keys=keys))
     assert caught.value.topic == "flihgts"
     log.topics.add("flihgts")
-    assert await indexer.planner.plan(ScanScope(("flihgts",), row_count_max=1)) == []
+    assert await indexer.answers.planner.plan(ScanScope(("flihgts",), row_count_max=1)) == []
     log.go_down()
     with pytest.raises(DependencyUnavailable):
-        await indexer.planner.plan(ScanScope(("nowhere",)))
-    assert len(await indexer.planner.plan(ScanScope(("T",)))) == 1
+        await indexer.answers.planner.plan(ScanScope(("nowhere",)))
+    assert len(await indexer.answers.planner.plan(ScanScope(("T",)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,10 +182,13 @@ async def test_a_plan_of_too_many_partitions_is_refused(
     indexer = fed(filled())
     rows_max, bytes_max = bounds
     with pytest.raises(BadArgument) as caught:
-        await indexer.planner.plan(ScanScope(("T",), row_count_max=rows_max, size_bytes_max=bytes_max))
+        await indexer.answers.planner.plan(ScanScope(("T",), row_count_max=rows_max, size_bytes_max=bytes_max))
     assert (caught.value.field, caught.value.value) == (field, 1)
     monkeypatch.setattr(scan_plan, "PIECE_COUNT_MAX", 60)
-    assert len(await indexer.planner.plan(ScanScope(("T",), row_count_max=rows_max, size_bytes_max=bytes_max))) == 60
+    assert (
+        len(await indexer.answers.planner.plan(ScanScope(("T",), row_count_max=rows_max, size_bytes_max=bytes_max)))
+        == 60
+    )
 
 
 async def test_a_plan_of_many_ranges_is_quick_and_lets_others_work() -> None:
@@ -198,7 +206,7 @@ async def test_a_plan_of_many_ranges_is_quick_and_lets_others_work() -> None:
 
     others = asyncio.create_task(work())
     started_s = time.process_time()
-    (partition,) = await indexer.planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
+    (partition,) = await indexer.answers.planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
     assert partition.row_count == len(partition.ranges) == 10_000
     assert time.process_time() - started_s < 10  # it took minutes when each range summed up those before it
     assert turn_count > 1_000
@@ -209,7 +217,7 @@ async def test_a_partition_has_no_more_ranges_than_can_be_sent_back(monkeypatch:
     """However small the ranges are; and nothing is lost by it."""
     monkeypatch.setattr(scan_plan, "PARTITION_RANGE_COUNT_MAX", 7)
     ranges = tuple(ScanRange("T", 0, index % 10, index % 10 + 1) for index in range(50))
-    plan = await fed(filled(60)).planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
+    plan = await fed(filled(60)).answers.planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
     assert [len(partition.ranges) for partition in plan] == [7] * 7 + [1]
     assert [one for partition in plan for one in partition.ranges] == list(ranges)
 
@@ -291,13 +299,13 @@ async def test_what_is_gone_fails_the_scan() -> None:
     with pytest.raises(OffsetTrimmed) as caught:
         await scan(indexer, partition)
     assert (caught.value.value, caught.value.min) == (0, 3)
-    indexer.trim(log.records[10].physical_offset)
+    indexer.upkeep.trim.trim(log.records[10].physical_offset)
     with pytest.raises(OffsetTrimmed):
         await scan(indexer, partition)
     log.go_down()
     with pytest.raises(DependencyUnavailable):
         await scan(indexer, ScanPartition(ranges=(ScanRange("T", 0, 10, 20),)))
-    assert indexer.scanner.count == 0
+    assert indexer.answers.scanner.count == 0
 
 
 async def test_keys_are_looked_up() -> None:
@@ -305,14 +313,14 @@ async def test_keys_are_looked_up() -> None:
     log = filled()
     indexer = fed(log)
     scope = ScanScope(("T",), keys=("k0", "k2", "none", "k0"))
-    (partition,) = await indexer.planner.plan(scope)
+    (partition,) = await indexer.answers.planner.plan(scope)
     assert partition == ScanPartition(key_topic="T", keys=("k0", "k2", "none"))
     wanted = [
         r for r in log.records if r.topic == "T" and {b"k0", b"k2"} & set(properties.keys_of(r.properties))
     ]  # fmt: skip
     chunks = await scan(indexer, partition)
     assert rows(chunks) == sorted(map(place, wanted))
-    assert indexer.statistics().scanned_rows_total == len(wanted)
+    assert statistics(indexer).scanned_rows_total == len(wanted)
     assert [len({view.queue_id for view in chunk.found.views()}) for chunk in chunks] == [1] * len(chunks)
     assert all(chunk.range is None for chunk in chunks)
     assert sorted(rows(await scan(indexer, partition, size=1))) == sorted(map(place, wanted))
@@ -323,7 +331,7 @@ async def test_keys_are_looked_up() -> None:
     start = log.records[60].store_time_ms
     late = [r for r in wanted if r.store_time_ms >= start]
     assert rows(await scan(indexer, partition, ScanFilter(start_time_ms=start))) == sorted(map(place, late))
-    (ranged,) = await indexer.planner.plan(dataclasses.replace(scope, queue_ids=frozenset({1})))
+    (ranged,) = await indexer.answers.planner.plan(dataclasses.replace(scope, queue_ids=frozenset({1})))
     assert rows(await scan(indexer, ranged)) == sorted(place(r) for r in wanted if r.queue_id == 1)
 
 
@@ -337,7 +345,7 @@ async def test_a_message_with_several_keys_comes_from_one_partition(key_count: i
     indexer = fed(log, scan_partition_key_count=key_count)
     keys = ("k3", "none", "m1", "l4", "k0", "m1", "U8", "l2", "k1")
     wanted = [r for r in log.records if set(map(str.encode, keys)) & set(properties.keys_of(r.properties))]
-    partitions = await indexer.planner.plan(ScanScope(("T",), keys=keys))
+    partitions = await indexer.answers.planner.plan(ScanScope(("T",), keys=keys))
     found = [row for one in partitions for row in rows(await scan(indexer, one, ScanFilter(keys=keys)))]
     assert len(partitions) == -(-8 // key_count)
     assert sorted(found) == sorted(map(place, wanted))
@@ -357,7 +365,9 @@ async def test_chunks_of_keys_keep_only_their_records() -> None:
 async def test_many_keys_are_many_partitions() -> None:
     """Keys are cut into partitions of the configured count, for each topic."""
     indexer = fed(filled(), scan_partition_key_count=10)
-    partitions = await indexer.planner.plan(ScanScope(("T", "U"), keys=tuple(f"k{index}" for index in range(25))))
+    partitions = await indexer.answers.planner.plan(
+        ScanScope(("T", "U"), keys=tuple(f"k{index}" for index in range(25)))
+    )
     assert [(p.key_topic, len(p.keys)) for p in partitions] == [(topic, n) for topic in "TU" for n in (10, 10, 5)]
 
 
@@ -367,13 +377,13 @@ async def test_scans_are_bounded_and_read_ahead_little() -> None:
     indexer = fed(log, scan_count_max=1)
     log.read_count = 0
     partition = ScanPartition(ranges=(ScanRange("T", 0, 0, 20),))
-    slow = indexer.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1)
+    slow = indexer.answers.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1)
     await anext(slow)
     with pytest.raises(WindowFull):
         await scan(indexer, partition)
     assert log.read_count <= 4
     await slow.aclose()
-    assert indexer.scanner.count == 0
+    assert indexer.answers.scanner.count == 0
     assert len(rows(await scan(indexer, partition))) == 20
 
 

@@ -19,13 +19,13 @@ from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer.pull import PullQuery, PullStatus
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
-from services.indexer.engine.follow.reput_loop import ReputState
+from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import TopicSetApart
 from tests.support import reference
 from tests.support.fake_log import FakeLog
+from tests.support.indexer import DATA_DIR, SMALL, eventually, running
 from tests.unit.services.indexer.delay_world import World
-from tests.unit.services.indexer.support import DATA_DIR, SMALL, eventually, running
 
 QUEUES = DATA_DIR / "consumequeue"
 FOREIGN = (
@@ -73,7 +73,7 @@ def mixed_log() -> FakeLog:
 
 async def settled(indexer: Indexer, log: FakeLog) -> None:
     """Wait until all of the log is indexed."""
-    await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+    await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
 
 
 @pytest.mark.parametrize("has_topics", [True, False])
@@ -85,26 +85,26 @@ async def test_files_stay_and_records_are_stepped_over(has_topics: bool) -> None
     async with running(log, fs) as indexer:
         await settled(indexer, log)
         assert foreign_files(fs) == before
-        notes = indexer.queues.stepped_over.notes()
+        notes = indexer.indexes.queues.stepped_over.notes()
         assert [(note.topic, note.record_count) for note in notes] == expected
         assert {note.reason for note in notes} == {StepReason.SET_APART}
         assert notes[0].first_physical_offset == log.records[1].physical_offset
-        indexer.reput.request_rebuild()
+        indexer.follow.states.request_rebuild()
         log.append("plain")
         await settled(indexer, log)
-        await eventually(lambda: indexer.completeness.is_complete)
-        await indexer.removal.remove_unused(dry_run=False)
-        await indexer.removal.remove_expired(dry_run=False)
+        await eventually(lambda: indexer.follow.completeness.is_complete)
+        await indexer.upkeep.removal.remove_unused(dry_run=False)
+        await indexer.upkeep.removal.remove_expired(dry_run=False)
         assert foreign_files(fs) == before
     fs.remove(DATA_DIR / "reput" / "index_progress")  # as if it had never run in order: all is built anew
     async with running(log, fs) as indexer:
         await settled(indexer, log)
         assert foreign_files(fs) == before
-        assert indexer.queues.topics() == ["plain"]
-        queue = indexer.queues.find("plain", 0)
+        assert indexer.indexes.queues.topics() == ["plain"]
+        queue = indexer.indexes.queues.find("plain", 0)
         assert queue is not None
         assert queue.max_queue_offset == 5
-        assert [(note.topic, note.record_count) for note in indexer.queues.stepped_over.notes()] == expected
+        assert [(note.topic, note.record_count) for note in indexer.indexes.queues.stepped_over.notes()] == expected
         assert log.failures == []
 
 
@@ -113,10 +113,13 @@ async def test_a_batch_that_is_entered_in_part() -> None:
     log, fs = mixed_log(), rocketmq_disk(has_topics=False)
     log.append("plain", keys=" ".join(f"k{number}" for number in range(SMALL.index_entry_capacity)))
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.state is ReputState.STOPPED)
-        assert indexer.reput.indexed_physical_offset == log.records[-1].physical_offset
-        assert indexer.queues.topics() == ["plain"]
-        assert [(note.topic, note.record_count) for note in indexer.queues.stepped_over.notes()][-1] == ("gone", 4)
+        await eventually(lambda: indexer.follow.reput.state is ReputState.STOPPED)
+        assert indexer.indexes.reached.indexed_physical_offset == log.records[-1].physical_offset
+        assert indexer.indexes.queues.topics() == ["plain"]
+        assert [(note.topic, note.record_count) for note in indexer.indexes.queues.stepped_over.notes()][-1] == (
+            "gone",
+            4,
+        )
 
 
 async def test_refusals() -> None:
@@ -126,16 +129,16 @@ async def test_refusals() -> None:
         await settled(indexer, log)
         for topic, why in (("batches", BATCH_QUEUE), ("keyed", COMPACTED), ("%LMQ%a", LIGHT_QUEUE)):
             with pytest.raises(TopicSetApart) as caught:
-                indexer.served(topic, "topics[1]")
+                indexer.answers.served(topic, "topics[1]")
             assert (caught.value.topic, caught.value.why, caught.value.field) == (topic, why, "topics[1]")
-        assert indexer.served("plain") == "plain"
+        assert indexer.answers.served("plain") == "plain"
         kept, batch, gone = (log.records[index] for index in (1, 2, 4))
         for apart in (kept, batch, gone):
             with pytest.raises(TopicSetApart):
-                await indexer.queries.by_offset_id(encode_offset_id(apart.store_host, apart.physical_offset))
-        page = await indexer.queries.by_key(KeyQuery("gone", "k"), page_size=9, page_token="")
+                await indexer.answers.queries.by_offset_id(encode_offset_id(apart.store_host, apart.physical_offset))
+        page = await indexer.answers.queries.by_key(KeyQuery("gone", "k"), page_size=9, page_token="")
         assert len(page.found.sizes) == 0
-        page = await indexer.queries.by_key(KeyQuery("keyed", "k"), page_size=9, page_token="")
+        page = await indexer.answers.queries.by_key(KeyQuery("keyed", "k"), page_size=9, page_token="")
         assert len(page.found.sizes) == 4
 
 
@@ -145,15 +148,15 @@ async def test_an_indexer_elsewhere_hears_of_it() -> None:
     log.set_apart = {"batches": BATCH_QUEUE, "keyed": COMPACTED}
     async with running(log, fs) as indexer:
         await settled(indexer, log)
-        assert indexer.queues.topics() == ["plain"]
+        assert indexer.indexes.queues.topics() == ["plain"]
         with pytest.raises(TopicSetApart):
-            indexer.served("keyed")
+            indexer.answers.served("keyed")
         log.set_apart = {}
         log.go_down()
-        await eventually(lambda: indexer.reput.is_log_away)
+        await eventually(lambda: indexer.follow.states.log_away)
         log.is_up = True
-        await eventually(lambda: not indexer.queues.set_apart.reasons)
-        assert indexer.served("keyed") == "keyed"
+        await eventually(lambda: not indexer.indexes.queues.set_apart.reasons)
+        assert indexer.answers.served("keyed") == "keyed"
 
 
 def extended(fs: MemoryFs, topic: str, queue_id: int, unit: int) -> None:
@@ -174,12 +177,14 @@ async def test_units_with_extensions() -> None:
     for unit in (0, 1):
         extended(fs, "T", 0, unit)
     async with running(log, fs) as indexer:
-        indexer.reput.indexed_physical_offset = 0
+        indexer.indexes.recover(
+            indexed_physical_offset=0, entered_physical_offset=log.end_physical_offset, epoch=log.epoch
+        )
         for batch in log.batches(0):
-            indexer.reput.apply(batch)  # again
+            indexer.indexes.apply(batch)  # again
         tags = parse_tag_expression("a", field="tag_expression")
         query = PullQuery("T", 0, 0, message_count_max=9, size_bytes_max=1 << 20, tags=tags)
-        result = await indexer.puller.pull(query, wait_s=0)
+        result = await indexer.answers.puller.pull(query, wait_s=0)
         assert result.status is PullStatus.FOUND
         assert [view.tag for view in result.found.views()] == [b"a", b"a"]
     assert log.failures == []
@@ -212,7 +217,7 @@ async def test_retry_topics_of_pop_consumers() -> None:
     log.append("%RETRY%group+plain")
     async with running(log) as indexer:
         await settled(indexer, log)
-        assert indexer.queues.topics() == ["%RETRY%group+plain"]
+        assert indexer.indexes.queues.topics() == ["%RETRY%group+plain"]
     assert not is_group("group+plain")
 
 

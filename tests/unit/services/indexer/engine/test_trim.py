@@ -7,7 +7,7 @@ from libs.machine.fs import Fs
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.errors import OffsetBeyondEnd
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import DATA_DIR, eventually, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, eventually, feed, make_indexer, running
 
 
 def bytes_of_files(fs: Fs) -> int:
@@ -43,16 +43,16 @@ async def test_a_dry_run_tells_what_a_trim_removes() -> None:
         fs = MemoryFs()
         indexer = make_indexer(log, fs)
         feed(indexer, log)
-        indexer.index.mark_finished(indexer.index.unfinished()[:-1])
+        indexer.indexes.index.mark_finished(indexer.indexes.index.unfinished()[:-1])
         before_bytes = bytes_of_files(fs)
-        told = await indexer.would_trim(offset)
-        assert told == await indexer.would_trim(offset)
+        told = await indexer.upkeep.trim.would_trim(offset)
+        assert told == await indexer.upkeep.trim.would_trim(offset)
         assert told.own_bytes == bytes_of_files(fs) == before_bytes
-        done = indexer.trim(offset)
+        done = indexer.upkeep.trim.trim(offset)
         assert (told.queue_file_count, told.index_file_count, told.freed_bytes) == (
             done.queue_file_count, done.index_file_count, done.freed_bytes,
         )  # fmt: skip
-        assert (await indexer.would_trim(offset)).freed_bytes == 0
+        assert (await indexer.upkeep.trim.would_trim(offset)).freed_bytes == 0
     assert done.queue_file_count > 10
     assert done.index_file_count > 5
 
@@ -61,15 +61,15 @@ async def test_files_on_their_way_out_do_not_count() -> None:
     """What was trimmed is no part of the indexes any more, although its files go only with the next flush."""
     log, fs = keyed(300), MemoryFs()
     async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.reput.indexed_physical_offset == log.end_physical_offset)
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
         before_bytes = bytes_of_files(fs)
         offset = log.end_physical_offset
-        done = indexer.trim(offset)
-        leaving = indexer.queues.expired_paths() | indexer.index.expired_paths()
+        done = indexer.upkeep.trim.trim(offset)
+        leaving = indexer.indexes.queues.expired_paths() | indexer.indexes.index.expired_paths()
         kept_bytes = before_bytes - sum(map(fs.allocated_bytes, leaving))
         assert done.queue_file_count > 10
-        assert (await indexer.would_trim(offset)).own_bytes == kept_bytes
-        await eventually(lambda: not indexer.queues.expired_count and not indexer.index.expired_count)
+        assert (await indexer.upkeep.trim.would_trim(offset)).own_bytes == kept_bytes
+        await eventually(lambda: not indexer.indexes.queues.expired_count and not indexer.indexes.index.expired_count)
         await eventually(lambda: bytes_of_files(fs) == kept_bytes)
 
 
@@ -79,4 +79,4 @@ async def test_what_is_not_indexed_is_refused() -> None:
     indexer = make_indexer(log)
     feed(indexer, log)
     with pytest.raises(OffsetBeyondEnd):
-        await indexer.would_trim(log.end_physical_offset + 1)
+        await indexer.upkeep.trim.would_trim(log.end_physical_offset + 1)

@@ -4,12 +4,14 @@
 import asyncio
 
 import pytest
-from reput.indexer.v1.queue_service_pb2 import ListQueuesRequest
+from reput.indexer.v1 import queue_service_pb2
+from reput.indexer.v1.queue_service_pb2 import ListQueuesRequest, ListQueuesResponse
 
 from services.indexer.errors import Incomplete
+from services.indexer.rpc.needs import around
 from services.indexer.rpc.queue_servicer import STEP_QUEUE_COUNT, QueueServicer
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.support import feed, make_indexer
+from tests.support.indexer import feed, make_indexer
 
 
 async def test_a_list_that_a_rebuild_comes_into() -> None:
@@ -19,12 +21,19 @@ async def test_a_list_that_a_rebuild_comes_into() -> None:
         log.append("T", queue_id)
     indexer = make_indexer(log)
     feed(indexer, log)
-    servicer = QueueServicer(indexer, stream_count_max=1)
+    servicer = QueueServicer(indexer.answers, stream_count_max=1)
     request = ListQueuesRequest(page_size=1_000)
     assert len((await servicer.ListQueues(request, None)).queues) == 3 * STEP_QUEUE_COUNT
-    listing = asyncio.create_task(servicer.ListQueues(request, None))
+    (service,) = queue_service_pb2.DESCRIPTOR.services_by_name.values()
+    block = around(service, indexer.follow.completeness)["ListQueues"]
+
+    async def listed() -> ListQueuesResponse:
+        with block():
+            return await servicer.ListQueues(request, None)
+
+    listing = asyncio.create_task(listed())
     await asyncio.sleep(0)  # its first step
-    indexer.completeness.lose()
-    indexer.queues.detach()
+    indexer.follow.completeness.lose()
+    indexer.indexes.queues.detach()
     with pytest.raises(Incomplete):
         await listing

@@ -11,7 +11,9 @@ from libs.machine.fs import Fs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.log.sink import LogSink
 from tests.support.fake_log import FakeLog
 from tests.support.patience import LIMIT_S
 
@@ -30,11 +32,22 @@ SMALL = IndexerConfig(
 
 
 def make_indexer(
-    log: FakeLog, fs: MemoryFs | None = None, config: IndexerConfig = SMALL, clock: ManualClock | None = None
+    log: FakeLog,
+    fs: Fs | None = None,
+    config: IndexerConfig = SMALL,
+    clock: ManualClock | None = None,
+    sink: LogSink | None = None,
 ) -> Indexer:
-    """An Indexer that is recovered and follows nothing yet."""
-    indexer = Indexer(
-        config, fs or MemoryFs(), clock or ManualClock(), source=log, records=log, on_failure=log.failures.append
+    """An Indexer that is recovered and follows nothing yet. It delivers delayed messages if it has a sink for them."""
+    indexer = build(
+        config,
+        fs or MemoryFs(),
+        clock or ManualClock(),
+        source=log,
+        records=log,
+        on_failure=log.failures.append,
+        sink=sink,
+        delay_look_interval_ms=2,
     )
     indexer.open()
     return indexer
@@ -53,9 +66,11 @@ def write_log(log: FakeLog, fs: Fs, directory: Path = COMMIT_LOG) -> None:
 
 def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: int | None = None) -> None:
     """Enter all of the log that is not entered yet."""
-    for batch in log.batches(indexer.reput.indexed_physical_offset, record_count_max=record_count_max, end=end):
-        indexer.reput.apply(batch)
-    indexer.completeness.reach(indexer.reput.indexed_physical_offset, is_end=end is None)
+    for batch in log.batches(
+        indexer.indexes.reached.indexed_physical_offset, record_count_max=record_count_max, end=end
+    ):
+        indexer.indexes.apply(batch)
+    indexer.follow.completeness.reach(indexer.indexes.reached.indexed_physical_offset, is_end=end is None)
 
 
 async def eventually(condition: Callable[[], bool], *, timeout_s: float = LIMIT_S) -> None:
@@ -67,10 +82,14 @@ async def eventually(condition: Callable[[], bool], *, timeout_s: float = LIMIT_
 
 @contextlib.asynccontextmanager
 async def running(
-    log: FakeLog, fs: MemoryFs | None = None, config: IndexerConfig = SMALL, clock: ManualClock | None = None
+    log: FakeLog,
+    fs: MemoryFs | None = None,
+    config: IndexerConfig = SMALL,
+    clock: ManualClock | None = None,
+    sink: LogSink | None = None,
 ) -> AsyncIterator[Indexer]:
     """An Indexer that follows the log by itself, and is stopped cleanly in the end."""
-    indexer = make_indexer(log, fs, config, clock)
+    indexer = make_indexer(log, fs, config, clock, sink)
     indexer.start()
     try:
         yield indexer

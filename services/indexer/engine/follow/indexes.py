@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexes: the queues and the key index as one, which a batch of the log is entered into, and taken back from.
+
+Invariants: a batch is entered only if it begins where the last one ended; `reached` moves after the effect; entering a
+batch again changes nothing, so any failure may be answered by asking for it again. What is taken back is first said to
+be no longer certain (progress), and calls are refused that would miss it (Completeness).
+Callers: the event loop's thread; ReputLoop, in its turn. Not handled: making things durable (FlushLoop).
+RocketMQ's counterpart is CommitLogDispatcher and its two implementations.
+"""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+import msgspec
+
+from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_progress import QueueBegin
+from libs.machine.failpoints import failpoint
+from libs.machine.uninterrupted import uninterrupted
+from libs.segments.errors import StoreFull
+from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.engine.follow.deleted_topics import DeletedTopics
+from services.indexer.engine.follow.history import LogHistory
+from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.tables.index import IndexTable
+from services.indexer.engine.tables.progress import ProgressKeeper
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.errors import Inapplicable
+
+_log = logging.getLogger(__name__)
+
+
+class Reached(NamedTuple):
+    """How far the indexes are. Offsets are physical, ends exclusive."""
+
+    indexed_physical_offset: int = 0
+    """All records below it are entered."""
+    entered_physical_offset: int = 0
+    """End of what any of the indexes holds; past the other while records are entered again. The log's history is
+    compared with this one: what lies between may be from a tail that the log has lost."""
+    epoch: int = 0
+    """Epoch of the log that all of it is from; 0 if unknown."""
+    last_store_time_ms: int = 0
+    """Store time of the last record that was entered since the start; 0 if none was."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether some of the indexes may hold records past those that are entered."""
+        return self.indexed_physical_offset < self.entered_physical_offset
+
+
+class Indexes:
+    """Both tables of a store, once they are loaded. Then `recover` it once."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueueTable,
+        index: IndexTable,
+        polls: LongPolls,
+        progress: ProgressKeeper,
+        history: LogHistory,
+        completeness: Completeness,
+        deleted_topics: DeletedTopics,
+    ) -> None:
+        self.queues = queues
+        self.index = index
+        self.reached = Reached()
+        self.applied_record_count = 0
+        self._polls = polls
+        self._progress = progress
+        self._history = history
+        self._completeness = completeness
+        self._deleted_topics = deleted_topics
+
+    def recover(self, *, indexed_physical_offset: int, entered_physical_offset: int, epoch: int) -> None:
+        """Tell where to go on, up to where the indexes hold anything, and the epoch that all of it is from."""
+        assert indexed_physical_offset <= entered_physical_offset
+        self.reached = Reached(indexed_physical_offset, entered_physical_offset, epoch)
+
+    async def prepare(self, batch: DispatchBatch) -> None:
+        """Make the room that a batch needs. Raises Inapplicable, StoreFull, DependencyUnavailable and OSError."""
+        self._note_entered(batch.end_physical_offset)  # if it fails a part may be in: units, or a queue's first file
+        await self._deleted_topics.look_again(batch)
+        while True:
+            try:
+                await self._begin_again(batch)
+                await self.queues.prepare(batch)
+            except StoreFull:
+                if not await self._deleted_topics.leave_out(batch):
+                    raise
+            else:
+                break
+
+    async def _begin_again(self, batch: DispatchBatch) -> None:
+        """Drop the units of queues that begin again with this batch. Raises Inapplicable and OSError.
+
+        Progress says so first: that its sums are unknown, so that a crash in between costs no rebuild, and with which
+        record, because the units must come back if the log loses that one.
+        """
+        if begins := self.queues.begins_of(batch):
+            self._check(batch)
+            await uninterrupted(self._drop_older(begins))
+
+    async def _drop_older(self, begins: list[QueueBegin]) -> None:
+        async with self._progress.turn:
+            names = [(topic, queue_id) for topic, queue_id, _ in begins if self.queues.has_units(topic, queue_id)]
+            self.queues.begins.update({(begin.topic, begin.queue_id): begin.end_physical_offset for begin in begins})
+            known, all_begins = self._progress.value, self.queues.kept_begins()
+            await self._progress.save(
+                msgspec.structs.replace(known, queue_start_sum=-1, queue_end_sum=-1, queue_begins=all_begins)
+            )
+            failpoint("generation.before_remove")
+            self.queues.detach_queues(names)
+            await asyncio.to_thread(self.queues.remove_queues, names)
+            failpoint("generation.after_remove")
+        for begin in begins:
+            _log.warning("queue %s/%d begins again with the record that ends at physical offset %d", *begin)
+
+    def apply(self, batch: DispatchBatch) -> None:
+        """Enter one batch. May be repeated after any error. Raises Inapplicable, StoreFull and SyncNeeded.
+
+        With Inapplicable everything before the record that is at fault was entered, and nothing from there on.
+        """
+        self._check(batch)
+        try:
+            self.queues.place(batch)
+            self.index.check(batch)
+        except Inapplicable as error:
+            if error.physical_offset > batch.start_physical_offset:
+                self.apply(batch.below(error.physical_offset))
+            raise
+        self._note_entered(batch.end_physical_offset)
+        touched = self.queues.append(batch)
+        self.index.put(batch)
+        self.reached = self.reached._replace(indexed_physical_offset=batch.end_physical_offset)
+        if len(batch.store_times_ms):
+            self.reached = self.reached._replace(last_store_time_ms=int(batch.store_times_ms[-1]))
+        self.applied_record_count += len(batch.physical_offsets)
+        self._polls.wake(touched)
+
+    def _note_entered(self, end_physical_offset: int) -> None:
+        self.reached = self.reached._replace(
+            entered_physical_offset=max(self.reached.entered_physical_offset, end_physical_offset)
+        )
+
+    def _check(self, batch: DispatchBatch) -> None:
+        """Refuse what does not continue the log: the stream comes from outside."""
+        start, end = batch.start_physical_offset, batch.end_physical_offset
+        if start != self.reached.indexed_physical_offset:
+            raise Inapplicable(f"expected {self.reached.indexed_physical_offset} next", physical_offset=start)
+        starts, sizes = batch.physical_offsets, batch.record_sizes
+        ends = starts + sizes
+        is_sound = (
+            end >= start
+            and (not len(starts) or (starts[0] >= start and ends[-1] <= end))
+            and bool((sizes > 0).all())
+            and bool((starts[1:] >= ends[:-1]).all())
+        )
+        if not is_sound:
+            raise Inapplicable(f"the records up to {end} do not follow each other", physical_offset=start)
+
+    async def adopt(self, *, epoch: int, history_id: str) -> None:
+        """Go by the log's epoch, and by the name of its history if it has one. The name is durable on return."""
+        if history_id:
+            await self._history.adopt(history_id)
+        self.reached = self.reached._replace(epoch=epoch)
+
+    async def take_back(self, end_physical_offset: int) -> None:
+        """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing.
+
+        If queues began again behind it, everything goes: the units that they had before are not there any more.
+        """
+        if any(begin > end_physical_offset for begin in self.queues.begins.values()):
+            _log.error("the log lost the begin of a queue whose older units are gone: building all indexes again")
+            await self.lose_all(end_physical_offset)
+            return
+        _log.warning("the log lost its tail: dropping what was indexed from %d on", end_physical_offset)
+        async with self._progress.turn:
+            finished_file, replay_physical_offset = self.index.after_truncation(end_physical_offset)
+            self.queues.stepped_over.truncate(end_physical_offset)
+            known = self._progress.value
+            lowered = msgspec.structs.replace(
+                known,
+                queue_physical_offset=min(known.queue_physical_offset, end_physical_offset),
+                index_physical_offset=min(known.index_physical_offset, replay_physical_offset),
+                index_replay_physical_offset=min(known.index_replay_physical_offset, replay_physical_offset),
+                index_finished_file=min(known.index_finished_file, finished_file),
+                index_finished_count=-1,
+                index_time_ms=0,
+                queue_start_sum=-1,
+                queue_end_sum=-1,
+                stepped_over=self.queues.stepped_over.notes(),
+            )
+            await self._progress.save(lowered)
+            self._completeness.lose(max(end_physical_offset, self._completeness.target_physical_offset))
+            self.queues.truncate(end_physical_offset)
+            self.index.truncate(end_physical_offset)
+            await self._history.truncate(end_physical_offset, has_queue=self.queues.has_units)
+            self.reached = self.reached._replace(
+                indexed_physical_offset=min(self.reached.indexed_physical_offset, self.index.next_physical_offset),
+                entered_physical_offset=end_physical_offset,
+            )
+
+    async def lose_all(self, end_physical_offset: int) -> None:
+        """Forget everything, because the log is another one from this offset on."""
+        self._completeness.lose()
+        await self.drop_all()
+        await self._history.truncate(end_physical_offset, has_queue=_any)
+
+    async def drop_all(self) -> None:
+        """Forget everything. Progress says so first: a crash in between makes the next start do the same."""
+        _log.warning("dropping all indexes, to build them again")
+        async with self._progress.turn:
+            await asyncio.to_thread(self._progress.forget)
+            self.queues.detach()
+            self.index.detach()
+            await asyncio.to_thread(self.queues.remove_files)
+            await asyncio.to_thread(self.index.remove_files)
+            self.reached = Reached(epoch=self.reached.epoch)
+
+    async def skip_to(self, min_physical_offset: int) -> None:
+        """Go on at the log's first byte: what was before it is gone, so nobody can index it any more."""
+        await self._history.skip(self.reached.indexed_physical_offset, min_physical_offset)
+        self.reached = self.reached._replace(indexed_physical_offset=min_physical_offset)
+        self._note_entered(min_physical_offset)
+        self.index.next_physical_offset = max(self.index.next_physical_offset, min_physical_offset)
+
+    async def begin_at(self, min_physical_offset: int) -> None:
+        """If nothing is held of a log that begins here, forget the ends of queues past it, for they come again.
+
+        Those that do not are of a tail that the log has lost.
+        """
+        if self.reached.entered_physical_offset <= min_physical_offset:
+            await self._history.truncate(min_physical_offset, has_queue=_any)
+
+
+def _any(_topic: str, _queue_id: int) -> bool:
+    """All that the log has comes again."""
+    return True

@@ -43,7 +43,7 @@ class Service:
         self._listen_host = settings.server.listen_host
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
-        self._append = LateServicer(AppendServicer)
+        self.append = LateServicer(AppendServicer)
         self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log))
         self._segments = LateServicer(SegmentServicer)
         self._topics = LateServicer(TopicServicer)
@@ -55,7 +55,7 @@ class Service:
             limits=LIMITS,
         )
         services = append_service_pb2.DESCRIPTOR.services_by_name
-        self.server.add_service(services["AppendService"], self._append, raw=RAW_METHODS)
+        self.server.add_service(services["AppendService"], self.append, raw=RAW_METHODS)
         self.server.add_service(
             log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self._log, early=EARLY_METHODS
         )
@@ -68,7 +68,7 @@ class Service:
         log = await self.commit_log.open(store_host(self._listen_host, self.server.port))
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
-        self._append.made = AppendServicer(log.pipeline, log.acknowledgements, streams, config, log.store_host)
+        self.append.made = AppendServicer(log.pipeline, log.acknowledgements, streams, config, log.store_host)
         self._log.made = LogServicer(
             log.reader, log.followers, log.queue_offsets, log.topics.set_apart.reasons, streams, service_streams
         )
@@ -83,7 +83,7 @@ class Service:
 
     async def drain(self) -> None:
         """End the streams."""
-        for servicer in (self._append.made, self._log.made):
+        for servicer in (self.append.made, self._log.made):
             if servicer is not None:
                 servicer.drain()
 

@@ -152,7 +152,7 @@ async def test_a_stream_that_is_dropped_frees_what_it_took(tmp_path: Path) -> No
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await outcomes(client, [stream(b"x")])
         assert Refusal(refused.value).reason == "WINDOW_FULL"
-        [session] = service._append.made._sessions
+        [session] = service.append.made.sessions
         call.cancel()
         await asyncio.wait([session._reading])
         assert len(await outcomes(client, [stream(bytes(60_000))] * 40)) == 40

@@ -34,7 +34,8 @@ class AppendServicer:
         self._config = config
         self._encoder = AppendResultEncoder(store_host)
         self._inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
-        self._sessions: set[AppendStreamSession] = set()
+        self.sessions: set[AppendStreamSession] = set()
+        """The streams that run."""
 
     async def Append(self, request: bytes, context: Context) -> bytes:
         """One batch, answered at its durability."""
@@ -55,14 +56,14 @@ class AppendServicer:
                 born_host(context.peer()),
                 self._config,
             )
-            self._sessions.add(session)
+            self.sessions.add(session)
             try:
                 async for response in session.responses(requests):
                     yield response
             finally:
-                self._sessions.discard(session)
+                self.sessions.discard(session)
 
     def drain(self) -> None:
         """Let the streams end after the outcomes that they owe."""
-        for session in self._sessions:
+        for session in self.sessions:
             session.stop()

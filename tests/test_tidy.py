@@ -180,3 +180,32 @@ def test_the_server_ships_its_own_packages_alone() -> None:
     shipped -= set(patterns["exclude"])
     assert {folder.partition(".")[0] for folder in shipped} == {"cli", "libs", "services"}
     assert not any({"tests", "testing"} & set(folder.split(".")) for folder in shipped)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "lines_max", "attribute_count_max"),
+    [
+        ("services/commitlog/engine/commit_log.py", "CommitLog", 150, 10),
+        ("services/commitlog/engine/open_log.py", "OpenLog", 150, 30),
+    ],
+)
+def test_what_holds_a_service_together_is_small(path: str, name: str, lines_max: int, attribute_count_max: int) -> None:
+    """It has few lines and few attributes, and all of them from its construction on."""
+    (found,) = [
+        node
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.ClassDef) and node.name == name
+    ]
+    attributes = {
+        method.name: {
+            node.attr
+            for node in ast.walk(method)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+        }
+        for method in found.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert found.end_lineno is not None
+    assert found.end_lineno - found.lineno < lines_max
+    assert len(attributes["__init__"]) <= attribute_count_max
+    assert set().union(*attributes.values()) == attributes["__init__"]

@@ -4,6 +4,7 @@
 import dataclasses
 from typing import Any
 
+from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
@@ -48,6 +49,12 @@ class IndexedStore:
         indexer.open()
         await self.catch_up(indexer)
         return indexer
+
+    def buffers(self, directory: str) -> list[memoryview]:
+        """The bytes of the files in a directory of the indexes, as they are mapped; of small ones not."""
+        path = DATA_DIR / directory
+        files = [self.disk.file(path / name) for name in sorted(self.disk.list(path))]
+        return [memoryview(file.data) for file in files if len(file.data) > 2 * PAGE_SIZE_BYTES]
 
     async def catch_up(self, indexer: Indexer) -> None:
         """Enter what the log has more."""

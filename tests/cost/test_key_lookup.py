@@ -19,7 +19,7 @@ from services.indexer.engine.answer.query import KeyQuery, Page
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables import index_file
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
-from tests.cost.indexed import SMALL, indexed
+from tests.cost.indexed import SMALL, IndexedStore, indexed
 from tests.cost.python_work import instructions
 from tests.cost.touched_pages import touched_pages
 from tests.unit.libs.kernel.builds import SOURCES
@@ -99,8 +99,9 @@ async def test_a_lookup_touches_as_many_pages_in_a_store_of_any_size() -> None:
     """With the kernel that is in use: the header, a slot, and a page for each entry of the chain at most."""
     for record_count in RECORD_COUNTS:
         log = ComputedLog(record_count, wanted=wanted_numbers(record_count, 4))
-        indexer = await indexed(log)
-        buffer = indexer.indexes.index._files[0]._mapped.buffer
+        store = IndexedStore(log)
+        indexer = await store.filled()
+        (buffer,) = store.buffers("index")
         assert len(buffer) == file_size_bytes(SMALL.index_slot_count, SMALL.index_entry_capacity)
         await look_up(indexer)
         with touched_pages(buffer) as touched:

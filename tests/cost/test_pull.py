@@ -57,11 +57,11 @@ async def test_a_pull_reads_its_units_and_its_records(count: int, monkeypatch: p
 async def test_a_pull_touches_the_pages_of_its_units() -> None:
     """What lies before and behind in the same file is not looked at."""
     log = ComputedLog(100_000)
-    indexer = await indexed(log, queue_file_size_bytes=20 * log.record_count)
-    queue = indexer.indexes.queues.find("topic-00000", 0)
-    assert queue is not None
+    store = IndexedStore(log, queue_file_size_bytes=20 * log.record_count)
+    indexer = await store.filled()
+    (buffer,) = store.buffers("consumequeue/topic-00000/0")
     for place in places(log.record_count, SCAN_UNIT_COUNT_MIN):
-        with touched_pages(queue._chain.segments[0].buffer) as touched:
+        with touched_pages(buffer) as touched:
             await pull(indexer, place, 10)
         assert touched.page_count <= SCAN_UNIT_COUNT_MIN // UNITS_PER_PAGE + 2
 

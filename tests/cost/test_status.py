@@ -86,8 +86,8 @@ async def test_the_metrics_of_the_indexer_cost_the_same_in_any_store() -> None:
     works = []
     for store, indexer in await grown_indexers():
         indexer.indexes.queues._topics = topics = WatchedDict(indexer.indexes.queues._topics)
-        buffers = [file._mapped.buffer for file in indexer.indexes.index._files if len(file._mapped.buffer) > 8_192]
-        with store.fs.counted() as calls, instructions() as work, touched_pages(*buffers) as touched:
+        files = touched_pages(*store.buffers("index"))
+        with store.fs.counted() as calls, instructions() as work, files as touched:
             statistics(indexer)
         assert (topics.walk_count, len(calls), touched.page_count) == (0, 0, 0)
         works.append(work.instruction_count)

@@ -9,7 +9,7 @@ from services.indexer.engine.answer.query import TimeQuery
 from services.indexer.engine.answer.time_search import PROBE_COUNT, first_at_or_after, last_at_or_before
 from services.indexer.engine.tables.queue import ConsumeQueue
 from tests.cost.computed_log import ComputedLog
-from tests.cost.indexed import indexed
+from tests.cost.indexed import IndexedStore, indexed
 from tests.cost.touched_pages import touched_pages
 
 RECORD_COUNTS = (100, 1_000, 10_000, 100_000)
@@ -59,8 +59,10 @@ async def test_a_time_beyond_the_ends_costs_no_more(beyond_ms: int) -> None:
 async def test_a_search_touches_a_page_for_each_probe() -> None:
     """The units between the probes are not looked at."""
     log = ComputedLog(100_000)
-    queue = await queue_of(log)
-    buffer = queue._chain.segments[0].buffer
+    store = IndexedStore(log, queue_file_size_bytes=20 * log.record_count)
+    queue = (await store.filled()).indexes.queues.find("topic-00000", 0)
+    assert queue is not None
+    (buffer,) = store.buffers("consumequeue/topic-00000/0")
     assert len(buffer) == 20 * log.record_count
     await first_at_or_after(queue, log, log.store_time_ms(0))
     with touched_pages(buffer) as touched:

@@ -166,7 +166,7 @@ class Indexes:
             await self._history.adopt(history_id)
         self.reached = self.reached._replace(epoch=epoch)
 
-    async def take_back(self, end_physical_offset: int) -> None:
+    async def undo(self, end_physical_offset: int) -> None:
         """Forget all records at or past this offset. Progress is lowered first: a crash in between loses nothing.
 
         If queues began again behind it, everything goes: the units that they had before are not there any more.

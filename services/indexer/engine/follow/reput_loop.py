@@ -239,7 +239,7 @@ class ReputLoop:
         """Bring what the indexes hold nearer to what the log has."""
         match verdict:
             case Undo(end):
-                await self._indexes.take_back(end)
+                await self._indexes.undo(end)
                 self._asked_physical_offset = end
                 self._tell_listeners(is_truncated=True)
             case Adopt():

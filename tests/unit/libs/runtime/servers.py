@@ -4,7 +4,7 @@
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -110,8 +110,20 @@ class Served:
         self.log = LogServicer()
         append_service = append_service_pb2.DESCRIPTOR.services_by_name["AppendService"]
         server.add_service(append_service, self.append, raw={"Append", "AppendStream"})
-        server.add_service(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self.log)
+        self.refusal: Exception | None = None
+        """Refuses calls of the log's methods, before they begin and before an answer leaves."""
+        log_service = log_service_pb2.DESCRIPTOR.services_by_name["LogService"]
+        server.add_service(log_service, self.log, around={"GetStatus": self._block, "Dispatch": self._block})
         self.channel: grpc.aio.Channel
+
+    @contextlib.contextmanager
+    def _block(self) -> Iterator[Callable[[], None]]:
+        self._check()
+        yield self._check
+
+    def _check(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
     async def call(self, method: str, request: bytes = b"", **options: Any) -> bytes:
         """One unary call with raw bytes."""

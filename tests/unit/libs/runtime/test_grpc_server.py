@@ -129,6 +129,24 @@ async def test_an_error_ends_a_stream_with_its_status() -> None:
         assert served.log.ended.is_set()
 
 
+async def test_calls_are_answered_in_their_blocks() -> None:
+    """A block refuses a call before it begins, and an answer of a stream before it leaves; others have none."""
+    async with serving() as served:
+        await served.call(GET_STATUS)
+        call = served.channel.unary_stream(DISPATCH)(b"")
+        assert await call.read() == b""
+        served.refusal = TooLate(9)
+
+        async def read_on() -> None:
+            while True:
+                await call.read()
+
+        for refused in (read_on(), served.call(GET_STATUS)):
+            assert details_of(await failure_of(refused))[0].reason == "BAD_ARGUMENT"
+        assert served.log.ended.is_set()
+        assert await served.call(APPEND, b"one") == b"one"
+
+
 async def test_an_unknown_error_leaks_nothing_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A bug gives INTERNAL without its text; the log has the traceback."""
     async with serving() as served:

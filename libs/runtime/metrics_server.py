@@ -22,7 +22,9 @@ REQUEST_TIMEOUT_S = 5.0
 _CLOSE_LOOK_S = 0.1
 
 
-class _Handler(WSGIRequestHandler):
+class Handler(WSGIRequestHandler):
+    """Answers one connection: a scrape, and the end."""
+
     timeout = REQUEST_TIMEOUT_S
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
@@ -39,7 +41,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._open: OrderedDict[Any, None] = OrderedDict()
         self._lock = threading.Lock()
-        super().__init__((str(address[0]), int(address[1])), _Handler)
+        super().__init__((str(address[0]), int(address[1])), Handler)
         self.set_app(make_wsgi_app(registry))
         self._thread = threading.Thread(target=self.serve_forever, args=(_CLOSE_LOOK_S,), name="metrics", daemon=True)
         self._thread.start()

@@ -76,7 +76,7 @@ class SegmentChain:
         self.directory = directory
         self.segment_size_bytes = segment_size_bytes
         self._fs = fs
-        self._maps = maps or MapBudget()
+        self.maps = maps or MapBudget()
         self._shared = SharedState()
         self.pool = pool
         self.directories = directories
@@ -367,7 +367,7 @@ class SegmentChain:
             flushed_position=flushed_position,
             reserved_position=reserved_position,
             shared=self._shared,
-            maps=self._maps,
+            maps=self.maps,
             mapped=mapped,
             pool=pool,
         )

@@ -121,7 +121,7 @@ async def test_reading_all_of_the_log_maps_no_more_than_the_budget(is_clean: boo
     """However many segments were read since a start, only so many stay mapped, whatever the stop was."""
     machine = await (stopped(24) if is_clean else killed(24, later_segment_count=2))
     async with machine.running() as log:
-        log.chain._maps.mapped_count_max = MAPPED_COUNT_MAX
+        log.chain.maps.mapped_count_max = MAPPED_COUNT_MAX
         for segment in log.chain.segments:
             assert len(segment.buffer) == SEGMENT_SIZE
         assert log.chain.statistics().mapped_count <= MAPPED_COUNT_MAX

@@ -13,6 +13,7 @@ Paths are absolute; the root directory exists. Safe to use from any thread, with
 import errno
 import threading
 from pathlib import Path
+from typing import Self
 
 from libs.formats.store_layout import LOCK_CONTENT
 from libs.machine.errors import DiskFull, StoreLocked
@@ -143,11 +144,15 @@ class MemoryLock:
 class MemoryFs:
     """`Fs` in memory. `capacity_bytes` bounds what all files take; tests may change it at any time."""
 
-    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES, *, root: Directory | None = None) -> None:
         self.capacity_bytes = capacity_bytes
-        self._root = Directory()
+        self._root = root or Directory()
         self._locked: set[Path] = set()
         self._mutex = threading.RLock()
+
+    def after_crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> Self:
+        """Return another disk: what a `crash` would make of this one now."""
+        return type(self)(self.capacity_bytes, root=self._root.after_crash(Path("/"), survives, tear))
 
     def crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> None:
         """Cut the power: go back to what the disk has. Locks end, and handles from before belong to no file."""

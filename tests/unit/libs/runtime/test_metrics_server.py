@@ -57,7 +57,7 @@ def test_half_requests_keep_no_scraper_out(capfd: pytest.CaptureFixture[str]) ->
 
 def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else has to come for it."""
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.1)
+    monkeypatch.setattr(metrics_server.Handler, "timeout", 0.1)
     with serving() as server, half_request(server) as half:
         assert half.recv(1) == b""
 

@@ -12,7 +12,7 @@ from libs.formats.state.epoch_file import Epoch
 from libs.log.end import ScanEndKind
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
-from libs.machine.testing.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives, whole_pages
+from libs.machine.testing.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives
 from libs.segments.errors import StoreLocked
 from services.indexer.engine import offline_rebuild as rebuilding
 from services.indexer.engine.offline_rebuild import RebuildProgress, RebuildReport, rebuild
@@ -186,8 +186,7 @@ async def test_a_crash_anywhere_is_harmless(survives: Survives, again: bool, mon
 
     def crash() -> None:
         """Keep what a crash at this moment would leave, and go on."""
-        disks.append(MemoryFs())
-        disks[-1]._root = fs._root.after_crash(Path("/"), survives, whole_pages)
+        disks.append(fs.after_crash(survives))
 
     with contextlib.ExitStack() as failpoints:
         for name in PLACES:

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 READY := .venv/.ready
-KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd))
+KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd)
 TESTS ?=
 
 .DEFAULT_GOAL := help
@@ -61,6 +61,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, buf, stubs, synchronous cli
 	@$(VENV)/lint-imports --no-cache
 	@$(VENV)/python -m tools.gen_stubs --check
 	@$(VENV)/python -m tools.gen_kernel_layout --check
+	@$(VENV)/python -m tools.gen_field_numbers --check
 	@$(VENV)/python -m tools.gen_sync_client --check
 	@$(VENV)/python -m tools.lint_protos
 	@$(VENV)/python -m tools.gen_config_docs --check
@@ -70,9 +71,10 @@ format: $(READY) ## let ruff put the code into shape
 	@$(VENV)/ruff check --fix --quiet .
 	@$(VENV)/ruff format --quiet .
 
-gen: $(READY) ## generate stubs, numbers of the kernel, the synchronous client and docs from their sources
+gen: $(READY) ## generate stubs, numbers of fields and of the kernel, the synchronous client and docs from their sources
 	@$(VENV)/python -m tools.gen_stubs
 	@$(VENV)/python -m tools.gen_kernel_layout
+	@$(VENV)/python -m tools.gen_field_numbers
 	@$(VENV)/python -m tools.gen_sync_client
 	@$(VENV)/python -m tools.gen_config_docs
 

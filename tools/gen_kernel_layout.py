@@ -6,6 +6,8 @@ fails if a file is not as it would be written.
 """
 
 import sys
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 from libs.formats import java, limits
@@ -107,8 +109,7 @@ def python_source() -> str:
     """Return the twin for Python."""
     lines = ["# SPDX-License-Identifier: Apache-2.0", f'"""The kernel\'s numbers. {NOTICE}"""']
     for title, numbers in {**TABLE, "Wide numbers.": {name: value for name, (_, value) in WIDE.items()}}.items():
-        lines += ["", *_wrapped("# ", title.split(), " ")]
-        lines += [f"{', '.join(names)} = {', '.join(str(numbers[name]) for name in names)}" for names in _rows(numbers)]
+        lines += ["", *wrapped("# ", title.split(), " "), *assignments(numbers)]
     return "\n".join(lines) + "\n"
 
 
@@ -116,15 +117,28 @@ def cython_source() -> str:
     """Return the twin for the compiler. Numbers that fit are enumerators, which C knows when it compiles."""
     lines = ["# SPDX-License-Identifier: Apache-2.0", f"# {NOTICE}", 'cdef extern from *:\n    """']
     lines += [f"    #define REPUT_{name} (({kind}) {value}ULL)" for name, (kind, value) in WIDE.items()]
-    lines += ['    """', *(f'    {kind} {name} "REPUT_{name}"' for name, (kind, _) in WIDE.items())]
-    lines += ["", "cdef enum:"]
-    for numbers in TABLE.values():
-        lines += _wrapped("    ", [f"{name} = {value}" for name, value in numbers.items()], ", ")
-    return "\n".join(lines) + "\n"
+    lines += ['    """', *(f'    {kind} {name} "REPUT_{name}"' for name, (kind, _) in WIDE.items()), ""]
+    return "\n".join([*lines, *enumeration(TABLE.values())]) + "\n"
 
 
-def _wrapped(indent: str, words: list[str], separator: str) -> list[str]:
-    """Return lines of at most LINE_SIZE_MAX. A line but the last of its kind ends like a line of its own."""
+def enumeration(tables: Iterable[Mapping[str, int]]) -> list[str]:
+    """Return all numbers as one enumeration of C."""
+    rows = (wrapped("    ", [f"{name} = {value}" for name, value in numbers.items()], ", ") for numbers in tables)
+    return ["cdef enum:", *chain.from_iterable(rows)]
+
+
+def assignments(numbers: Mapping[str, int]) -> list[str]:
+    """Return the numbers as assignments of a line each."""
+    rows: list[list[str]] = [[]]
+    for name in numbers:
+        if sum(len(f"{one}, {numbers[one]}, ") for one in [*rows[-1], name]) > LINE_SIZE_MAX:
+            rows.append([])
+        rows[-1].append(name)
+    return [f"{', '.join(names)} = {', '.join(str(numbers[name]) for name in names)}" for names in rows]
+
+
+def wrapped(indent: str, words: list[str], separator: str) -> list[str]:
+    """Return lines of at most LINE_SIZE_MAX."""
     lines = [indent + words[0]]
     for word in words[1:]:
         if len(lines[-1]) + len(separator) + len(word) <= LINE_SIZE_MAX:
@@ -134,22 +148,8 @@ def _wrapped(indent: str, words: list[str], separator: str) -> list[str]:
     return lines
 
 
-def _rows(numbers: dict[str, int]) -> list[list[str]]:
-    """Return names for assignments of at most LINE_SIZE_MAX each."""
-    rows: list[list[str]] = [[]]
-    size = 0
-    for name, value in numbers.items():
-        size += len(f"{name}, {value}, ")
-        if size > LINE_SIZE_MAX:
-            rows.append([])
-            size = len(f"{name}, {value}, ")
-        rows[-1].append(name)
-    return rows
-
-
-def main() -> int:
-    """Write both files, or compare them."""
-    files = {KERNEL / "layout.py": python_source(), KERNEL / "layout.pxd": cython_source()}
+def write_or_check(files: Mapping[Path, str]) -> int:
+    """Write the files or, with `--check`, tell which are not up to date. Returns the exit code."""
     if "--check" not in sys.argv[1:]:
         for path, text in files.items():
             path.write_text(text)
@@ -161,4 +161,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check({KERNEL / "layout.py": python_source(), KERNEL / "layout.pxd": cython_source()}))

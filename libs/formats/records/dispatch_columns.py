@@ -10,13 +10,15 @@ Not handled: whether the offsets follow each other (ReputLoop).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from libs.formats import fields
 from libs.formats.errors import BadField, BadLength
 from libs.formats.limits import QUEUE_COUNT_MAX
-from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, fields, int_field, length_delimited, signed
+from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, int_field, length_delimited, signed
+from libs.formats.protobuf_wire import fields as fields_of
 
 if TYPE_CHECKING:
     from array import array
@@ -26,25 +28,26 @@ if TYPE_CHECKING:
 
     from libs.formats.buffers import ReadableBuffer
 
-HANDSHAKE, COLUMNS, HEARTBEAT = 1, 2, 3  # fields of DispatchResponse
-START, END, QUEUES, PHYSICAL_OFFSETS, RECORD_SIZES, QUEUE_INDEXES = 1, 2, 3, 4, 5, 6  # fields of DispatchColumns
-QUEUE_OFFSETS, TAGS_CODES, STORE_TIMES, KEY_COUNTS, KEY_HASHES = 7, 8, 9, 10, 11
-HISTORY_ID, SET_APART = 5, 6  # fields of DispatchHandshake
 NO_QUEUE = -1
 """Queue index of a record that takes no place in a queue."""
 
-_COLUMNS = {
-    PHYSICAL_OFFSETS: "physical_offsets",
-    RECORD_SIZES: "record_sizes",
-    QUEUE_INDEXES: "queue_indexes",
-    QUEUE_OFFSETS: "queue_offsets",
-    TAGS_CODES: "tags_codes",
-    STORE_TIMES: "store_times_ms",
-    KEY_COUNTS: "key_counts",
-    KEY_HASHES: "key_hashes",
+_HANDSHAKE_NUMBERS = (
+    fields.DISPATCH_HANDSHAKE_COMMON_END_PHYSICAL_OFFSET,
+    fields.DISPATCH_HANDSHAKE_EPOCH,
+    fields.DISPATCH_HANDSHAKE_MIN_PHYSICAL_OFFSET,
+    fields.DISPATCH_HANDSHAKE_CONFIRMED_PHYSICAL_OFFSET,
+)
+"""In the order of Handshake; those of a heartbeat are among them."""
+_COLUMNS: dict[int, tuple[str, type[np.int64 | np.int32]]] = {
+    fields.DISPATCH_COLUMNS_PHYSICAL_OFFSETS: ("physical_offsets", np.int64),
+    fields.DISPATCH_COLUMNS_RECORD_SIZES_BYTES: ("record_sizes", np.int32),
+    fields.DISPATCH_COLUMNS_QUEUE_INDEXES: ("queue_indexes", np.int32),
+    fields.DISPATCH_COLUMNS_QUEUE_OFFSETS: ("queue_offsets", np.int64),
+    fields.DISPATCH_COLUMNS_TAGS_CODES: ("tags_codes", np.int64),
+    fields.DISPATCH_COLUMNS_STORE_TIMES_MS: ("store_times_ms", np.int64),
+    fields.DISPATCH_COLUMNS_KEY_COUNTS: ("key_counts", np.int32),
+    fields.DISPATCH_COLUMNS_KEY_HASHES: ("key_hashes", np.int32),
 }
-
-_Number = TypeVar("_Number", np.int32, np.int64)
 
 
 class Columns(Protocol):
@@ -115,15 +118,25 @@ class DispatchBatch:
 
 def encode(columns: Columns, start: int, end: int) -> bytes:
     """Serialize `DispatchResponse{columns}` for records of the log between physical offsets `start` and `end`."""
-    parts = [int_field(START, start), int_field(END, end)]
+    parts = [
+        int_field(fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET, start),
+        int_field(fields.DISPATCH_COLUMNS_END_PHYSICAL_OFFSET, end),
+    ]
     for index, (topic, queue_id) in enumerate(columns.queues()):
-        is_batch = int_field(3, 1) if index in columns.batch_queues else b""
-        parts.append(length_delimited(QUEUES, length_delimited(1, topic) + int_field(2, queue_id) + is_batch))
-    for number, name in _COLUMNS.items():
-        count = columns.key_count if number == KEY_HASHES else columns.count
+        is_batch = int_field(fields.DISPATCH_QUEUE_IS_BATCH, 1) if index in columns.batch_queues else b""
+        parts.append(
+            length_delimited(
+                fields.DISPATCH_COLUMNS_QUEUES,
+                length_delimited(fields.DISPATCH_QUEUE_TOPIC, topic)
+                + int_field(fields.DISPATCH_QUEUE_QUEUE_ID, queue_id)
+                + is_batch,
+            )
+        )
+    for number, (name, _) in _COLUMNS.items():
+        count = columns.key_count if number == fields.DISPATCH_COLUMNS_KEY_HASHES else columns.count
         if count:
             parts.append(length_delimited(number, memoryview(getattr(columns, name))[:count].tobytes()))
-    return length_delimited(COLUMNS, b"".join(parts))
+    return length_delimited(fields.DISPATCH_RESPONSE_COLUMNS, b"".join(parts))
 
 
 def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
@@ -132,28 +145,38 @@ def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
     Raises FormatError for anything malformed, and BadField for a response without a step that is known here.
     """
     step: tuple[int, memoryview] | None = None
-    for number, wire_type, value in fields(data):
-        if number in (HANDSHAKE, COLUMNS, HEARTBEAT):
+    for number, wire_type, value in fields_of(data):
+        if number in (
+            fields.DISPATCH_RESPONSE_HANDSHAKE,
+            fields.DISPATCH_RESPONSE_COLUMNS,
+            fields.DISPATCH_RESPONSE_HEARTBEAT,
+        ):
             step = (number, _bytes(number, wire_type, value))
     if step is None:
         raise BadField(position=0, reason="a dispatch response without a known step", field="step")
     number, payload = step
-    if number == COLUMNS:
+    if number == fields.DISPATCH_RESPONSE_COLUMNS:
         return _decode_columns(payload)
-    numbers = {1: 0, 2: 0, 3: 0, 4: 0}
+    numbers = dict.fromkeys(_HANDSHAKE_NUMBERS, 0)
     history_id = ""
     set_apart: dict[str, str] = {}
-    for field_number, wire_type, value in fields(payload):
+    for field_number, wire_type, value in fields_of(payload):
         if field_number in numbers:
             numbers[field_number] = _number(field_number, wire_type, value)
-        elif field_number == HISTORY_ID and number == HANDSHAKE:
+        elif field_number == fields.DISPATCH_HANDSHAKE_HISTORY_ID and number == fields.DISPATCH_RESPONSE_HANDSHAKE:
             history_id = _text(_bytes(field_number, wire_type, value))
-        elif field_number == SET_APART and number == HANDSHAKE:
+        elif (
+            field_number == fields.DISPATCH_HANDSHAKE_SET_APART_TOPICS and number == fields.DISPATCH_RESPONSE_HANDSHAKE
+        ):
             topic, why = _set_apart(_bytes(field_number, wire_type, value))
             set_apart[topic] = why
-    if number == HEARTBEAT:
-        return Heartbeat(numbers[1], numbers[2])
-    return Handshake(numbers[1], numbers[2], numbers[3], numbers[4], history_id, set_apart)
+    if number == fields.DISPATCH_RESPONSE_HEARTBEAT:
+        return Heartbeat(
+            numbers[fields.DISPATCH_HEARTBEAT_CONFIRMED_PHYSICAL_OFFSET],
+            numbers[fields.DISPATCH_HEARTBEAT_MIN_PHYSICAL_OFFSET],
+        )
+    common_end, epoch, start, confirmed = numbers.values()
+    return Handshake(common_end, epoch, start, confirmed, history_id, set_apart)
 
 
 def _decode_columns(payload: memoryview) -> DispatchBatch:
@@ -161,33 +184,26 @@ def _decode_columns(payload: memoryview) -> DispatchBatch:
     queues: list[tuple[str, int]] = []
     batch_queues: list[int] = []
     raw: dict[int, memoryview] = {}
-    for number, wire_type, value in fields(payload):
-        if number == START:
+    for number, wire_type, value in fields_of(payload):
+        if number == fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET:
             start = _number(number, wire_type, value)
-        elif number == END:
+        elif number == fields.DISPATCH_COLUMNS_END_PHYSICAL_OFFSET:
             end = _number(number, wire_type, value)
-        elif number == QUEUES:
+        elif number == fields.DISPATCH_COLUMNS_QUEUES:
             topic, queue_id, is_batch = _queue(_bytes(number, wire_type, value))
             if is_batch:
                 batch_queues.append(len(queues))
             queues.append((topic, queue_id))
         elif number in _COLUMNS:
             if number in raw:
-                raise BadField(position=0, reason=f"{_COLUMNS[number]} come twice", field=_COLUMNS[number])
+                raise BadField(position=0, reason=f"{_COLUMNS[number][0]} come twice", field=_COLUMNS[number][0])
             raw[number] = _bytes(number, wire_type, value)
     batch = DispatchBatch(
         start_physical_offset=start,
         end_physical_offset=end,
         queues=queues,
-        physical_offsets=_column(raw, PHYSICAL_OFFSETS, np.int64),
-        record_sizes=_column(raw, RECORD_SIZES, np.int32),
-        queue_indexes=_column(raw, QUEUE_INDEXES, np.int32),
-        queue_offsets=_column(raw, QUEUE_OFFSETS, np.int64),
-        tags_codes=_column(raw, TAGS_CODES, np.int64),
-        store_times_ms=_column(raw, STORE_TIMES, np.int64),
-        key_counts=_column(raw, KEY_COUNTS, np.int32),
-        key_hashes=_column(raw, KEY_HASHES, np.int32),
         batch_queues=frozenset(batch_queues),
+        **{name: _column(name, kind, raw.get(number, memoryview(b""))) for number, (name, kind) in _COLUMNS.items()},
     )
     _check(batch)
     return batch
@@ -195,7 +211,7 @@ def _decode_columns(payload: memoryview) -> DispatchBatch:
 
 def _check(batch: DispatchBatch) -> None:
     count = len(batch.physical_offsets)
-    for name in _COLUMNS.values():
+    for name, _ in _COLUMNS.values():
         if name != "key_hashes" and len(getattr(batch, name)) != count:
             raise BadLength(position=0, reason=f"{len(getattr(batch, name))} {name} of {count} records", field=name)
     indexes = batch.queue_indexes
@@ -209,13 +225,12 @@ def _check(batch: DispatchBatch) -> None:
         raise BadField(position=0, reason="a negative key hash", field="key_hashes")
 
 
-def _column(raw: dict[int, memoryview], number: int, kind: type[_Number]) -> NDArray[_Number]:
+def _column(name: str, kind: type[np.int64 | np.int32], payload: memoryview) -> NDArray[Any]:
     """A view of the bytes, or an aligned copy where they happen to begin at an odd address."""
-    name, dtype = _COLUMNS[number], np.dtype(f"<i{np.dtype(kind).itemsize}")
-    payload = raw.get(number, memoryview(b""))
+    dtype = np.dtype(f"<i{np.dtype(kind).itemsize}")
     if len(payload) % dtype.itemsize:
         raise BadLength(position=0, reason=f"{len(payload)} bytes of {name}", field=name)
-    column: NDArray[_Number] = np.frombuffer(payload, dtype)
+    column: NDArray[Any] = np.frombuffer(payload, dtype)
     if not column.flags.aligned:
         column = column.copy()
         column.flags.writeable = False
@@ -224,12 +239,12 @@ def _column(raw: dict[int, memoryview], number: int, kind: type[_Number]) -> NDA
 
 def _queue(payload: memoryview) -> tuple[str, int, bool]:
     topic, queue_id, is_batch = b"", 0, False
-    for number, wire_type, value in fields(payload):
-        if number == 1:
+    for number, wire_type, value in fields_of(payload):
+        if number == fields.DISPATCH_QUEUE_TOPIC:
             topic = bytes(_bytes(number, wire_type, value))
-        elif number == 2:
+        elif number == fields.DISPATCH_QUEUE_QUEUE_ID:
             queue_id = _number(number, wire_type, value)
-        elif number == 3:
+        elif number == fields.DISPATCH_QUEUE_IS_BATCH:
             is_batch = _number(number, wire_type, value) != 0
     if not 0 <= queue_id <= QUEUE_COUNT_MAX:
         raise BadField(position=0, reason=f"queue id {queue_id}", field="queue_id")
@@ -240,11 +255,11 @@ def _queue(payload: memoryview) -> tuple[str, int, bool]:
 
 
 def _set_apart(payload: memoryview) -> tuple[str, str]:
-    texts = {1: "", 2: ""}
-    for number, wire_type, value in fields(payload):
+    texts = {fields.DISPATCH_SET_APART_TOPIC: "", fields.DISPATCH_SET_APART_WHY: ""}
+    for number, wire_type, value in fields_of(payload):
         if number in texts:
             texts[number] = _text(_bytes(number, wire_type, value))
-    return texts[1], texts[2]
+    return texts[fields.DISPATCH_SET_APART_TOPIC], texts[fields.DISPATCH_SET_APART_WHY]
 
 
 def _text(payload: memoryview) -> str:

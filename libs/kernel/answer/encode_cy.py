@@ -11,6 +11,7 @@ from array import array
 import cython
 
 if cython.compiled:
+    from cython.cimports.libs.formats.fields import *
     from cython.cimports.libs.kernel._bytes import (
         copy,
         finish_bytes,
@@ -24,6 +25,7 @@ if cython.compiled:
     from cython.cimports.libs.kernel.scan.record_cy import Record, read_record
     from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 else:
+    from libs.formats.fields import *
     from libs.kernel._bytes import (
         copy,
         finish_bytes,
@@ -111,45 +113,45 @@ def read_listed(source, end, positions, sizes, index, record):
 def message_size(source, record, piece):
     """Return the size of the record as StoredMessage."""
     return (
-        (bytes_size(1, record.topic_size) if record.topic_size > 0 else 0)
-        + number_size(2, record.queue_id)
-        + number_size(3, record.queue_offset)
-        + number_size(4, record.physical_offset)
-        + (bytes_size(5, record.body_size) if record.body_size > 0 else 0)
+        (bytes_size(STORED_MESSAGE_TOPIC, record.topic_size) if record.topic_size > 0 else 0)
+        + number_size(STORED_MESSAGE_QUEUE_ID, record.queue_id)
+        + number_size(STORED_MESSAGE_QUEUE_OFFSET, record.queue_offset)
+        + number_size(STORED_MESSAGE_PHYSICAL_OFFSET, record.physical_offset)
+        + (bytes_size(STORED_MESSAGE_BODY, record.body_size) if record.body_size > 0 else 0)
         + properties_size(source, record, piece)
-        + number_size(7, record.born_time_ms)
-        + number_size(8, record.store_time_ms)
-        + bytes_size(9, host_size(source, record.born_host_start, record.born_host_size))
-        + bytes_size(10, host_size(source, record.store_host_start, record.store_host_size))
-        + number_size(11, record.flag)
-        + number_size(12, record.sys_flag)
-        + number_size(13, record.reconsume_times)
-        + number_size(14, record.prepared_transaction_offset)
-        + number_size(15, record.size)
-        + bytes_size(16, 2 * (record.store_host_size + 8))
+        + number_size(STORED_MESSAGE_BORN_TIME_MS, record.born_time_ms)
+        + number_size(STORED_MESSAGE_STORE_TIME_MS, record.store_time_ms)
+        + bytes_size(STORED_MESSAGE_BORN_HOST, host_size(source, record.born_host_start, record.born_host_size))
+        + bytes_size(STORED_MESSAGE_STORE_HOST, host_size(source, record.store_host_start, record.store_host_size))
+        + number_size(STORED_MESSAGE_FLAG, record.flag)
+        + number_size(STORED_MESSAGE_SYS_FLAG, record.sys_flag)
+        + number_size(STORED_MESSAGE_RECONSUME_TIMES, record.reconsume_times)
+        + number_size(STORED_MESSAGE_PREPARED_TRANSACTION_OFFSET, record.prepared_transaction_offset)
+        + number_size(STORED_MESSAGE_RECORD_SIZE_BYTES, record.size)
+        + bytes_size(STORED_MESSAGE_OFFSET_MESSAGE_ID, 2 * (record.store_host_size + 8))
     )
 
 
 def put_message(target, at, source, record, piece):
     """Write the record as StoredMessage. Returns the place after it."""
     if record.topic_size > 0:
-        at = put_bytes(target, at, 1, source, record.topic_start, record.topic_size)
-    at = put_number(target, at, 2, record.queue_id)
-    at = put_number(target, at, 3, record.queue_offset)
-    at = put_number(target, at, 4, record.physical_offset)
+        at = put_bytes(target, at, STORED_MESSAGE_TOPIC, source, record.topic_start, record.topic_size)
+    at = put_number(target, at, STORED_MESSAGE_QUEUE_ID, record.queue_id)
+    at = put_number(target, at, STORED_MESSAGE_QUEUE_OFFSET, record.queue_offset)
+    at = put_number(target, at, STORED_MESSAGE_PHYSICAL_OFFSET, record.physical_offset)
     if record.body_size > 0:
-        at = put_bytes(target, at, 5, source, record.body_start, record.body_size)
+        at = put_bytes(target, at, STORED_MESSAGE_BODY, source, record.body_start, record.body_size)
     at = put_properties(target, at, source, record, piece)
-    at = put_number(target, at, 7, record.born_time_ms)
-    at = put_number(target, at, 8, record.store_time_ms)
-    at = put_host(target, at, 9, source, record.born_host_start, record.born_host_size)
-    at = put_host(target, at, 10, source, record.store_host_start, record.store_host_size)
-    at = put_number(target, at, 11, record.flag)
-    at = put_number(target, at, 12, record.sys_flag)
-    at = put_number(target, at, 13, record.reconsume_times)
-    at = put_number(target, at, 14, record.prepared_transaction_offset)
-    at = put_number(target, at, 15, record.size)
-    at = put_head(target, at, 16, 2 * (record.store_host_size + 8))
+    at = put_number(target, at, STORED_MESSAGE_BORN_TIME_MS, record.born_time_ms)
+    at = put_number(target, at, STORED_MESSAGE_STORE_TIME_MS, record.store_time_ms)
+    at = put_host(target, at, STORED_MESSAGE_BORN_HOST, source, record.born_host_start, record.born_host_size)
+    at = put_host(target, at, STORED_MESSAGE_STORE_HOST, source, record.store_host_start, record.store_host_size)
+    at = put_number(target, at, STORED_MESSAGE_FLAG, record.flag)
+    at = put_number(target, at, STORED_MESSAGE_SYS_FLAG, record.sys_flag)
+    at = put_number(target, at, STORED_MESSAGE_RECONSUME_TIMES, record.reconsume_times)
+    at = put_number(target, at, STORED_MESSAGE_PREPARED_TRANSACTION_OFFSET, record.prepared_transaction_offset)
+    at = put_number(target, at, STORED_MESSAGE_RECORD_SIZE_BYTES, record.size)
+    at = put_head(target, at, STORED_MESSAGE_OFFSET_MESSAGE_ID, 2 * (record.store_host_size + 8))
     return put_message_id(target, at, source, record)
 
 
@@ -160,7 +162,7 @@ def is_listed(source, piece):
 
 def entry_size(piece):
     """Return the size of a property as an entry of the map."""
-    return bytes_size(1, piece.name_size) + bytes_size(2, piece.value_size)
+    return bytes_size(PROPERTIES_ENTRY_KEY, piece.name_size) + bytes_size(PROPERTIES_ENTRY_VALUE, piece.value_size)
 
 
 def properties_size(source, record, piece):
@@ -169,11 +171,11 @@ def properties_size(source, record, piece):
     end: cython.Py_ssize_t = at + record.properties_size
     total: cython.Py_ssize_t = 0
     if not is_utf8(source, at, record.properties_size):
-        return bytes_size(17, record.properties_size)
+        return bytes_size(STORED_MESSAGE_RAW_PROPERTIES, record.properties_size)
     while at < end:
         at = next_property(source, at, end, piece)
         if is_listed(source, piece):
-            total += bytes_size(6, entry_size(piece))
+            total += bytes_size(STORED_MESSAGE_PROPERTIES, entry_size(piece))
     return total
 
 
@@ -182,13 +184,13 @@ def put_properties(target, at, source, record, piece):
     start: cython.Py_ssize_t = record.properties_start
     end: cython.Py_ssize_t = start + record.properties_size
     if not is_utf8(source, start, record.properties_size):
-        return put_bytes(target, at, 17, source, start, record.properties_size)
+        return put_bytes(target, at, STORED_MESSAGE_RAW_PROPERTIES, source, start, record.properties_size)
     while start < end:
         start = next_property(source, start, end, piece)
         if is_listed(source, piece):
-            at = put_head(target, at, 6, entry_size(piece))
-            at = put_bytes(target, at, 1, source, piece.name_start, piece.name_size)
-            at = put_bytes(target, at, 2, source, piece.value_start, piece.value_size)
+            at = put_head(target, at, STORED_MESSAGE_PROPERTIES, entry_size(piece))
+            at = put_bytes(target, at, PROPERTIES_ENTRY_KEY, source, piece.name_start, piece.name_size)
+            at = put_bytes(target, at, PROPERTIES_ENTRY_VALUE, source, piece.value_start, piece.value_size)
     return at
 
 
@@ -214,14 +216,14 @@ def hex_digit(value):
 
 def host_size(source, start, size):
     """Return the size of a stored host (address, then a port of four bytes) as Host."""
-    return bytes_size(1, size - 4) + number_size(2, get_int32(source, start + size - 4))
+    return bytes_size(HOST_ADDRESS, size - 4) + number_size(HOST_PORT, get_int32(source, start + size - 4))
 
 
 def put_host(target, at, number, source, start, size):
     """Write a stored host as a field of type Host. Returns the place after it."""
     at = put_head(target, at, number, host_size(source, start, size))
-    at = put_bytes(target, at, 1, source, start, size - 4)
-    return put_number(target, at, 2, get_int32(source, start + size - 4))
+    at = put_bytes(target, at, HOST_ADDRESS, source, start, size - 4)
+    return put_number(target, at, HOST_PORT, get_int32(source, start + size - 4))
 
 
 def to_unsigned(value):

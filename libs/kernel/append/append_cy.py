@@ -15,6 +15,7 @@ from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
 
 if cython.compiled:
+    from cython.cimports.libs.formats.fields import *
     from cython.cimports.libs.kernel._bytes import equal, source_of, target_of
     from cython.cimports.libs.kernel.append.message_cy import (
         Field,
@@ -29,6 +30,7 @@ if cython.compiled:
     from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 else:
+    from libs.formats.fields import *
     from libs.kernel._bytes import equal, source_of, target_of
     from libs.kernel.append.message_cy import (
         Field,
@@ -192,43 +194,43 @@ def plan_request(job, message, field, piece):
     field_count: cython.int = 0
     while at < job.request_size:
         next_at = next_field(job.request, at, job.request_size, field)
-        if field.number != 1:
+        if field.number != APPEND_REQUEST_MESSAGES:
             field_count += 1
         if next_at < 0 or field_count > REQUEST_FIELDS:
             return refuse(job, -1, E_WIRE, 0, at)
-        if field.number == 1:
+        if field.number == APPEND_REQUEST_MESSAGES:
             if field.wire_type != 2:
-                return refuse(job, -1, E_WIRE, 1, at)
+                return refuse(job, -1, E_WIRE, APPEND_REQUEST_MESSAGES, at)
             if job.count >= job.message_count_max:
-                return refuse(job, -1, E_TOO_MANY, 1, job.count + 1)
+                return refuse(job, -1, E_TOO_MANY, APPEND_REQUEST_MESSAGES, job.count + 1)
             if not read_message(job.request, field.start, next_at, message, field, piece):
                 return refuse(job, job.count, E_WIRE, 0, at)
             code = plan_message(job, message, field, piece)
             if code < 0:
                 return code
             job.count += 1
-        elif field.number == 2:
+        elif field.number == APPEND_REQUEST_DURABILITY:
             if field.wire_type != 0:
-                return refuse(job, -1, E_WIRE, 2, at)
+                return refuse(job, -1, E_WIRE, APPEND_REQUEST_DURABILITY, at)
             if field.value > 3:
-                return refuse(job, -1, E_FIELD, 2, to_signed(field.value))
+                return refuse(job, -1, E_FIELD, APPEND_REQUEST_DURABILITY, to_signed(field.value))
             job.durability = field.value
-        elif field.number == 3:
+        elif field.number == APPEND_REQUEST_WRITER:
             if field.wire_type != 2 or job.writer_start >= 0:
-                return refuse(job, -1, E_WIRE, 3, at)
+                return refuse(job, -1, E_WIRE, APPEND_REQUEST_WRITER, at)
             job.writer_start = field.start
             job.writer_size = field.size
         at = next_at
     if job.count == 0:
-        return refuse(job, -1, E_EMPTY, 1, 0)
+        return refuse(job, -1, E_EMPTY, APPEND_REQUEST_MESSAGES, 0)
     if job.unknown_index >= 0:
         job.topic_start = job.unknown_start
         job.topic_size = job.unknown_size
-        return refuse(job, job.unknown_index, E_TOPIC_UNKNOWN, 1, 0)
+        return refuse(job, job.unknown_index, E_TOPIC_UNKNOWN, APPEND_MESSAGE_TOPIC, 0)
     if job.begun_count > job.begun_count_max:
-        return refuse(job, -1, E_QUEUES, 1, job.begun_count)
+        return refuse(job, -1, E_QUEUES, APPEND_REQUEST_MESSAGES, job.begun_count)
     if job.writer_start >= 0 and job.stamp_size == 0:
-        return refuse(job, -1, E_WRITER, 3, job.total_size)
+        return refuse(job, -1, E_WRITER, APPEND_REQUEST_WRITER, job.total_size)
     if job.total_size + BLANK_SIZE_MIN > job.segment_size - job.position:
         return refuse(job, -1, E_FULL, 0, job.total_size)
     return 0
@@ -241,28 +243,46 @@ def plan_message(job, message, field, piece):
     size: cython.Py_ssize_t
     code: cython.int
     if not is_topic_name(job.request, message.topic_start, message.topic_size):
-        return refuse_message(job, message, E_TOPIC_NAME, 1, message.topic_size)
+        return refuse_message(job, message, E_TOPIC_NAME, APPEND_MESSAGE_TOPIC, message.topic_size)
     row = find_topic(job, message.topic_start, message.topic_size)
     code = check_fields(job, message)
     if code < 0:
         return code
     if message.string_size > STRING_SIZE_MAX:
-        return refuse_message(job, message, E_PROPERTIES_SIZE, 5, message.string_size)
+        return refuse_message(job, message, E_PROPERTIES_SIZE, APPEND_MESSAGE_PROPERTY_STRING, message.string_size)
     code = check_properties(job.request, message, field, piece)
     if code != 0:
         code = E_PROPERTIES if code == 1 else E_DELAY if code == 2 else E_LIGHT
-        return refuse_message(job, message, code, 5 if message.string_size > 0 else 4, 0)
+        return refuse_message(
+            job,
+            message,
+            code,
+            APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES,
+            0,
+        )
     code = plan_queue(job, message, at, row)
     if code < 0:
         return code
     if not plan_delay(job, message, at, row):
-        return refuse_message(job, message, E_DELAY, 5 if message.string_size > 0 else 4, message.delay_level)
+        return refuse_message(
+            job,
+            message,
+            E_DELAY,
+            APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES,
+            message.delay_level,
+        )
     job.begun_count += may_begin_queue(job, at)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if job.count == 0:
         size += job.stamp_size
     if size > PROPERTIES_SIZE_MAX:
-        return refuse_message(job, message, E_PROPERTIES_SIZE, 5 if message.string_size > 0 else 4, size)
+        return refuse_message(
+            job,
+            message,
+            E_PROPERTIES_SIZE,
+            APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES,
+            size,
+        )
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
     size += RECORD_SIZE_MIN + message.body_size
     size += job.rows[job.schedule_row + NAME_SIZE] if job.plan[at + PLAN_IS_DELAYED] else message.topic_size
@@ -304,24 +324,26 @@ def plan_message(job, message, field, piece):
 def check_fields(job, message):
     """Check the fields that need no table."""
     if message.has_queue_id and (message.queue_id < 0 or message.queue_id > INT32_MAX):
-        return refuse_message(job, message, E_QUEUE, 2, message.queue_id)
+        return refuse_message(job, message, E_QUEUE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
     if message.body_size > job.body_size_max:
-        return refuse_message(job, message, E_BODY_SIZE, 3, message.body_size)
+        return refuse_message(job, message, E_BODY_SIZE, APPEND_MESSAGE_BODY, message.body_size)
     if message.flag < -INT32_MAX - 1 or message.flag > INT32_MAX:
-        return refuse_message(job, message, E_FIELD, 6, message.flag)
+        return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_FLAG, message.flag)
     if message.sys_flag < 0 or message.sys_flag > INT32_MAX or (message.sys_flag & INNER_BATCH_FLAGS) != 0:
-        return refuse_message(job, message, E_FIELD, 7, message.sys_flag)
+        return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_SYS_FLAG, message.sys_flag)
     if message.born_time_ms < 0:
-        return refuse_message(job, message, E_FIELD, 8, message.born_time_ms)
+        return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_BORN_TIME_MS, message.born_time_ms)
     if message.has_host:
         if message.address_size != 4 and message.address_size != 16:
-            return refuse_message(job, message, E_HOST, 9, message.address_size)
+            return refuse_message(job, message, E_HOST, APPEND_MESSAGE_BORN_HOST, message.address_size)
         if message.port < 0 or message.port > 65535:
-            return refuse_message(job, message, E_HOST, 9, message.port)
+            return refuse_message(job, message, E_HOST, APPEND_MESSAGE_BORN_HOST, message.port)
     if message.reconsume_times < 0 or message.reconsume_times > INT32_MAX:
-        return refuse_message(job, message, E_FIELD, 10, message.reconsume_times)
+        return refuse_message(job, message, E_FIELD, APPEND_MESSAGE_RECONSUME_TIMES, message.reconsume_times)
     if message.prepared_transaction_offset < 0:
-        return refuse_message(job, message, E_FIELD, 11, message.prepared_transaction_offset)
+        return refuse_message(
+            job, message, E_FIELD, APPEND_MESSAGE_PREPARED_TRANSACTION_OFFSET, message.prepared_transaction_offset
+        )
     return 0
 
 
@@ -338,10 +360,10 @@ def plan_queue(job, message, at, row):
             job.unknown_size = message.topic_size
         return 0
     if job.rows[row + IS_WRITABLE] == 0:
-        return refuse_message(job, message, E_TOPIC_FORBIDDEN, 1, 0)
+        return refuse_message(job, message, E_TOPIC_FORBIDDEN, APPEND_MESSAGE_TOPIC, 0)
     if message.has_queue_id:
         if message.queue_id >= queue_count:
-            return refuse_message(job, message, E_QUEUE, 2, message.queue_id)
+            return refuse_message(job, message, E_QUEUE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
         job.plan[at + PLAN_QUEUE_ID] = message.queue_id
     elif message.sharding_key_size > 0:
         hash_value = java_hash(job.request, message.sharding_key_start, message.sharding_key_size, 0)

@@ -11,10 +11,12 @@ Layout: protos/reput/commitlog/v1/append_service.proto.
 import cython
 
 if cython.compiled:
+    from cython.cimports.libs.formats.fields import *
     from cython.cimports.libs.kernel._bytes import find, matches
     from cython.cimports.libs.kernel.layout import *
     from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, next_property
 else:
+    from libs.formats.fields import *
     from libs.kernel._bytes import find, matches
     from libs.kernel.layout import *
     from libs.kernel.text_cy import is_utf8, java_int, next_property
@@ -108,28 +110,34 @@ def read_message(source, start, end, message, field, piece):
         if at < 0:
             return False
         number = field.number
-        if number != 4:
+        if number != APPEND_MESSAGE_PROPERTIES:
             field_count += 1
             if field_count > PLAIN_FIELDS:
                 return False
-        if number > 11:
+        if number > APPEND_MESSAGE_PREPARED_TRANSACTION_OFFSET:
             continue
-        if number in (1, 3, 4, 5, 9):
+        if number in (
+            APPEND_MESSAGE_TOPIC,
+            APPEND_MESSAGE_BODY,
+            APPEND_MESSAGE_PROPERTIES,
+            APPEND_MESSAGE_PROPERTY_STRING,
+            APPEND_MESSAGE_BORN_HOST,
+        ):
             if field.wire_type != 2:
                 return False
-            if number == 1:
+            if number == APPEND_MESSAGE_TOPIC:
                 message.topic_start = field.start
                 message.topic_size = field.size
-            elif number == 3:
+            elif number == APPEND_MESSAGE_BODY:
                 message.body_start = field.start
                 message.body_size = field.size
-            elif number == 4:
+            elif number == APPEND_MESSAGE_PROPERTIES:
                 message.entry_count += 1
                 if message.entry_count > ENTRIES:
                     return False
                 if not read_entry(source, field.start, field.start + field.size, field, piece):
                     return False
-            elif number == 5:
+            elif number == APPEND_MESSAGE_PROPERTY_STRING:
                 message.string_start = field.start
                 message.string_size = field.size
             else:
@@ -139,16 +147,16 @@ def read_message(source, start, end, message, field, piece):
         else:
             if field.wire_type != 0:
                 return False
-            if number == 2:
+            if number == APPEND_MESSAGE_QUEUE_ID:
                 message.has_queue_id = True
                 message.queue_id = to_signed(field.value)
-            elif number == 6:
+            elif number == APPEND_MESSAGE_FLAG:
                 message.flag = to_signed(field.value)
-            elif number == 7:
+            elif number == APPEND_MESSAGE_SYS_FLAG:
                 message.sys_flag = to_signed(field.value)
-            elif number == 8:
+            elif number == APPEND_MESSAGE_BORN_TIME_MS:
                 message.born_time_ms = to_signed(field.value)
-            elif number == 10:
+            elif number == APPEND_MESSAGE_RECONSUME_TIMES:
                 message.reconsume_times = to_signed(field.value)
             else:
                 message.prepared_transaction_offset = to_signed(field.value)
@@ -188,12 +196,12 @@ def read_host(source, start, end, message, field):
         field_count += 1
         if at < 0 or field_count > ENTRY_FIELDS:
             return False
-        if field.number == 1:
+        if field.number == HOST_ADDRESS:
             if field.wire_type != 2:
                 return False
             message.address_start = field.start
             message.address_size = field.size
-        elif field.number == 2:
+        elif field.number == HOST_PORT:
             if field.wire_type != 0:
                 return False
             message.port = to_signed(field.value)
@@ -213,11 +221,11 @@ def read_entry(source, start, end, field, piece):
         field_count += 1
         if at < 0 or field_count > ENTRY_FIELDS:
             return False
-        if field.number > 2:
+        if field.number > PROPERTIES_ENTRY_VALUE:
             continue
         if field.wire_type != 2:
             return False
-        if field.number == 1:
+        if field.number == PROPERTIES_ENTRY_KEY:
             piece.name_start = field.start
             piece.name_size = field.size
         else:

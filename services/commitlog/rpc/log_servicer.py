@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
+from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
@@ -25,10 +26,6 @@ from services.commitlog.rpc.checks import check_range, size_of_page
 READ_COUNT_MAX = 4_096
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
-
-# Fields of ReadRecordsResponse and StreamRecordsResponse.
-READ_SIZES, READ_RECORDS, READ_MESSAGES, READ_MIN, READ_MAX = range(1, 6)
-STREAM_START, STREAM_END, STREAM_COUNT, STREAM_RECORDS, STREAM_MESSAGES = range(1, 6)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,10 +70,15 @@ class LogServicer:
         batch = self._reader.read(offsets, sizes, size_bytes_max=RESPONSE_SIZE_BYTES_MAX)
         return b"".join(
             (
-                length_delimited(READ_SIZES, array("i", batch.sizes).tobytes()),
-                _records(batch.runs, is_raw=is_raw, raw_field=READ_RECORDS, messages_field=READ_MESSAGES),
-                int_field(READ_MIN, self._reader.min_physical_offset),
-                int_field(READ_MAX, self._reader.end_physical_offset),
+                length_delimited(fields.READ_RECORDS_RESPONSE_RECORD_SIZES_BYTES, array("i", batch.sizes).tobytes()),
+                _records(
+                    batch.runs,
+                    is_raw=is_raw,
+                    raw_field=fields.READ_RECORDS_RESPONSE_RECORDS,
+                    messages_field=fields.READ_RECORDS_RESPONSE_MESSAGES,
+                ),
+                int_field(fields.READ_RECORDS_RESPONSE_MIN_PHYSICAL_OFFSET, self._reader.min_physical_offset),
+                int_field(fields.READ_RECORDS_RESPONSE_MAX_PHYSICAL_OFFSET, self._reader.end_physical_offset),
             )
         )
 
@@ -102,11 +104,14 @@ class LogServicer:
             for stretch in stretches:
                 yield b"".join(
                     (
-                        int_field(STREAM_START, stretch.start_physical_offset),
-                        int_field(STREAM_END, stretch.end_physical_offset),
-                        int_field(STREAM_COUNT, len(stretch.run.positions)),
+                        int_field(fields.STREAM_RECORDS_RESPONSE_START_PHYSICAL_OFFSET, stretch.start_physical_offset),
+                        int_field(fields.STREAM_RECORDS_RESPONSE_END_PHYSICAL_OFFSET, stretch.end_physical_offset),
+                        int_field(fields.STREAM_RECORDS_RESPONSE_RECORD_COUNT, len(stretch.run.positions)),
                         _records(
-                            [stretch.run], is_raw=is_raw, raw_field=STREAM_RECORDS, messages_field=STREAM_MESSAGES
+                            [stretch.run],
+                            is_raw=is_raw,
+                            raw_field=fields.STREAM_RECORDS_RESPONSE_RECORDS,
+                            messages_field=fields.STREAM_RECORDS_RESPONSE_MESSAGES,
                         ),
                     )
                 )

@@ -3,6 +3,7 @@
 
 from reput.indexer.v1 import query_service_pb2 as messages
 
+from libs.formats import fields
 from libs.formats.protobuf_wire import int_field
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
@@ -10,8 +11,6 @@ from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field, text_field
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 64, 1_024
-MESSAGES, NEXT_PAGE_TOKEN, INDEXED = 1, 2, 3  # fields of QueryByKeyResponse and QueryByTimeResponse
-MESSAGE = 1  # field of QueryByIdResponse
 
 
 class QueryServicer:
@@ -49,7 +48,7 @@ class QueryServicer:
             found = await self._answers.queries.by_unique_id(topic, unique_id)
         else:
             found = await self._answers.queries.by_offset_id(request.message_id)
-        return messages_field(found, MESSAGE)
+        return messages_field(found, fields.QUERY_BY_ID_RESPONSE_MESSAGE)
 
 
 def _page_size(value: int) -> int:
@@ -57,10 +56,11 @@ def _page_size(value: int) -> int:
 
 
 def _page(page: Page, indexed_physical_offset: int) -> bytes:
+    """A QueryByKeyResponse; a QueryByTimeResponse has the same fields."""
     return b"".join(
         (
-            messages_field(page.found, MESSAGES),
-            text_field(NEXT_PAGE_TOKEN, page.next_page_token),
-            int_field(INDEXED, indexed_physical_offset),
+            messages_field(page.found, fields.QUERY_BY_KEY_RESPONSE_MESSAGES),
+            text_field(fields.QUERY_BY_KEY_RESPONSE_NEXT_PAGE_TOKEN, page.next_page_token),
+            int_field(fields.QUERY_BY_KEY_RESPONSE_INDEXED_PHYSICAL_OFFSET, indexed_physical_offset),
         )
     )

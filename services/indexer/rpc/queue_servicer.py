@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from reput.indexer.v1 import queue_service_pb2 as messages
 
+from libs.formats import fields
 from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
 from libs.log.answer_sizes import answer_sizes
@@ -31,7 +32,6 @@ HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 STEP_QUEUE_COUNT = 100
 """Queues that are looked at in one go: the first look at one after a start opens its files."""
-PULL_MESSAGES, SUBSCRIBE_MESSAGES = 2, 2  # fields of PullResponse and SubscribeResponse
 
 _QUEUE_ID = struct.Struct(">i")
 
@@ -70,11 +70,11 @@ class QueueServicer:
         result = await self._answers.puller.pull(query, wait_s=wait_s)
         return b"".join(
             (
-                int_field(1, result.status),
-                messages_field(result.found, PULL_MESSAGES),
-                int_field(3, result.next_queue_offset),
-                int_field(4, result.min_queue_offset),
-                int_field(5, result.max_queue_offset),
+                int_field(fields.PULL_RESPONSE_STATUS, result.status),
+                messages_field(result.found, fields.PULL_RESPONSE_MESSAGES),
+                int_field(fields.PULL_RESPONSE_NEXT_QUEUE_OFFSET, result.next_queue_offset),
+                int_field(fields.PULL_RESPONSE_MIN_QUEUE_OFFSET, result.min_queue_offset),
+                int_field(fields.PULL_RESPONSE_MAX_QUEUE_OFFSET, result.max_queue_offset),
             )
         )
 
@@ -199,10 +199,10 @@ def _subscribe_response(query: PullQuery, result: PullResult) -> bytes:
         status = PullStatus.OFFSET_OVERFLOW_ONE
     return b"".join(
         (
-            int_field(1, status),
-            messages_field(result.found, SUBSCRIBE_MESSAGES),
-            int_field(3, result.next_queue_offset),
-            int_field(4, result.max_queue_offset),
+            int_field(fields.SUBSCRIBE_RESPONSE_STATUS, status),
+            messages_field(result.found, fields.SUBSCRIBE_RESPONSE_MESSAGES),
+            int_field(fields.SUBSCRIBE_RESPONSE_NEXT_QUEUE_OFFSET, result.next_queue_offset),
+            int_field(fields.SUBSCRIBE_RESPONSE_MAX_QUEUE_OFFSET, result.max_queue_offset),
         )
     )
 

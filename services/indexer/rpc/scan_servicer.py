@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from reput.indexer.v1 import scan_service_pb2 as messages
 
+from libs.formats import fields
 from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
 from libs.machine.loop import in_steps
@@ -27,7 +28,6 @@ TOPIC_COUNT_MAX, KEY_COUNT_MAX, RANGE_COUNT_MAX = 1_000, 10_000, 65_536
 PARTITION_COUNT_DEFAULT, PARTITION_COUNT_MAX = 1, 10_000
 ROW_COUNT_DEFAULT, SIZE_DEFAULT = 1_000_000, 128 * MIB
 FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX = MIB, 8 * MIB
-ARROW_IPC, ROW_COUNT, RANGE = 1, 2, 3  # fields of ScanResponse
 
 
 class ScanServicer:
@@ -106,10 +106,10 @@ class ScanServicer:
 
 def _answer(frame: ScanFrame) -> bytes:
     """A ScanResponse, with one copy of the frame. The frame comes first, as clients like it that copy nothing."""
-    head = tag(ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame.data))
-    tail = int_field(ROW_COUNT, frame.row_count)
+    head = tag(fields.SCAN_RESPONSE_ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame.data))
+    tail = int_field(fields.SCAN_RESPONSE_ROW_COUNT, frame.row_count)
     if frame.range is not None:
-        tail += length_delimited(RANGE, _range_message(frame.range).SerializeToString())
+        tail += length_delimited(fields.SCAN_RESPONSE_RANGE, _range_message(frame.range).SerializeToString())
     return b"".join((head, frame.data, tail))
 
 

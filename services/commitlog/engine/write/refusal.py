@@ -6,6 +6,7 @@ Pure. The kernel says which message and which proto field number; the names stan
 
 from collections.abc import Callable
 
+from libs.formats import fields
 from libs.formats.limits import (
     BATCH_MESSAGE_COUNT_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
@@ -32,28 +33,22 @@ from services.commitlog.errors import (
     TopicSetApart,
 )
 
-MESSAGE_FIELDS = (
-    "",
-    "topic",
-    "queue_id",
-    "body",
-    "properties",
-    "property_string",
-    "flag",
-    "sys_flag",
-    "born_time_ms",
-    "born_host",
-    "reconsume_times",
-    "prepared_transaction_offset",
-)
-REQUEST_FIELDS = ("", "messages", "durability", "writer")
+
+def _names(prefix: str) -> dict[int, str]:
+    """Names of a message's fields, by number."""
+    return {
+        number: name.removeprefix(prefix).lower() for name, number in vars(fields).items() if name.startswith(prefix)
+    }
+
+
+MESSAGE_FIELDS, REQUEST_FIELDS = _names("APPEND_MESSAGE_"), _names("APPEND_REQUEST_")
 SHOWN_SIZE_MAX = 200
 
 
 def field_path(columns: AppendColumns) -> str:
     """Path of the field at fault, such as `messages[3].queue_id`; empty if the request as a whole is."""
     if columns.error_index < 0:
-        return REQUEST_FIELDS[columns.error_field]
+        return REQUEST_FIELDS.get(columns.error_field, "")
     message = f"messages[{columns.error_index}]"
     return f"{message}.{MESSAGE_FIELDS[columns.error_field]}" if columns.error_field else message
 

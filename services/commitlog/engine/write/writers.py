@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from isal import isal_zlib
 
-from libs.formats import protobuf_wire
+from libs.formats import fields, protobuf_wire
 from libs.formats.errors import FormatError
 from libs.formats.limits import INT64_MAX
 from libs.formats.records import writer_stamp
@@ -30,7 +30,6 @@ from services.commitlog.errors import (
     WriterSequenceGap,
 )
 
-ID_FIELD, SEQUENCE_FIELD = 1, 2
 WRITER_SIZE_BYTES_MAX = 1_024
 """Of the field, with room for fields of newer clients."""
 SHOWN_SIZE_MAX = 80
@@ -149,11 +148,11 @@ def _read_writer(writer: bytes) -> tuple[str, int]:
     writer_id, sequence = "", 0
     try:
         for number, _, value in protobuf_wire.fields(writer):
-            if number == ID_FIELD:
+            if number == fields.WRITER_ID:
                 if not isinstance(value, memoryview):
                     raise MalformedRequest("writer.id has the wrong wire type")
                 writer_id = str(value, "utf-8", "replace")
-            elif number == SEQUENCE_FIELD:
+            elif number == fields.WRITER_SEQUENCE:
                 if not isinstance(value, int):
                     raise MalformedRequest("writer.sequence has the wrong wire type")
                 sequence = protobuf_wire.signed(value)

@@ -8,16 +8,13 @@ RocketMQ's counterpart is ScheduleMessageService.messageTimeUp.
 
 from dataclasses import replace
 
+from libs.formats import fields
 from libs.formats.protobuf_wire import VARINT, int_field, length_delimited, tag, varint
 from libs.formats.records import delay_level, properties
 from libs.formats.records.record import Record
 from services.indexer.errors import Undeliverable
 
 DURABILITY_LOCAL_DISK = 2
-TOPIC, QUEUE_ID, BODY, PROPERTY_STRING, FLAG, SYS_FLAG = 1, 2, 3, 5, 6, 7  # fields of AppendMessage
-BORN_TIME, BORN_HOST, RECONSUME_TIMES, PREPARED_OFFSET = 8, 9, 10, 11
-ADDRESS, PORT = 1, 2  # fields of Host
-MESSAGES, DURABILITY = 1, 2  # fields of AppendRequest
 QUEUE_ID_DIGIT_COUNT_MAX = 9
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Where prepared messages wait; nothing may be brought there."""
@@ -40,24 +37,27 @@ def delivered(record: Record) -> Record:
 def append_request(messages: list[Record], *, names_queue: bool) -> bytes:
     """The serialized AppendRequest, to be answered from the disk; without queue ids the log chooses the queues."""
     batch = b"".join(
-        length_delimited(MESSAGES, _append_message(message, names_queue=names_queue)) for message in messages
+        length_delimited(fields.APPEND_REQUEST_MESSAGES, _append_message(message, names_queue=names_queue))
+        for message in messages
     )
-    return batch + int_field(DURABILITY, DURABILITY_LOCAL_DISK)
+    return batch + int_field(fields.APPEND_REQUEST_DURABILITY, DURABILITY_LOCAL_DISK)
 
 
 def _append_message(message: Record, *, names_queue: bool) -> bytes:
-    host = length_delimited(ADDRESS, message.born_host.address) + int_field(PORT, message.born_host.port)
+    host = length_delimited(fields.HOST_ADDRESS, message.born_host.address) + int_field(
+        fields.HOST_PORT, message.born_host.port
+    )
     return b"".join(
         (
-            length_delimited(TOPIC, message.topic.encode()),
-            tag(QUEUE_ID, VARINT) + varint(message.queue_id) if names_queue else b"",
-            length_delimited(BODY, message.body),
-            length_delimited(PROPERTY_STRING, message.properties),
-            int_field(FLAG, message.flag),
-            int_field(SYS_FLAG, message.sys_flag),
-            int_field(BORN_TIME, message.born_time_ms),
-            length_delimited(BORN_HOST, host),
-            int_field(RECONSUME_TIMES, message.reconsume_times),
-            int_field(PREPARED_OFFSET, message.prepared_transaction_offset),
+            length_delimited(fields.APPEND_MESSAGE_TOPIC, message.topic.encode()),
+            tag(fields.APPEND_MESSAGE_QUEUE_ID, VARINT) + varint(message.queue_id) if names_queue else b"",
+            length_delimited(fields.APPEND_MESSAGE_BODY, message.body),
+            length_delimited(fields.APPEND_MESSAGE_PROPERTY_STRING, message.properties),
+            int_field(fields.APPEND_MESSAGE_FLAG, message.flag),
+            int_field(fields.APPEND_MESSAGE_SYS_FLAG, message.sys_flag),
+            int_field(fields.APPEND_MESSAGE_BORN_TIME_MS, message.born_time_ms),
+            length_delimited(fields.APPEND_MESSAGE_BORN_HOST, host),
+            int_field(fields.APPEND_MESSAGE_RECONSUME_TIMES, message.reconsume_times),
+            int_field(fields.APPEND_MESSAGE_PREPARED_TRANSACTION_OFFSET, message.prepared_transaction_offset),
         )
     )

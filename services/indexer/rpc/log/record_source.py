@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from reput.commitlog.v1 import log_service_pb2 as messages
 from reput.commitlog.v1 import topic_service_pb2 as topic_messages
 
+from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
 from services.indexer.engine.log.record_reader import READ_COUNT_MAX
@@ -18,7 +19,6 @@ from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 from services.indexer.rpc.log.tail import LOG_SERVICE
 
 TOPIC_SERVICE = "/reput.commitlog.v1.TopicService/"
-PHYSICAL_OFFSETS, RECORD_SIZES, VIEW = 1, 2, 3  # fields of ReadRecordsRequest
 
 
 class LogRecords:
@@ -51,10 +51,12 @@ class LogRecords:
         """See RecordSource."""
         offsets = physical_offsets[:READ_COUNT_MAX]
         assert len(offsets)
-        request = length_delimited(PHYSICAL_OFFSETS, offsets.astype("<i8").tobytes())
+        request = length_delimited(fields.READ_RECORDS_REQUEST_PHYSICAL_OFFSETS, offsets.astype("<i8").tobytes())
         if record_sizes is not None:
-            request += length_delimited(RECORD_SIZES, record_sizes[:READ_COUNT_MAX].astype("<i4").tobytes())
-        request += int_field(VIEW, messages.RECORD_VIEW_RAW)
+            request += length_delimited(
+                fields.READ_RECORDS_REQUEST_RECORD_SIZES_BYTES, record_sizes[:READ_COUNT_MAX].astype("<i4").tobytes()
+            )
+        request += int_field(fields.READ_RECORDS_REQUEST_VIEW, messages.RECORD_VIEW_RAW)
         with commitlog_errors():
             response = await self._read(request, timeout=self._timeout_s, metadata=self._metadata())
         sizes = np.array(response.record_sizes_bytes, np.int32)

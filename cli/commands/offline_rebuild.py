@@ -22,11 +22,12 @@ from libs.log.errors import ConfigFileDamaged
 from libs.machine.clock import SystemClock
 from libs.machine.fs import Fs
 from libs.machine.posix_fs import PosixFs
+from libs.requests.errors import RecordDamaged
 from libs.runtime.config import load
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreError, StoreLocked
 from services.indexer.bootstrap import Settings, fitted
 from services.indexer.engine.offline_rebuild import RebuildProgress, rebuild
-from services.indexer.errors import Inapplicable, RecordDamaged
+from services.indexer.errors import Inapplicable
 
 DAMAGES = (
     *(RecordDamaged, Inapplicable, SegmentMissing, SegmentSizeWrong, SegmentTwice),

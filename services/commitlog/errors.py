@@ -7,39 +7,8 @@ as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the n
 
 from pathlib import Path
 
+from libs.requests.errors import RequestRefused, ServiceError
 from libs.segments.errors import StoreError
-
-
-class CommitLogError(Exception):
-    """Base of all of them."""
-
-
-class MalformedRequest(CommitLogError):
-    """The bytes are not valid protobuf for their type, or a field has the wrong wire type."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"malformed request: {reason}")
-
-
-class RequestRefused(CommitLogError):
-    """Base: a field of the request is at fault. Nothing was changed."""
-
-    def __init__(self, reason: str, *, field: str, value: object = None, limit: object = None) -> None:
-        super().__init__(f"{field}: {reason}" if field else reason)
-        self.field, self.value, self.limit = field, value, limit
-        self.topic = ""
-
-
-class BadArgument(RequestRefused):
-    """A field is missing, out of its range or contradicts another."""
-
-
-class BadTopicName(RequestRefused):
-    """A topic name is empty, too long or has a character that topics may not have."""
-
-
-class BadPageToken(RequestRefused):
-    """The page token is not one that this list returned for these arguments."""
 
 
 class QueueOutOfRange(RequestRefused):
@@ -79,7 +48,7 @@ class DelayNotSupported(RequestRefused):
     """The message asks for delivery by the timer wheel (properties `TIMER_...`), which is not offered."""
 
 
-class WriterError(CommitLogError):
+class WriterError(ServiceError):
     """Base: a batch of a writer is neither its next one nor one that the log is known to have. Nothing was stored."""
 
     def __init__(self, reason: str, *, writer_id: str, sequence: int) -> None:
@@ -109,7 +78,7 @@ class WriterForgotten(WriterError):
         super().__init__("is not among those that are remembered", writer_id=writer_id, sequence=sequence)
 
 
-class TopicNotFound(CommitLogError):
+class TopicNotFound(ServiceError):
     """No such topic, and it may not be made on the fly."""
 
     def __init__(self, topic: str, *, field: str) -> None:
@@ -117,7 +86,7 @@ class TopicNotFound(CommitLogError):
         self.topic, self.field = topic, field
 
 
-class TopicExists(CommitLogError):
+class TopicExists(ServiceError):
     """There is such a topic already."""
 
     def __init__(self, topic: str) -> None:
@@ -125,7 +94,7 @@ class TopicExists(CommitLogError):
         self.topic, self.field = topic, "name"
 
 
-class TopicForbidden(CommitLogError):
+class TopicForbidden(ServiceError):
     """The topic's permissions forbid the call, or the store itself needs the topic."""
 
     def __init__(self, topic: str, *, permission: str, field: str) -> None:
@@ -133,15 +102,7 @@ class TopicForbidden(CommitLogError):
         self.topic, self.permission, self.field = topic, permission, field
 
 
-class TopicSetApart(CommitLogError):
-    """RocketMQ keeps the topic or queue in a way that is not served here; `why` names it."""
-
-    def __init__(self, topic: str, *, why: str, field: str) -> None:
-        super().__init__(f"{field}: {topic} ({why}) is RocketMQ's alone and not served here")
-        self.topic, self.why, self.field = topic, why, field
-
-
-class NotARecord(CommitLogError):
+class NotARecord(ServiceError):
     """No record starts at the physical offset, or it has another size."""
 
     def __init__(self, value: int, *, field: str) -> None:
@@ -149,7 +110,7 @@ class NotARecord(CommitLogError):
         self.value, self.field = value, field
 
 
-class BelowMinOffset(CommitLogError):
+class BelowMinOffset(ServiceError):
     """The offset lies below the oldest that is kept."""
 
     def __init__(self, value: int, *, min_physical_offset: int, field: str) -> None:
@@ -157,20 +118,12 @@ class BelowMinOffset(CommitLogError):
         self.value, self.min, self.field = value, min_physical_offset, field
 
 
-class BeyondMaxOffset(CommitLogError):
+class BeyondMaxOffset(ServiceError):
     """The offset lies beyond what may be read."""
 
     def __init__(self, value: int, *, max_physical_offset: int, field: str) -> None:
         super().__init__(f"physical offset {value} is beyond the end {max_physical_offset}")
         self.value, self.max, self.field = value, max_physical_offset, field
-
-
-class RecordDamaged(CommitLogError):
-    """Stored bytes fail their check. Needs a replica or a person, not a retry."""
-
-    def __init__(self, *, segment: str, position: int, reason: str) -> None:
-        super().__init__(f"segment {segment} is damaged at byte {position}: {reason}")
-        self.segment, self.position, self.reason = segment, position, reason
 
 
 class LogDamaged(StoreError):
@@ -195,11 +148,11 @@ class EpochsDamaged(StoreError):
         self.path, self.reason = path, reason
 
 
-class AppendsRefused(CommitLogError):
+class AppendsRefused(ServiceError):
     """The disk is too full to accept appends."""
 
 
-class QueueOffsetsUnknown(CommitLogError):
+class QueueOffsetsUnknown(ServiceError):
     """Older records are gone, and so is the snapshot that knew how many messages the queues had."""
 
     def __init__(self) -> None:
@@ -209,29 +162,14 @@ class QueueOffsetsUnknown(CommitLogError):
         )
 
 
-class Stopping(CommitLogError):
-    """The store is being closed."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is shutting down")
-
-
-class StoreSealed(CommitLogError):
+class StoreSealed(ServiceError):
     """A sync or a write failed; nothing is accepted until a restart."""
 
     def __init__(self) -> None:
         super().__init__("a sync or a write failed, so the store accepts nothing more until it is restarted")
 
 
-class WindowFull(CommitLogError):
-    """Too many requests, streams or bytes are in flight."""
-
-    def __init__(self, what: str, *, limit: int) -> None:
-        super().__init__(f"too many {what} in flight, the limit is {limit}")
-        self.limit = limit
-
-
-class StreamIdle(CommitLogError):
+class StreamIdle(ServiceError):
     """An AppendStream brought nothing for too long."""
 
     def __init__(self, *, timeout_ms: int) -> None:
@@ -239,7 +177,7 @@ class StreamIdle(CommitLogError):
         self.limit_ms = timeout_ms
 
 
-class StaleEpoch(CommitLogError):
+class StaleEpoch(ServiceError):
     """The caller's epoch is behind the log's, or of another history."""
 
     def __init__(self, *, epoch: int, field: str = "epoch") -> None:

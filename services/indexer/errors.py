@@ -7,35 +7,10 @@ as `ranges[3].queue_id`; `value` is what was sent (or its size), `limit` the nea
 
 from datetime import UTC, datetime
 
-
-class IndexerError(Exception):
-    """Base of all of them."""
+from libs.requests.errors import DependencyUnavailable, ServiceError
 
 
-class RequestRefused(IndexerError):
-    """Base: a field of the request is at fault. Nothing was changed."""
-
-    def __init__(self, reason: str, *, field: str, value: object = "", limit: object = "") -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field, self.value, self.limit = field, value, limit
-
-
-class BadArgument(RequestRefused):
-    """A field is missing, out of its range or contradicts another."""
-
-
-class BadTopicName(RequestRefused):
-    """A topic name is empty, too long or has a character that topics may not have."""
-
-
-class BadPageToken(RequestRefused):
-    """The page token is not one that this query returned for these arguments."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, field="page_token")
-
-
-class OffsetBeyondEnd(IndexerError):
+class OffsetBeyondEnd(ServiceError):
     """The offset lies beyond the end of what is indexed."""
 
     def __init__(self, value: int, *, end: int, field: str) -> None:
@@ -43,7 +18,7 @@ class OffsetBeyondEnd(IndexerError):
         self.value, self.max, self.field = value, end, field
 
 
-class OffsetTrimmed(IndexerError):
+class OffsetTrimmed(ServiceError):
     """The offset lies below the oldest that is kept."""
 
     def __init__(self, value: int, *, start: int, field: str) -> None:
@@ -51,7 +26,7 @@ class OffsetTrimmed(IndexerError):
         self.value, self.min, self.field = value, start, field
 
 
-class QueueNotFound(IndexerError):
+class QueueNotFound(ServiceError):
     """The queue has no messages and never had."""
 
     def __init__(self, topic: str, queue_id: int) -> None:
@@ -59,7 +34,7 @@ class QueueNotFound(IndexerError):
         self.topic, self.queue_id = topic, queue_id
 
 
-class MessageNotFound(IndexerError):
+class MessageNotFound(ServiceError):
     """No message has this id."""
 
     def __init__(self, message_id: str) -> None:
@@ -67,7 +42,7 @@ class MessageNotFound(IndexerError):
         self.message_id = message_id
 
 
-class ConsumerOffsetNotFound(IndexerError):
+class ConsumerOffsetNotFound(ServiceError):
     """The group has committed nothing for the queue."""
 
     def __init__(self, group: str, topic: str, queue_id: int) -> None:
@@ -75,23 +50,7 @@ class ConsumerOffsetNotFound(IndexerError):
         self.group, self.topic, self.queue_id = group, topic, queue_id
 
 
-class WindowFull(IndexerError):
-    """Too many of something are in flight or kept."""
-
-    def __init__(self, what: str, *, limit: int) -> None:
-        super().__init__(f"too many {what}, the limit is {limit}")
-        self.limit = limit
-
-
-class DependencyUnavailable(IndexerError):
-    """Another service that is needed for the answer can't be reached."""
-
-    def __init__(self, service: str, reason: str) -> None:
-        super().__init__(f"{service} is not available: {reason}")
-        self.service, self.reason = service, reason
-
-
-class Incomplete(IndexerError):
+class Incomplete(ServiceError):
     """The indexes are being built again, and do not yet hold all that was answered from them before."""
 
     def __init__(self, indexed: int, *, target: int | None) -> None:
@@ -99,7 +58,7 @@ class Incomplete(IndexerError):
         self.indexed, self.target = indexed, target
 
 
-class RebuildRunning(IndexerError):
+class RebuildRunning(ServiceError):
     """A rebuild is under way already. `started` is when it began, in ISO 8601."""
 
     def __init__(self, started_ms: int) -> None:
@@ -111,7 +70,7 @@ class LogEndsEarlier(DependencyUnavailable):
     """The log ends before a record that is indexed: it lost its tail, and the indexes have yet to follow."""
 
 
-class TopicNotFound(IndexerError):
+class TopicNotFound(ServiceError):
     """No message of this topic is indexed, or nobody has made it."""
 
     def __init__(self, topic: str) -> None:
@@ -119,23 +78,7 @@ class TopicNotFound(IndexerError):
         self.topic = topic
 
 
-class TopicSetApart(IndexerError):
-    """RocketMQ keeps the topic or queue in a way that is not served here; `why` names it."""
-
-    def __init__(self, topic: str, *, why: str, field: str) -> None:
-        super().__init__(f"{field}: {topic} ({why}) is RocketMQ's alone and not served here")
-        self.topic, self.why, self.field = topic, why, field
-
-
-class RecordDamaged(IndexerError):
-    """Stored bytes fail their check. Needs a replica or a person, not a retry."""
-
-    def __init__(self, *, segment: str, position: int, reason: str) -> None:
-        super().__init__(f"segment {segment} is damaged at byte {position}: {reason}")
-        self.segment, self.position, self.reason = segment, position, reason
-
-
-class NotARecord(IndexerError):
+class NotARecord(ServiceError):
     """No record starts at a physical offset that was asked for: it came from a stale or foreign pointer."""
 
     def __init__(self, physical_offset: int) -> None:
@@ -143,7 +86,7 @@ class NotARecord(IndexerError):
         self.value = physical_offset
 
 
-class AppendRefused(IndexerError):
+class AppendRefused(ServiceError):
     """The log refuses to take messages; nothing was appended. `message_index` is the one at fault, -1 if none is."""
 
     def __init__(self, reason: str, *, message_index: int, text: str) -> None:
@@ -151,7 +94,7 @@ class AppendRefused(IndexerError):
         self.reason, self.message_index = reason, message_index
 
 
-class Undeliverable(IndexerError):
+class Undeliverable(ServiceError):
     """A record of the schedule topic can't be brought to any topic. An operator decides."""
 
     def __init__(self, reason: str, physical_offset: int) -> None:
@@ -159,14 +102,7 @@ class Undeliverable(IndexerError):
         self.reason, self.physical_offset = reason, physical_offset
 
 
-class Stopping(IndexerError):
-    """The service is shutting down."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is stopping")
-
-
-class FilesMissing(IndexerError):
+class FilesMissing(ServiceError):
     """The files of the indexes hold less, or more, than what was synced for certain. They must be built anew."""
 
     def __init__(self, what: str, *, found: int, expected: int) -> None:
@@ -174,11 +110,11 @@ class FilesMissing(IndexerError):
         self.what, self.found, self.expected = what, found, expected
 
 
-class SyncNeeded(IndexerError):
+class SyncNeeded(ServiceError):
     """So many queue files have unsynced bytes that no more may be mapped. Sync them and call again."""
 
 
-class Inapplicable(IndexerError):
+class Inapplicable(ServiceError):
     """A record can't be entered into the indexes as they are. The reput loop stops; an operator decides.
 
     `physical_offset` is the record (or the step of the stream) that is at fault.

@@ -20,7 +20,7 @@ from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from reput.common.v1 import message_pb2
 
 from libs.formats.protobuf_wire import FIXED64, int_field, length_delimited, tag
-from services.commitlog.rpc import page_token
+from libs.requests.page_token import encode_token
 from tests.support.commitlog import SEGMENT_SIZE, message
 from tests.support.served_commitlog import Client, served
 from tests.support.service_process import Refusal, digest
@@ -247,8 +247,8 @@ def bad_segment_requests() -> list[Case]:
     return [
         listing("negative page", "BAD_ARGUMENT", "page_size", page_size=-1),
         listing("plain token", "BAD_PAGE_TOKEN", "page_token", page_token="0"),
-        listing("foreign token", "BAD_PAGE_TOKEN", "page_token", page_token=page_token.encode("0", scope="topics")),
-        listing("made-up token", "BAD_PAGE_TOKEN", "page_token", page_token=page_token.encode("x", scope="segments")),
+        listing("foreign token", "BAD_PAGE_TOKEN", "page_token", page_token=encode_token("topics", (), b"0")),
+        listing("made-up token", "BAD_PAGE_TOKEN", "page_token", page_token=encode_token("segments", (), b"x")),
         delete("negative", "base_physical_offsets[0]", [-SEGMENT_SIZE]),
         delete("descending", "base_physical_offsets[1]", [SEGMENT_SIZE, 0]),
         delete("twice", "base_physical_offsets[1]", [0, 0]),
@@ -302,7 +302,7 @@ def bad_topic_requests() -> list[Case]:
             Case(f"TopicService/{rpc}", f"name {path!r}", kind(name=path), INVALID, "BAD_TOPIC_NAME", "name")
             for path in PATHS
         ]
-    token = page_token.encode("a", scope="topics include_system=True")
+    token = encode_token("topics", (True,), b"a")
     return [
         *cases,
         Case("TopicService/GetTopic", "unknown", topic_pb.GetTopicRequest(name="u"), MISSING, "TOPIC_NOT_FOUND"),

@@ -20,8 +20,9 @@ from libs.formats.records.record import Record
 from libs.kernel.layout import S_BLANK, S_END, S_FULL
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.kernel.scan.scan_cy import scan
+from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
-from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord
+from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.records import make_record
 
 HEARTBEAT_S = 0.02

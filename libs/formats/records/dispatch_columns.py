@@ -111,7 +111,7 @@ class DispatchBatch:
     def below(self, physical_offset: int) -> DispatchBatch:
         """The part whose records lie below an offset, which is the end of it."""
         count = int(np.searchsorted(self.physical_offsets, physical_offset))
-        columns = {name: getattr(self, name)[:count] for name in _COLUMNS.values()}
+        columns = {name: getattr(self, name)[:count] for name, _ in _COLUMNS.values()}
         key_hashes = self.key_hashes[: int(self.key_counts[:count].sum())]
         return replace(self, end_physical_offset=physical_offset, **(columns | {"key_hashes": key_hashes}))
 

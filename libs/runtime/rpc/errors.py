@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
+from libs.requests import errors
 from libs.runtime.rpc.roles import Role
 
 _log = logging.getLogger(__name__)
@@ -59,13 +60,6 @@ class ErrorRow:
 ErrorTable = Mapping[type[Exception], ErrorRow]
 
 
-class MalformedRequest(Exception):
-    """The bytes of a request are not a message of its type."""
-
-    def __init__(self, message_name: str) -> None:
-        super().__init__(f"the request is not a valid {message_name}")
-
-
 class RequestTooLarge(Exception):
     """A request has more of something than its method accepts. It was not parsed."""
 
@@ -79,13 +73,6 @@ class NotReady(Exception):
 
     def __init__(self) -> None:
         super().__init__("the server is recovering its store")
-
-
-class Stopping(Exception):
-    """The server shuts down and takes no new calls."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is shutting down")
 
 
 class Unauthenticated(Exception):
@@ -137,10 +124,19 @@ class ServiceNotFound(Exception):
 
 
 BASE_TABLE: ErrorTable = {
-    MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+    errors.MalformedRequest: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
+    errors.BadArgument: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMENT", ("field", "value", "limit")),
+    errors.BadTopicName: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_TOPIC_NAME", ("field", "value", "limit")),
+    errors.BadPageToken: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", ("field",)),
+    errors.TopicSetApart: ErrorRow(grpc.StatusCode.FAILED_PRECONDITION, "TOPIC_SET_APART", ("topic", "why", "field")),
+    errors.RecordDamaged: ErrorRow(grpc.StatusCode.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
+    errors.WindowFull: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    errors.DependencyUnavailable: ErrorRow(
+        grpc.StatusCode.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE", ("service",), retry_after_ms=1_000
+    ),
     RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
     NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
-    Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
+    errors.Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
     Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
     TooManyCalls: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
@@ -148,7 +144,7 @@ BASE_TABLE: ErrorTable = {
     StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
     ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),
 }
-"""Errors that the shell itself raises, the same for every service. A service's own table comes first."""
+"""Errors that the shell itself raises or all services share. A service's own table comes first."""
 
 _INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
 
@@ -175,6 +171,26 @@ def status_of(error: Exception, table: ErrorTable) -> Status:
 def code_of(status: Status) -> grpc.StatusCode:
     """Return gRPC's name for the code of a status."""
     return next(code for code in grpc.StatusCode if code.value[0] == status.code)
+
+
+def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
+    """What a failed call says besides code and text; empty if it says nothing."""
+    info = ErrorInfo()
+    for key, value in error.trailing_metadata() or ():
+        if key == STATUS_METADATA_KEY and isinstance(value, bytes):
+            try:
+                status = Status.FromString(value)
+            except DecodeError:
+                continue
+            for detail in status.details:
+                if detail.Is(ErrorInfo.DESCRIPTOR):
+                    detail.Unpack(info)
+    return info
+
+
+def describe(error: grpc.aio.AioRpcError) -> str:
+    """What a failed call says, as a part of a line."""
+    return f"{error.code().name}: {error.details()}"
 
 
 def _find(error: Exception, table: ErrorTable) -> ErrorRow | None:

@@ -20,16 +20,9 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
+from libs.requests.errors import Stopping
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
-from libs.runtime.rpc.errors import (
-    STATUS_METADATA_KEY,
-    ErrorTable,
-    NotReady,
-    Stopping,
-    StreamNotRead,
-    code_of,
-    status_of,
-)
+from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.rpc.roles import ROLES, Role
 from libs.runtime.telemetry import Telemetry

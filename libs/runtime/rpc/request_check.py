@@ -15,7 +15,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from libs.kernel import layout
 from libs.kernel.append import request_cy
-from libs.runtime.rpc.errors import MalformedRequest, RequestTooLarge
+from libs.requests.errors import MalformedRequest
+from libs.runtime.rpc.errors import RequestTooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class RequestParser:
         if count == layout.R_TOO_MANY:
             raise RequestTooLarge("values", value=value_count_max + 1, limit=value_count_max)
         if count < 0:
-            raise MalformedRequest(self._name)
+            raise MalformedRequest(f"not a valid {self._name}")
         try:
             return self._from_string(data)
         except DecodeError as error:
-            raise MalformedRequest(self._name) from error
+            raise MalformedRequest(f"not a valid {self._name}") from error
 
 
 def _tables(message_type: Descriptor) -> tuple["array[int]", "array[int]"]:

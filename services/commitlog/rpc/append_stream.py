@@ -17,7 +17,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 
-from libs.runtime.rpc.errors import Stopping, status_of
+from libs.requests.errors import Stopping
+from libs.runtime.rpc.errors import status_of
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgement, Acknowledgements
 from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline

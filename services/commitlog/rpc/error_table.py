@@ -12,10 +12,6 @@ _CODES = grpc.StatusCode
 _ARGUMENT = ("field", "value", "limit")
 
 ERROR_TABLE: ErrorTable = {
-    errors.MalformedRequest: ErrorRow(_CODES.INVALID_ARGUMENT, "MALFORMED_REQUEST"),
-    errors.BadArgument: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_ARGUMENT", _ARGUMENT),
-    errors.BadTopicName: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_TOPIC_NAME", _ARGUMENT),
-    errors.BadPageToken: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", ("field",)),
     errors.QueueOutOfRange: ErrorRow(_CODES.INVALID_ARGUMENT, "QUEUE_OUT_OF_RANGE", ("topic", *_ARGUMENT)),
     errors.BatchEmpty: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_EMPTY", ("field",)),
     errors.BatchTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_TOO_LARGE", _ARGUMENT),
@@ -33,21 +29,17 @@ ERROR_TABLE: ErrorTable = {
     errors.TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic", "field")),
     errors.TopicExists: ErrorRow(_CODES.ALREADY_EXISTS, "TOPIC_EXISTS", ("topic", "field")),
     errors.TopicForbidden: ErrorRow(_CODES.PERMISSION_DENIED, "TOPIC_FORBIDDEN", ("topic", "permission", "field")),
-    errors.TopicSetApart: ErrorRow(_CODES.FAILED_PRECONDITION, "TOPIC_SET_APART", ("topic", "why", "field")),
     errors.NotARecord: ErrorRow(_CODES.INVALID_ARGUMENT, "NOT_A_RECORD", ("value", "field")),
     errors.BelowMinOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("value", "min", "field")),
     errors.BeyondMaxOffset: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max", "field")),
     OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("value", "min")),
     OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("value", "max")),
     SegmentUnreadable: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
-    errors.RecordDamaged: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     errors.AppendsRefused: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     StoreFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     DiskFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_ms=10_000),
     errors.QueueOffsetsUnknown: ErrorRow(_CODES.UNAVAILABLE, "QUEUE_OFFSETS_UNKNOWN", retry_after_ms=1_000),
-    errors.Stopping: ErrorRow(_CODES.UNAVAILABLE, "STOPPING"),
     errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
-    errors.WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
     errors.StreamIdle: ErrorRow(_CODES.UNAVAILABLE, "STREAM_IDLE", ("limit_ms",), retry_after_ms=0),
     errors.StaleEpoch: ErrorRow(_CODES.ABORTED, "STALE_EPOCH", ("epoch", "field")),
 }

@@ -12,7 +12,8 @@ from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
-from libs.runtime.rpc.errors import Stopping
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument, Stopping
 from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.follow.dispatch import DispatchTail, TailStep
 from services.commitlog.engine.follow.followers import Followers
@@ -20,8 +21,7 @@ from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueO
 from services.commitlog.engine.follow.reader import RecordReader, RecordRun
 from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.errors import BadArgument, BeyondMaxOffset
-from services.commitlog.rpc.checks import check_range, size_of_page
+from services.commitlog.errors import BeyondMaxOffset
 
 READ_COUNT_MAX = 4_096
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20

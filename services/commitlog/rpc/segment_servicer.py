@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from reput.commitlog.v1 import segment_service_pb2 as pb
 
+from libs.requests.checks import size_of_page
+from libs.requests.errors import BadArgument
+from libs.requests.page_token import decode_number, encode_number
 from libs.runtime.rpc.handlers import Context
+from libs.runtime.rpc.timestamps import timestamp
 from services.commitlog.engine.keep.disk_guard import DiskGuard
 from services.commitlog.engine.keep.segments import Deletion, Refusal, SegmentFacts, SegmentKeeper
 from services.commitlog.engine.write.gate import WriteGate
-from services.commitlog.errors import BadArgument
-from services.commitlog.rpc import page_token
-from services.commitlog.rpc.checks import size_of_page
-from services.commitlog.rpc.timestamps import timestamp
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
-SCOPE = "segments"
+LIST = "segments"
 
 _REFUSALS = {
     None: pb.DELETE_REFUSAL_UNSPECIFIED,
@@ -40,9 +40,9 @@ class SegmentServicer:
         """Return one page, oldest first."""
         del context
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        start = page_token.decode_number(request.page_token, scope=SCOPE)
+        start = decode_number(LIST, (), request.page_token)
         found = self._segments.list_from(start, size + 1)
-        token = page_token.encode(str(found[size].base_physical_offset), scope=SCOPE) if len(found) > size else ""
+        token = encode_number(LIST, (), found[size].base_physical_offset) if len(found) > size else ""
         return pb.ListSegmentsResponse(segments=[_segment(facts) for facts in found[:size]], next_page_token=token)
 
     async def DeleteSegments(self, request: pb.DeleteSegmentsRequest, context: Context) -> pb.DeleteSegmentsResponse:

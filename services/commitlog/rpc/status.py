@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.runtime.rpc.handlers import Context
+from libs.runtime.rpc.timestamps import timestamp
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
-from services.commitlog.rpc.timestamps import timestamp
 
 EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
@@ -54,7 +54,7 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
 def _open_status(log: OpenLog) -> pb.GetStatusResponse:
     status = _named(pb.GetStatusResponse, statistics_of(log), refusals=log.gate.refusals())
     if log.progress.reported_at_ms is not None:
-        status.indexed_time.CopyFrom(timestamp(log.progress.reported_at_ms))
+        status.indexed_time.FromMilliseconds(log.progress.reported_at_ms)
     status.recovery.CopyFrom(_named(pb.RecoveryReport, log.recovery, scan_end=log.recovery.scan_end.value))
     status.log_directories.extend(
         pb.LogDirectory(

@@ -7,12 +7,13 @@ from reput.commitlog.v1 import topic_service_pb2 as pb
 
 from libs.formats.state.system_topics import is_system_topic
 from libs.formats.state.topics_json import TopicConfig
+from libs.requests.checks import size_of_page
+from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.rpc import page_token
-from services.commitlog.rpc.checks import size_of_page
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
+LIST = "topics"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +55,11 @@ class TopicServicer:
         """Return one page, by name."""
         del context
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        scope = f"topics include_system={request.include_system}"
-        last_name = page_token.decode(request.page_token, scope=scope)
+        token, arguments = request.page_token, (request.include_system,)
+        last_name = decode_token(LIST, arguments, token).decode("utf-8", "replace") if token else ""
         found = self._topics.list_after(last_name, size + 1, include_system=request.include_system)
         page = found[:size]
-        token = page_token.encode(page[-1].name, scope=scope) if len(found) > size else ""
+        token = encode_token(LIST, arguments, page[-1].name.encode()) if len(found) > size else ""
         return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:

@@ -6,13 +6,15 @@ import asyncio
 from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
 from libs.machine.loop import in_steps
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument, BadPageToken
+from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.answer.page_token import decode_token, encode_token
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
-from services.indexer.errors import BadArgument, BadPageToken, ConsumerOffsetNotFound, TopicNotFound
+from services.indexer.errors import ConsumerOffsetNotFound, TopicNotFound
 from services.indexer.rpc import requests
 
 OFFSET_COUNT_MAX = 1_000
@@ -47,7 +49,7 @@ class ConsumerOffsetServicer:
                 path = f"offsets[{index}]"
                 topic = self._answers.served(requests.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
                 queue_id = requests.queue_id(offset.queue_id, f"{path}.queue_id")
-                offsets[topic, queue_id] = requests.not_negative(offset.queue_offset, f"{path}.queue_offset")
+                offsets[topic, queue_id] = check_range(offset.queue_offset, f"{path}.queue_offset")
         self._groups.commit(group, offsets)
         return messages.CommitConsumerOffsetResponse()
 
@@ -108,7 +110,7 @@ class ConsumerOffsetServicer:
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
         """A page of groups; the token is the last group of the page before, or the last queue of a part of one."""
-        page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        page_size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         position = _position(decode_token("groups", (), request.page_token)) if request.page_token else GroupPosition()
         page = await page_of_groups(
             self._groups, position, group_count_max=page_size, offset_count_max=PAGE_OFFSET_COUNT_MAX
@@ -140,4 +142,4 @@ def _position(token: bytes) -> GroupPosition:
             return GroupPosition(group)
         case [group, topic, queue_id] if queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= 10:
             return GroupPosition(group, (topic, int(queue_id)))
-    raise BadPageToken("is not one that this list returned")
+    raise BadPageToken

@@ -3,14 +3,13 @@
 
 import grpc
 
+from libs.requests.errors import (
+    WindowFull,
+)
 from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from libs.segments.errors import SegmentUnreadable
 from services.indexer.errors import (
-    BadArgument,
-    BadPageToken,
-    BadTopicName,
     ConsumerOffsetNotFound,
-    DependencyUnavailable,
     Incomplete,
     MessageNotFound,
     NotARecord,
@@ -18,32 +17,21 @@ from services.indexer.errors import (
     OffsetTrimmed,
     QueueNotFound,
     RebuildRunning,
-    RecordDamaged,
-    Stopping,
     TopicNotFound,
-    TopicSetApart,
-    WindowFull,
 )
 
 _CODES = grpc.StatusCode
 
 ERROR_TABLE: ErrorTable = {
-    BadArgument: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_ARGUMENT", ("field", "value", "limit")),
-    BadTopicName: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_TOPIC_NAME", ("field", "value", "limit")),
-    BadPageToken: ErrorRow(_CODES.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", ("field",)),
     OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("field", "value", "max")),
     OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("field", "value", "min")),
     TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
-    TopicSetApart: ErrorRow(_CODES.FAILED_PRECONDITION, "TOPIC_SET_APART", ("topic", "why", "field")),
     QueueNotFound: ErrorRow(_CODES.NOT_FOUND, "QUEUE_NOT_FOUND", ("topic", "queue_id")),
     MessageNotFound: ErrorRow(_CODES.NOT_FOUND, "MESSAGE_NOT_FOUND", ("message_id",)),
     ConsumerOffsetNotFound: ErrorRow(_CODES.NOT_FOUND, "CONSUMER_OFFSET_NOT_FOUND", ("group", "topic", "queue_id")),
     WindowFull: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=1_000),
-    DependencyUnavailable: ErrorRow(_CODES.UNAVAILABLE, "DEPENDENCY_UNAVAILABLE", ("service",), retry_after_ms=1_000),
     SegmentUnreadable: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
-    RecordDamaged: ErrorRow(_CODES.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     NotARecord: ErrorRow(_CODES.DATA_LOSS, "NOT_A_RECORD", ("value",)),
     Incomplete: ErrorRow(_CODES.UNAVAILABLE, "RECOVERING", ("indexed", "target"), retry_after_ms=100),
     RebuildRunning: ErrorRow(_CODES.FAILED_PRECONDITION, "RUN_IN_PROGRESS", ("started",)),
-    Stopping: ErrorRow(_CODES.UNAVAILABLE, "STOPPING"),
 }

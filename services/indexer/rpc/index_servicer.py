@@ -9,15 +9,15 @@ from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2 as messages
 
 from libs.formats.state.index_progress import Stepped
+from libs.requests.checks import check_range
+from libs.requests.errors import BadArgument
+from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.consumers_below import consumers_below
 from services.indexer.engine.indexer import Follow, Upkeep
-from services.indexer.errors import BadArgument
-from services.indexer.rpc import requests
-from services.indexer.rpc.responses import timestamp
 
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
@@ -69,7 +69,7 @@ class IndexServicer:
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
         """Forget old records, or tell what that would be."""
-        offset = requests.not_negative(request.min_physical_offset, "min_physical_offset")
+        offset = check_range(request.min_physical_offset, "min_physical_offset")
         queues = self._indexes.queues
         below, count = await consumers_below(self._groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
         trim = self._upkeep.trim

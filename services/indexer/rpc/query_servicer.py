@@ -5,6 +5,7 @@ from reput.indexer.v1 import query_service_pb2 as messages
 
 from libs.formats import fields
 from libs.formats.protobuf_wire import int_field
+from libs.requests.checks import size_of_page
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
 from services.indexer.rpc import requests
@@ -52,7 +53,7 @@ class QueryServicer:
 
 
 def _page_size(value: int) -> int:
-    return requests.clamped(value, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+    return size_of_page(value, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
 
 
 def _page(page: Page, indexed_physical_offset: int) -> bytes:

@@ -14,16 +14,19 @@ from libs.formats.limits import MIB
 from libs.formats.protobuf_wire import int_field
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument, BadPageToken, WindowFull
+from libs.requests.page_token import decode_token, encode_token
+from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.answer.page_token import decode_token, encode_token
 from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.tables.queue import ConsumeQueue
-from services.indexer.errors import BadArgument, BadPageToken, QueueNotFound, WindowFull
+from services.indexer.errors import QueueNotFound
 from services.indexer.rpc import requests
-from services.indexer.rpc.responses import messages_field, timestamp
+from services.indexer.rpc.responses import messages_field
 
 PULL_COUNT_DEFAULT, SUBSCRIBE_COUNT_DEFAULT, COUNT_MAX = 32, 256, 4_096
 PULL_SIZE_DEFAULT, SUBSCRIBE_SIZE_DEFAULT, SIZE_MAX = MIB // 4, MIB, 8 * MIB
@@ -57,11 +60,11 @@ class QueueServicer:
         query = PullQuery(
             topic=self._answers.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
-            queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
-            message_count_max=requests.clamped(
+            queue_offset=check_range(request.queue_offset, "queue_offset"),
+            message_count_max=size_of_page(
                 request.message_count_max, "message_count_max", default=PULL_COUNT_DEFAULT, most=COUNT_MAX
             ),
-            size_bytes_max=requests.clamped(
+            size_bytes_max=size_of_page(
                 request.size_bytes_max, "size_bytes_max", default=PULL_SIZE_DEFAULT, most=SIZE_MAX
             ),
             tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
@@ -80,15 +83,15 @@ class QueueServicer:
 
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Pull again and again; each answer waits until the reader took the one before."""
-        size_bytes = requests.clamped(
+        size_bytes = size_of_page(
             request.size_bytes_max, "size_bytes_max", default=SUBSCRIBE_SIZE_DEFAULT, most=SIZE_MAX
         )
         sizes_bytes = answer_sizes(size_bytes)
         query = PullQuery(
             topic=self._answers.served(requests.topic(request.topic)),
             queue_id=requests.queue_id(request.queue_id),
-            queue_offset=requests.not_negative(request.queue_offset, "queue_offset"),
-            message_count_max=requests.clamped(
+            queue_offset=check_range(request.queue_offset, "queue_offset"),
+            message_count_max=size_of_page(
                 request.message_count_max, "message_count_max", default=SUBSCRIBE_COUNT_DEFAULT, most=COUNT_MAX
             ),
             size_bytes_max=next(sizes_bytes),
@@ -149,7 +152,7 @@ class QueueServicer:
         """A page of queues; the token is the last queue of the page before."""
         if request.topic:
             self._answers.served(requests.topic(request.topic))
-        page_size = requests.clamped(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        page_size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
         last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
         entries = await self._entries(request.topic, last, page_size + 1)
@@ -209,5 +212,5 @@ def _subscribe_response(query: PullQuery, result: PullResult) -> bytes:
 
 def _decode_position(position: bytes) -> tuple[str, int]:
     if len(position) < _QUEUE_ID.size:
-        raise BadPageToken("is not one that this list returned")
+        raise BadPageToken
     return position[_QUEUE_ID.size :].decode("utf-8", "replace"), _QUEUE_ID.unpack_from(position)[0]

@@ -9,10 +9,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from libs.formats.limits import GROUP_SIZE_BYTES_MAX, INT64_MAX, PROPERTIES_SIZE_BYTES_MAX
+from libs.formats.limits import GROUP_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.names import QUEUE_ID_MAX, TOPIC_SIZE_BYTES_MAX, is_group, is_topic
+from libs.requests.checks import check_range
+from libs.requests.errors import BadArgument, BadTopicName
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
-from services.indexer.errors import BadArgument, BadTopicName
 
 TEXT_SHOWN = 100
 NANOS_MAX = 999_999_999
@@ -36,21 +37,9 @@ def group(name: str) -> str:
     return name
 
 
-def not_negative(value: int, field: str, limit: int = INT64_MAX) -> int:
-    """A number from 0 to `limit`."""
-    if not 0 <= value <= limit:
-        raise BadArgument(f"must be from 0 to {limit}", field=field, value=value, limit=0 if value < 0 else limit)
-    return value
-
-
 def queue_id(value: int, field: str = "queue_id") -> int:
     """A queue id."""
-    return not_negative(value, field, QUEUE_ID_MAX)
-
-
-def clamped(value: int, field: str, *, default: int, most: int) -> int:
-    """A size or count: 0 means the default, more than the most means the most."""
-    return min(not_negative(value, field) or default, most)
+    return check_range(value, field, most=QUEUE_ID_MAX)
 
 
 def time_ms(request: Message, field: str, prefix: str = "") -> int | None:

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of responses: records as serialized StoredMessages, made by the kernel without an object per message."""
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from libs.formats.protobuf_wire import length_delimited
 from libs.kernel.answer.encode_cy import encode_messages
+from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.record_reader import FoundRecords
-from services.indexer.errors import RecordDamaged
 
 
 def messages_field(found: FoundRecords, field_number: int) -> bytes:
@@ -22,8 +20,3 @@ def messages_field(found: FoundRecords, field_number: int) -> bytes:
 def text_field(field_number: int, text: str) -> bytes:
     """A serialized string field; nothing if it is empty."""
     return length_delimited(field_number, text.encode()) if text else b""
-
-
-def timestamp(time_ms: int | None) -> Timestamp | None:
-    """Milliseconds since 1970 as a Timestamp; None stays absent."""
-    return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)

@@ -11,13 +11,14 @@ from libs.formats import fields
 from libs.formats.limits import INT64_MAX, MIB, QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, int_field, length_delimited, tag, varint
 from libs.machine.loop import in_steps
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
 from services.indexer.engine.answer.scan import ScanFilter, ScanFrame
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.errors import BadArgument
 from services.indexer.rpc import requests
 
 RANGE_STEP_COUNT = 250
@@ -53,16 +54,16 @@ class ScanServicer:
             keys=scan_filter.keys,
             start_time_ms=scan_filter.start_time_ms,
             end_time_ms=scan_filter.end_time_ms,
-            partition_count_min=requests.clamped(
+            partition_count_min=size_of_page(
                 request.partition_count_min,
                 "partition_count_min",
                 default=PARTITION_COUNT_DEFAULT,
                 most=PARTITION_COUNT_MAX,
             ),
-            row_count_max=requests.clamped(
+            row_count_max=size_of_page(
                 request.partition_row_count_max, "partition_row_count_max", default=ROW_COUNT_DEFAULT, most=INT64_MAX
             ),
-            size_bytes_max=requests.clamped(
+            size_bytes_max=size_of_page(
                 request.partition_size_bytes_max, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX
             ),
         )
@@ -90,7 +91,7 @@ class ScanServicer:
         if request.compression not in COMPRESSIONS:
             shown = request.compression[: requests.TEXT_SHOWN]
             raise BadArgument("must be empty, lz4 or zstd", field="compression", value=shown)
-        frame_size = requests.clamped(
+        frame_size = size_of_page(
             request.frame_size_bytes, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX
         )
         encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
@@ -175,8 +176,8 @@ async def _ranges(
 
 
 def _range(message: messages.ScanRange, field: str) -> ScanRange:
-    start = requests.not_negative(message.start_queue_offset, f"{field}.start_queue_offset")
-    end = requests.not_negative(message.end_queue_offset, f"{field}.end_queue_offset")
+    start = check_range(message.start_queue_offset, f"{field}.start_queue_offset")
+    end = check_range(message.end_queue_offset, f"{field}.end_queue_offset")
     if start > end:
         raise BadArgument("is before the start", field=f"{field}.end_queue_offset", value=end, limit=start)
     return ScanRange(

@@ -14,7 +14,7 @@ from services.janitor.engine.policy import Policy, index_need_bytes, is_forcing,
 
 
 async def with_index_relief(facts: Facts, index: IndexOwner, policy: Policy) -> Facts:
-    """Add whose files fill the Indexer's disk and how many segments would help. Raises OwnerUnavailable."""
+    """Add whose files fill the Indexer's disk and how many segments would help. Raises DependencyUnavailable."""
     disk = next((one for one in facts.disks if one.service == INDEX_OWNER), None)
     if disk is None or not is_forcing(disk, policy):
         return facts

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The owners of the files that the Janitor decides about, as protocols. rpc/owner_clients.py speaks to the real ones.
 
-Every method raises OwnerUnavailable if the owner can't be reached or can't answer; methods that change something raise
-OwnerRefused if the owner says no.
+Every method raises DependencyUnavailable if the owner can't be reached or can't answer; methods that change something
+raise OwnerRefused if the owner says no.
 """
 
 from typing import Protocol

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import DependencyUnavailable, ServiceError
 from services.janitor.engine.believed_time import Believed, BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, Trimmed
 from services.janitor.engine.history import Run, RunHistory
@@ -36,7 +37,7 @@ from services.janitor.engine.policy import (
     emptiest_by_owner,
     is_forcing,
 )
-from services.janitor.errors import JanitorError, OwnerRefused, OwnerUnavailable, RunInProgress
+from services.janitor.errors import OwnerRefused, RunInProgress
 
 MANUAL_ROUND_COUNT = 20
 """A manual run may delete as much as this many rounds of the schedule (RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES)."""
@@ -196,13 +197,13 @@ class RetentionLoop:
                 if any(decision.is_delete for decision in verdict.decisions):
                     await self._start_run(verdict.trigger, self.policy, verdict)
             self._look_error = ""
-        except JanitorError as error:
+        except ServiceError as error:
             if str(error) != self._look_error:
                 _log.warning("retention failed: %s", error)
             self._look_error = str(error)
 
     async def run_once(self, *, is_dry_run: bool, trusts_clock: bool = False) -> Run:
-        """Run now, whatever the hour. Raises RunInProgress, or OwnerUnavailable if there was nothing to decide on.
+        """Run now, whatever the hour. Raises RunInProgress, or DependencyUnavailable if there was nothing to decide on.
 
         A run whose deletions failed is returned with its `error`. A run goes on if its caller goes away.
         `trusts_clock` makes the loop believe the clock from now on, or in a dry run in that run alone.
@@ -247,7 +248,7 @@ class RetentionLoop:
         log = await self._log_owner.log_facts()
         try:
             index = await self._index_owner.index_facts()
-        except OwnerUnavailable:
+        except DependencyUnavailable:
             if policy.unsafe_segments is Unsafe.KEEP:
                 raise
             index = IndexFacts(0, Disk(INDEX_OWNER, None))
@@ -305,7 +306,7 @@ class RetentionLoop:
     async def _run(self, run: Run, policy: Policy, verdict: Verdict | None, now_ms: int | None) -> Run:
         decisions: Sequence[Decision] = ()
         deleted = self._progress
-        failure: JanitorError | asyncio.CancelledError | None = None
+        failure: ServiceError | asyncio.CancelledError | None = None
         try:
             decisions = (verdict or await self._look(policy, Trigger.MANUAL, now_ms=now_ms)).decisions
             doomed = [decision for decision in decisions if decision.is_delete]
@@ -314,7 +315,7 @@ class RetentionLoop:
                 deleted.trimmed = await self._index_owner.trim_to(self._trimmable(doomed), is_dry_run=True)
             elif doomed:
                 await self._delete(doomed, deleted)
-        except (JanitorError, asyncio.CancelledError) as error:
+        except (ServiceError, asyncio.CancelledError) as error:
             failure = error
         run = replace(
             run,
@@ -335,7 +336,7 @@ class RetentionLoop:
     async def _lift_refusals(self, run: Run) -> None:
         """Look again after a deletion for a full disk, so that appends need not wait for the next look."""
         if self._is_disk_full and run.deleted_segment_count:
-            with contextlib.suppress(JanitorError):  # then the next look tells
+            with contextlib.suppress(ServiceError):  # then the next look tells
                 await self._look(self.policy, None)
 
     async def _delete(self, doomed: Sequence[Decision], deleted: "_Deleted") -> None:

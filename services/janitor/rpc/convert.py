@@ -3,20 +3,15 @@
 
 import dataclasses
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from reput.commitlog.v1 import log_service_pb2, segment_service_pb2
 from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
+from libs.runtime.rpc.timestamps import timestamp
 from services.janitor.engine.facts import ConsumerBelow, Disk, SegmentFacts, Trimmed
 from services.janitor.engine.history import Run
 from services.janitor.engine.policy import Decision
-
-
-def timestamp(time_ms: int | None) -> Timestamp | None:
-    """Return milliseconds since the epoch as a Timestamp. None stays absent."""
-    return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)
 
 
 def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The owners of files over gRPC: the protocols of engine/owners.py.
 
-Every call has a deadline. A failed call becomes OwnerUnavailable with the owner's own words; there is no retry here,
-because the next look comes by itself.
+Every call has a deadline. A failed call becomes DependencyUnavailable with the owner's own words; there is no retry
+here, because the next look comes by itself.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -13,9 +13,11 @@ import grpc
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
+from libs.requests.errors import DependencyUnavailable
+from libs.runtime.rpc.errors import describe
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, LogFacts, SegmentFacts, Trimmed
-from services.janitor.errors import OwnerRefused, OwnerUnavailable
+from services.janitor.errors import OwnerRefused
 from services.janitor.rpc.convert import disk, segment_facts, trimmed
 
 PAGE_SIZE = 1000
@@ -34,7 +36,7 @@ class CommitLogClient:
         async with _owner_errors(LOG_OWNER):
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options())
         if status.state != log_service_pb2.LOG_STATE_SERVING:
-            raise OwnerUnavailable(service=LOG_OWNER, text="it is recovering")
+            raise DependencyUnavailable(LOG_OWNER, "it is recovering")
         disks = [
             disk(LOG_OWNER, one, one.path, own_bytes=one.segment_count * status.segment_size_bytes)
             for one in status.log_directories
@@ -104,5 +106,4 @@ async def _owner_errors(service: str) -> AsyncIterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        text = f"{error.code().name}: {error.details()}"
-        raise OwnerUnavailable(service=service, text=text) from error
+        raise DependencyUnavailable(service, describe(error)) from error

@@ -5,13 +5,15 @@ import importlib.metadata
 
 from reput.janitor.v1 import retention_service_pb2 as messages
 
+from libs.requests.checks import size_of_page
+from libs.requests.page_token import decode_number, encode_number
+from libs.runtime.rpc.timestamps import timestamp
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.retention_loop import RetentionLoop
-from services.janitor.errors import BadArgument, BadPageToken
-from services.janitor.rpc.convert import disk_message, run_message, timestamp
+from services.janitor.rpc.convert import disk_message, run_message
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
-CURSOR_PREFIX = "before-"
+LIST = "history"
 VERSION = importlib.metadata.version("reput-server")
 
 
@@ -72,19 +74,8 @@ class RetentionServicer:
 
     async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:
         """Return a page of past runs. The token is the time of the page's last run."""
-        if request.page_size < 0:
-            raise BadArgument(field="page_size", value=request.page_size, limit="0 or more")
-        count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
-        runs, has_more = self._history.page(before_ms=_before_ms(request.page_token), count=count)
-        token = f"{CURSOR_PREFIX}{runs[-1].time_ms}" if has_more else ""
+        count = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        before_ms = decode_number(LIST, (), request.page_token) or None
+        runs, has_more = self._history.page(before_ms=before_ms, count=count)
+        token = encode_number(LIST, (), runs[-1].time_ms) if has_more else ""
         return messages.ListHistoryResponse(runs=map(run_message, runs), next_page_token=token)
-
-
-def _before_ms(token: str) -> int | None:
-    """Return the time in a page token, None for an empty one."""
-    if not token:
-        return None
-    number = token.removeprefix(CURSOR_PREFIX)
-    if number == token or not (number.isascii() and number.isdigit() and len(number) <= 18):
-        raise BadPageToken
-    return int(number)

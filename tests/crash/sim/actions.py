@@ -16,9 +16,9 @@ from libs.formats.records.host import Host
 from libs.machine import failpoints
 from libs.machine.testing.faulty_fs import Fault
 from libs.machine.testing.memory_fs import PowerCut
+from libs.requests.errors import ServiceError
 from libs.segments.errors import StoreFull, SyncFailed
-from services.commitlog.errors import AppendsRefused, CommitLogError, StoreSealed
-from services.indexer.errors import IndexerError
+from services.commitlog.errors import AppendsRefused, StoreSealed
 from tests.crash.sim import checks
 from tests.crash.sim.model import NUMBER_DIGIT_COUNT, Message, expect
 from tests.crash.sim.process import Killed, Process, current_process
@@ -101,7 +101,7 @@ async def send(world: World, messages: list[Message], durability: int, pause_s: 
         end, reached = await world.call(process, appended())
     except Killed:
         return "killed"
-    except (StoreSealed, AppendsRefused, StoreFull, CommitLogError) as error:
+    except (StoreSealed, AppendsRefused, StoreFull, ServiceError) as error:
         if messages[0].physical_offset == -1:
             model.refuse(messages)
         return type(error).__name__
@@ -155,7 +155,7 @@ async def send_as_writer(world: World, client: WriterClient, sequence: int, paus
         end, reached, is_repeated = await world.call(process, appended())
     except Killed:
         return "killed"
-    except (CommitLogError, StoreFull) as error:
+    except (ServiceError, StoreFull) as error:
         world.writers.refused(client, sequence, error, is_first=is_first)
         return type(error).__name__
     except OSError as error:
@@ -335,7 +335,7 @@ async def trim(world: World, chance: random.Random) -> str:
             trimmed = world.index.indexer.upkeep.trim.trim(world.model.min_physical_offset)
         except Killed:
             return "trim: killed"
-        except (OSError, IndexerError) as error:
+        except (OSError, ServiceError) as error:
             return f"trim: {error!r}"
     return f"trim: {trimmed.queue_file_count} queue files, {trimmed.index_file_count} index files"
 
@@ -350,7 +350,7 @@ async def remove_queues(world: World, chance: random.Random) -> str:
         removed = await world.call(process, indexer.upkeep.removal.remove_expired(dry_run=chance.random() < 0.1))
     except Killed:
         return f"{deleted}; remove queues: killed"
-    except (OSError, SyncFailed, IndexerError) as error:
+    except (OSError, SyncFailed, ServiceError) as error:
         return f"{deleted}; remove queues: {error!r}"
     world.count("queues removed", len(removed.ends))
     return f"{deleted}; remove queues: {len(removed.ends)}"
@@ -375,7 +375,7 @@ async def rebuild(world: World, chance: random.Random) -> str:
     with world.index.process.running():
         try:
             world.index.indexer.upkeep.rebuild.begin()
-        except (IndexerError, SyncFailed, OSError) as error:
+        except (ServiceError, SyncFailed, OSError) as error:
             return f"rebuild: {error!r}"
     world.count("rebuilds begun")
     return "rebuild: begun"

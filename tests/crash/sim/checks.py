@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.open_log import OpenLog
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.pull import PullQuery, PullStatus
@@ -19,7 +20,7 @@ from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.offline_rebuild import rebuild
-from services.indexer.errors import DependencyUnavailable, NotARecord
+from services.indexer.errors import NotARecord
 from tests.crash.index_contents import differences
 from tests.crash.sim.link import Link, Listener
 from tests.crash.sim.model import Broken, Placed, expect

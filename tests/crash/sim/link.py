@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.host import Host
+from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError
 from libs.segments.errors import StoreError
 from services.commitlog import errors as log_errors
 from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
@@ -156,7 +157,7 @@ class Link:
         async def append() -> Appended:
             try:
                 batch = await server.log.pipeline.append(request, BORN_HOST)
-            except (log_errors.RequestRefused, log_errors.TopicNotFound, log_errors.TopicForbidden) as error:
+            except (RequestRefused, log_errors.TopicNotFound, log_errors.TopicForbidden) as error:
                 index = re.match(r"messages\[(\d+)\]", error.field)
                 reason, at = _REASONS.get(type(error), "OTHER"), int(index[1]) if index else -1
                 raise errors.AppendRefused(reason, message_index=at, text=str(error)) from error
@@ -190,7 +191,7 @@ class Link:
     def _connect(self) -> Server:
         server = self._server()
         if server is None:
-            raise errors.DependencyUnavailable(SERVICE, "nobody listens")
+            raise DependencyUnavailable(SERVICE, "nobody listens")
         return server
 
     async def _next_step(self, log: OpenLog, steps: AsyncGenerator[TailStep, None]) -> DispatchBatch | Heartbeat:
@@ -210,7 +211,7 @@ class Link:
         """Run a call in the log's process; its answer may take its time, and be lost with the log."""
         await self._delay()
         if server.process.is_dead:
-            raise errors.DependencyUnavailable(SERVICE, "the connection broke")
+            raise DependencyUnavailable(SERVICE, "the connection broke")
         task = server.process.start(work())
         try:
             await asyncio.wait([task])
@@ -219,7 +220,7 @@ class Link:
             await asyncio.wait([task])
             raise
         if task.cancelled():
-            raise errors.DependencyUnavailable(SERVICE, "the connection broke")
+            raise DependencyUnavailable(SERVICE, "the connection broke")
         error = task.exception()
         if error is not None:
             raise _translated(error)
@@ -242,8 +243,8 @@ def _translated(error: BaseException) -> BaseException:
             return errors.NotARecord(error.value)
         case log_errors.BeyondMaxOffset():
             return errors.LogEndsEarlier(SERVICE, str(error))
-        case log_errors.RecordDamaged():
-            return errors.RecordDamaged(segment=error.segment, position=error.position, reason=error.reason)
-        case log_errors.CommitLogError() | StoreError() | OSError() | Killed():
-            return errors.DependencyUnavailable(SERVICE, f"{type(error).__name__}: {error}")
+        case RecordDamaged():
+            return error
+        case ServiceError() | StoreError() | OSError() | Killed():
+            return DependencyUnavailable(SERVICE, f"{type(error).__name__}: {error}")
     return error

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from reput.commitlog.v1 import append_service_pb2 as pb
 
+from libs.requests.errors import ServiceError
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.write.append import AppendedBatch
-from services.commitlog.errors import CommitLogError, WriterContentDiffers, WriterForgotten, WriterSequenceGap
+from services.commitlog.errors import WriterContentDiffers, WriterForgotten, WriterSequenceGap
 from tests.crash.sim.model import Broken, Message, Model, expect
 
 
@@ -72,9 +73,7 @@ class Writers:
             places = (memoryview(column).cast("q") for column in (batch.physical_offsets, batch.queue_offsets))
             self._model.place(sent.messages, *places)
 
-    def refused(
-        self, client: WriterClient, sequence: int, error: CommitLogError | StoreFull, *, is_first: bool
-    ) -> None:
+    def refused(self, client: WriterClient, sequence: int, error: ServiceError | StoreFull, *, is_first: bool) -> None:
         """The log did not take a batch. `is_first`: nobody has sent it before, or at the same time."""
         if sequence >= len(client.batches):
             return  # the other of two that were sent at once has heard it before

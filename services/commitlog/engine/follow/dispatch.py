@@ -20,11 +20,12 @@ from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import STATUS_REASONS
 from libs.log.watermark import Watermark
+from libs.requests.errors import RecordDamaged
 from libs.segments.chain import SegmentChain
 from libs.segments.hold import SegmentHold
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.errors import BelowMinOffset, RecordDamaged
+from services.commitlog.errors import BelowMinOffset
 
 KEYS_PER_RECORD = 4
 """Room for the keys of an average record; a step with more keys just ends earlier."""

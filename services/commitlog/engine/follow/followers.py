@@ -6,6 +6,7 @@ Callers: the loop that owns the log. Not handled: its stream (rpc).
 
 from dataclasses import dataclass
 
+from libs.requests.errors import BadArgument, RecordDamaged
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.follow.common_history import common_end
@@ -14,7 +15,7 @@ from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.progress import IndexerReport, Progress
 from services.commitlog.engine.write.marks import Marks
-from services.commitlog.errors import BadArgument, RecordDamaged, StaleEpoch
+from services.commitlog.errors import StaleEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from libs.formats.records import record
 from libs.kernel.append.topic_table import QUEUE_ID_MAX
 from libs.kernel.scan import scan_cy
 from libs.machine.loop import in_steps
+from libs.requests.errors import BadArgument
 from libs.segments.chain import SegmentChain
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.errors import BadArgument
 
 QUEUE_END_COUNT_MAX = 4_096
 """Most queues in one page."""

@@ -22,10 +22,11 @@ from libs.kernel.scan import scan_cy
 from libs.log.answer_sizes import answer_sizes
 from libs.log.end import STATUS_REASONS
 from libs.log.watermark import Watermark
+from libs.requests.errors import RecordDamaged
 from libs.segments.chain import SegmentChain
 from libs.segments.hold import SegmentHold
 from libs.segments.segment import Segment
-from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecord, RecordDamaged
+from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecord
 
 STREAM_RECORD_COUNT_MAX = 8_192
 

@@ -16,13 +16,14 @@ from libs.log import checkpoint_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import BadArgument
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.syncer import Syncer
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.seal import Seal
-from services.commitlog.errors import BadArgument, BeyondMaxOffset
+from services.commitlog.errors import BeyondMaxOffset
 
 _log = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import BadArgument
 from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
 from libs.segments.segment import Segment
@@ -28,7 +29,6 @@ from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.progress import Progress
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
-from services.commitlog.errors import BadArgument
 
 DELETE_COUNT_MAX = 1_000
 READER_WAIT_S, READER_POLL_S = 1.0, 0.005

@@ -102,7 +102,7 @@ class AppendPipeline:
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """Write one serialized AppendRequest; on return its bytes are in the page cache.
 
-        `born_host` (8 or 20 bytes) is for messages that name none. Raises a CommitLogError that names the field at
+        `born_host` (8 or 20 bytes) is for messages that name none. Raises a ServiceError that names the field at
         fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nor was it if the batch of a writer
         is there already: the answer tells where.
         """

@@ -8,7 +8,8 @@ import enum
 from collections.abc import Callable
 from functools import partial
 
-from services.commitlog.errors import AppendsRefused, CommitLogError, QueueOffsetsUnknown, Stopping, StoreSealed
+from libs.requests.errors import ServiceError, Stopping
+from services.commitlog.errors import AppendsRefused, QueueOffsetsUnknown, StoreSealed
 
 
 class Reason(enum.Enum):
@@ -30,7 +31,7 @@ class Reason(enum.Enum):
     )
     """The disk of data_dir, or each disk of the log, has less free space than the reserve."""
 
-    def __init__(self, error_reason: str, error: Callable[[], CommitLogError]) -> None:
+    def __init__(self, error_reason: str, error: Callable[[], ServiceError]) -> None:
         self.error_reason = error_reason
         self.error = error
 

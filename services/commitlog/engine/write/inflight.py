@@ -9,7 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 
-from services.commitlog.errors import WindowFull
+from libs.requests.errors import WindowFull
 
 
 class InflightBudget:
@@ -24,7 +24,7 @@ class InflightBudget:
     def take(self, amount: int) -> None:
         """Take at once. Raises WindowFull. An amount above the limit is let through alone."""
         if not self._fits(amount):
-            raise WindowFull(self._what, limit=self._limit)
+            raise WindowFull(f"{self._what} in flight", limit=self._limit)
         self.taken += amount
 
     async def take_waiting(self, amount: int) -> None:

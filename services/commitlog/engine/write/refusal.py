@@ -16,21 +16,17 @@ from libs.formats.limits import (
 from libs.formats.state import set_apart
 from libs.kernel import layout
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
+from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError, TopicSetApart
 from services.commitlog.errors import (
-    BadArgument,
     BadProperties,
-    BadTopicName,
     BatchEmpty,
     BatchTooLarge,
-    CommitLogError,
     DelayNotSupported,
-    MalformedRequest,
     MessageTooLarge,
     PropertiesTooLarge,
     QueueOutOfRange,
     TopicForbidden,
     TopicNotFound,
-    TopicSetApart,
 )
 
 
@@ -74,7 +70,7 @@ class AppendRefusal:
         self._queue_count_of = queue_count_of
         self._why_set_apart = why_set_apart
 
-    def error(self, code: int, request: bytes, columns: AppendColumns) -> CommitLogError:  # noqa: C901 - a table
+    def error(self, code: int, request: bytes, columns: AppendColumns) -> ServiceError:  # noqa: C901 - a table
         """The exception for one negative code of `append`."""
         field, value = field_path(columns), columns.error_value
         topic = request[columns.topic_start : columns.topic_start + columns.topic_size].decode("utf-8", "replace")

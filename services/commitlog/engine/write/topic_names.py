@@ -7,7 +7,7 @@ The charset has neither a slash nor a dot, so a name can never be a path. Rocket
 import re
 
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
-from services.commitlog.errors import BadTopicName
+from libs.requests.errors import BadTopicName
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _SHOWN_SIZE_MAX = 80

@@ -26,8 +26,9 @@ from libs.log.set_apart import SetApart
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import BadArgument, TopicSetApart
 from services.commitlog.engine.write.topic_names import check_topic_name
-from services.commitlog.errors import BadArgument, TopicExists, TopicForbidden, TopicNotFound, TopicSetApart
+from services.commitlog.errors import TopicExists, TopicForbidden, TopicNotFound
 
 
 def permission_of(*, is_readable: bool, is_writable: bool) -> int:

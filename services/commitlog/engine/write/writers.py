@@ -22,13 +22,8 @@ from libs.formats.limits import INT64_MAX
 from libs.formats.records import writer_stamp
 from libs.formats.records.writer_stamp import WRITER_ID_SIZE_BYTES_MAX, WriterStamp
 from libs.formats.state.queue_snapshot import WriterBatch
-from services.commitlog.errors import (
-    BadArgument,
-    MalformedRequest,
-    WriterContentDiffers,
-    WriterForgotten,
-    WriterSequenceGap,
-)
+from libs.requests.errors import BadArgument, MalformedRequest
+from services.commitlog.errors import WriterContentDiffers, WriterForgotten, WriterSequenceGap
 
 WRITER_SIZE_BYTES_MAX = 1_024
 """Of the field, with room for fields of newer clients."""

@@ -3,13 +3,13 @@
 
 from dataclasses import dataclass
 
+from libs.requests.errors import TopicSetApart
 from services.indexer.engine.answer.plan import ScanPlanner
 from services.indexer.engine.answer.pull import Puller
 from services.indexer.engine.answer.query import QueryEngine
 from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.log.source import RecordSource
-from services.indexer.errors import TopicSetApart
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from libs.kernel.answer.arrow import ArrowColumn, record_columns
+from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.record_reader import FoundRecords
-from services.indexer.errors import RecordDamaged
 
 _PROPERTIES = pa.map_(pa.string(), pa.string())
 _ENTRY_FIELDS = [_PROPERTIES.key_field, _PROPERTIES.item_field]

@@ -18,12 +18,13 @@ from typing import TypeAlias
 import numpy as np
 
 from libs.machine.loop import in_steps
+from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import BadArgument, TopicNotFound
+from services.indexer.errors import TopicNotFound
 
 SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
 """An average record size is estimated from so many places of so many units each."""

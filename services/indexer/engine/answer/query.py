@@ -21,7 +21,8 @@ from libs.formats.errors import FormatError
 from libs.formats.indexes.index_file import key_hash, key_text
 from libs.formats.records.message_id import decode_offset_id
 from libs.formats.state.set_apart import BATCH_QUEUE
-from services.indexer.engine.answer.page_token import decode_token, encode_token
+from libs.requests.errors import BadArgument, BadPageToken, TopicSetApart
+from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.log.record_reader import FoundRecords, join, select
 from services.indexer.engine.log.record_view import RecordView, view_record
@@ -29,14 +30,7 @@ from services.indexer.engine.log.source import RecordBlock, RecordSource
 from services.indexer.engine.tables.index import IndexCursor, IndexTable
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import (
-    BadArgument,
-    BadPageToken,
-    LogEndsEarlier,
-    MessageNotFound,
-    NotARecord,
-    TopicSetApart,
-)
+from services.indexer.errors import LogEndsEarlier, MessageNotFound, NotARecord
 
 CANDIDATE_COUNT = 256
 """Records that a step of a key query reads at most."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
+from libs.requests.errors import WindowFull
 from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange
 from services.indexer.engine.answer.query import (
@@ -34,7 +35,7 @@ from services.indexer.engine.log.record_view import RecordView, view_record
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, WindowFull
+from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed
 
 READ_AHEAD_COUNT = 2
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from libs.formats.indexes.consume_queue import tags_code
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
-from services.indexer.errors import BadArgument
+from libs.requests.errors import BadArgument
 
 TAG_COUNT_MAX = 1_000
 EXPRESSION_SIZE_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX

@@ -21,6 +21,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import DependencyUnavailable, RecordDamaged, Stopping, WindowFull
 from libs.segments.errors import StoreError
 from services.indexer.engine.deliver import due_message
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
@@ -33,15 +34,7 @@ from services.indexer.engine.log.source import RecordBlock, RecordSource
 from services.indexer.engine.log.time import LogTime
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import (
-    AppendRefused,
-    DependencyUnavailable,
-    NotARecord,
-    RecordDamaged,
-    Stopping,
-    Undeliverable,
-    WindowFull,
-)
+from services.indexer.errors import AppendRefused, NotARecord, Undeliverable
 
 BATCH_COUNT_MAX = 512
 BATCH_SIZE_BYTES_MAX = 1 << 20

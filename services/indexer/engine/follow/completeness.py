@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable
 
 from libs.formats.limits import INT64_MAX
-from services.indexer.errors import Incomplete, IndexerError, MessageNotFound
+from libs.requests.errors import ServiceError
+from services.indexer.errors import Incomplete, MessageNotFound
 
 UNKNOWN = INT64_MAX
 """Target of a loss before the log has said where it ends."""
@@ -93,7 +94,7 @@ class Answering:
         return self._verify
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or issubclass(kind, IndexerError):
+        if kind is None or issubclass(kind, ServiceError):
             self._verify()
 
     def _verify(self) -> None:

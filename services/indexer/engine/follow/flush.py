@@ -19,6 +19,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import DependencyUnavailable
 from libs.segments.ballast import Ballast
 from libs.segments.errors import StoreError
 from services.indexer.engine.follow.completeness import Completeness
@@ -29,7 +30,6 @@ from services.indexer.engine.tables.index import NewestFile
 from services.indexer.engine.tables.index_file import IndexFile
 from services.indexer.engine.tables.progress import ProgressKeeper
 from services.indexer.engine.tables.queue import ConsumeQueue
-from services.indexer.errors import DependencyUnavailable
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ in between, otherwise it misses a message; RocketMQ's counterpart is PullRequest
 
 import asyncio
 
-from services.indexer.errors import Stopping, WindowFull
+from libs.requests.errors import Stopping, WindowFull
 
 
 class LongPolls:

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
+from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.log.source import LogSource, QueueEnd
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import DependencyUnavailable
 
 PAGE_QUEUE_COUNT = 1_024
 

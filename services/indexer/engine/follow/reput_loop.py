@@ -19,6 +19,7 @@ from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Hear
 from libs.log.agreement import Adopt, AskAgain, Change, Continue, DropAll, Mine, Refuse, SkipTo, Theirs, Undo, agree
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.segments.errors import IndexDamaged, StoreError, StoreFull, SyncFailed
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
@@ -27,7 +28,7 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.queue_end_report import QueueEndReport
 from services.indexer.engine.follow.reput_state import Event, ReputState, ReputStates, Stage
 from services.indexer.engine.log.source import LogSource
-from services.indexer.errors import DependencyUnavailable, Inapplicable, NotARecord, RecordDamaged, SyncNeeded
+from services.indexer.errors import Inapplicable, NotARecord, SyncNeeded
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import asyncio
 import enum
 import logging
 
+from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.follow.completeness import Completeness
-from services.indexer.errors import DependencyUnavailable
 
 _log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import in_steps
 from libs.machine.uninterrupted import uninterrupted
-from services.indexer.errors import WindowFull
+from libs.requests.errors import WindowFull
 
 SHARD_COUNT = 1_024
 """Parts of the file that are made anew by themselves: of a million offsets each has a thousand."""

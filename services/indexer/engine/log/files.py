@@ -34,10 +34,11 @@ from libs.log.files import MappedLogFile
 from libs.log.set_apart import SetApart
 from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
+from libs.requests.errors import RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
 from services.indexer.engine.log.record_reader import READ_COUNT_MAX
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
-from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord, RecordDamaged
+from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord
 
 STEP_RECORD_COUNT_MAX = 8_192
 KEYS_PER_RECORD = 4

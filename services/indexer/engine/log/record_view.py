@@ -10,7 +10,7 @@ from typing import NamedTuple
 from libs.formats.errors import FormatError
 from libs.formats.records import properties, record
 from libs.formats.records.record import RecordShape
-from services.indexer.errors import RecordDamaged
+from libs.requests.errors import RecordDamaged
 
 
 class RecordView(NamedTuple):

@@ -12,12 +12,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
+from libs.requests.errors import Stopping
 from services.indexer.engine.follow.completeness import UNKNOWN, Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputState, ReputStates
-from services.indexer.errors import RebuildRunning, Stopping
+from services.indexer.errors import RebuildRunning
 
 WATCH_INTERVAL_S = 0.5
 """Time between two looks of whoever watches."""

@@ -22,6 +22,7 @@ from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.system_topics import is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.errors import DependencyUnavailable, Stopping
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
@@ -29,7 +30,6 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.log.source import LogSource, QueueEnd, RecordSource
 from services.indexer.engine.tables.progress import ProgressKeeper
-from services.indexer.errors import DependencyUnavailable, Stopping
 
 TURN_TOPIC_COUNT = 64
 """Topics whose queues are looked at in one turn; indexing waits meanwhile."""

@@ -8,10 +8,11 @@ import grpc
 from reput.commitlog.v1 import append_service_pb2 as messages
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
+from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
 from services.indexer.engine.log.sink import Appended
 from services.indexer.errors import AppendRefused
-from services.indexer.rpc.log.errors import commitlog_errors, error_info
+from services.indexer.rpc.log.errors import commitlog_errors
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ErrorInfo
-from google.rpc.status_pb2 import Status
 
-from libs.runtime.rpc.errors import STATUS_METADATA_KEY
-from services.indexer.errors import DependencyUnavailable, LogEndsEarlier, NotARecord, RecordDamaged, TopicNotFound
+from libs.requests.errors import DependencyUnavailable, RecordDamaged
+from libs.runtime.rpc.errors import describe, error_info
+from services.indexer.errors import LogEndsEarlier, NotARecord, TopicNotFound
 
 SERVICE = "commitlog"
 
@@ -22,7 +20,7 @@ def commitlog_errors() -> Iterator[None]:
         yield
     except grpc.aio.AioRpcError as error:
         info = error_info(error)
-        text = f"{error.code().name}: {error.details()}"
+        text = describe(error)
         if info.reason == "NOT_A_RECORD":
             raise NotARecord(_number(info.metadata["value"])) from error
         if info.reason == "OFFSET_BEYOND_END":
@@ -36,21 +34,6 @@ def commitlog_errors() -> Iterator[None]:
                 reason=info.metadata["reason"],
             ) from error
         raise DependencyUnavailable(SERVICE, text) from error
-
-
-def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
-    """What a failed call says besides code and text; empty if it says nothing."""
-    info = ErrorInfo()
-    for key, value in error.trailing_metadata() or ():
-        if key == STATUS_METADATA_KEY and isinstance(value, bytes):
-            try:
-                status = Status.FromString(value)
-            except DecodeError:
-                continue
-            for detail in status.details:
-                if detail.Is(ErrorInfo.DESCRIPTOR):
-                    detail.Unpack(info)
-    return info
 
 
 def _number(text: str) -> int:

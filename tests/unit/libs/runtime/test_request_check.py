@@ -20,7 +20,8 @@ from reput.indexer.v1 import (
 from reput.janitor.v1 import retention_service_pb2
 
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.runtime.rpc.errors import MalformedRequest, RequestTooLarge
+from libs.requests.errors import MalformedRequest
+from libs.runtime.rpc.errors import RequestTooLarge
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, RequestLimits, RequestParser
 from services.commitlog.rpc.limits import LIMITS as COMMITLOG_LIMITS
 from services.indexer.rpc.limits import LIMITS as INDEXER_LIMITS

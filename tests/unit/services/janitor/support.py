@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from datetime import UTC
 
+from libs.requests.errors import ServiceError
 from services.janitor.engine.facts import (
     INDEX_OWNER,
     LOG_OWNER,
@@ -15,7 +16,6 @@ from services.janitor.engine.facts import (
     Trimmed,
 )
 from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
-from services.janitor.errors import JanitorError
 
 NOW_MS = 1_700_000_000_000
 SIZE = 1000
@@ -67,7 +67,7 @@ class Owners:
         """Bytes of others on the Indexer's disk."""
         self.dry_run_count = 0
         self.after_delete: Callable[[], object] = lambda: None
-        self.failures: dict[str, JanitorError] = {}
+        self.failures: dict[str, ServiceError] = {}
 
     async def log_facts(self) -> LogFacts:
         self._fail("log_facts")

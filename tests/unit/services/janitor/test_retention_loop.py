@@ -8,12 +8,13 @@ import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
+from libs.requests.errors import DependencyUnavailable
 from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import HOUR_MS, Unsafe
 from services.janitor.engine.retention_loop import Pace, RetentionLoop
-from services.janitor.errors import OwnerRefused, OwnerUnavailable, RunInProgress
+from services.janitor.errors import OwnerRefused, RunInProgress
 from tests.unit.services.janitor.support import CONSUMER, NOW_HOUR, NOW_MS, SIZE, Owners, policy, segment
 
 HISTORY_FILE = Path("/store/reput/retention_history.jsonl")
@@ -187,7 +188,7 @@ async def test_a_lasting_failure_is_no_run() -> None:
     """An owner that stays away for the whole hour does not fill the history; the status tells of it."""
     owners = owners_with(1)
     room = Room(owners)
-    owners.failures["log_facts"] = OwnerUnavailable(service="commitlog", text="connection refused")
+    owners.failures["log_facts"] = DependencyUnavailable("commitlog", "connection refused")
     room.clock.advance(60_000)
     for _ in range(5):
         await room.loop.check()
@@ -300,7 +301,7 @@ async def test_a_segment_in_use_that_is_gone_is_no_reason_any_more() -> None:
 async def test_what_is_lost_is_counted() -> None:
     """Without the Indexer nothing goes, unless the policy gives segments up for a disk; then they are told apart."""
     owners = owners_with(3)
-    owners.failures["index_facts"] = OwnerUnavailable(service="indexer", text="connection refused")
+    owners.failures["index_facts"] = DependencyUnavailable("indexer", "connection refused")
     owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 86, total_bytes=SIZE * 150)
     kept = Room(owners)
     kept.clock.advance(60_000)

@@ -12,19 +12,16 @@ from libs.formats.records import record
 from libs.formats.records.host import Host
 from libs.log import topics_file
 from libs.machine.failpoints import armed
+from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.append import NEW_BATCH_TOPIC_COUNT_MAX
 from services.commitlog.errors import (
     AppendsRefused,
-    BadArgument,
     BadProperties,
-    BadTopicName,
     BatchEmpty,
     BatchTooLarge,
-    CommitLogError,
     DelayNotSupported,
-    MalformedRequest,
     MessageTooLarge,
     PropertiesTooLarge,
     QueueOutOfRange,
@@ -301,7 +298,7 @@ def snapshot(log: OpenLog, machine: Machine) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("raw", "error", "field", "value", "limit"), LIMITS)
-async def test_limits(raw: bytes, error: type[CommitLogError], field: str | None, value: Any, limit: Any) -> None:
+async def test_limits(raw: bytes, error: type[ServiceError], field: str | None, value: Any, limit: Any) -> None:
     """A bad batch is refused with the field at fault, the value and the limit, and leaves no trace."""
     machine = Machine(message_size_bytes_max=4096, append_request_size_bytes_max=REQUEST_SIZE_MAX)
     async with machine.running() as log:
@@ -360,7 +357,7 @@ async def test_no_topic_on_the_fly_when_forbidden() -> None:
         pytest.param(message(bytes(SEGMENT_SIZE - 50), topic="fresh"), MessageTooLarge, id="too large"),
     ],
 )
-async def test_a_refused_batch_makes_no_topic(bad: pb.AppendMessage, error: type[CommitLogError]) -> None:
+async def test_a_refused_batch_makes_no_topic(bad: pb.AppendMessage, error: type[ServiceError]) -> None:
     """A batch that names new topics and has a fault leaves no topic behind."""
     machine = Machine()
     async with machine.running() as log:

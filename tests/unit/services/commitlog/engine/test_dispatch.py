@@ -8,10 +8,11 @@ import pytest
 
 from libs.formats.java import string_hash
 from libs.machine.failpoints import armed
+from libs.requests.errors import RecordDamaged
 from services.commitlog.engine.follow.dispatch import TailStep
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
-from services.commitlog.errors import BelowMinOffset, NotARecord, RecordDamaged
+from services.commitlog.errors import BelowMinOffset, NotARecord
 from tests.support.commitlog import SEGMENT_SIZE, Machine, SlowDisk, append, fill, message, records
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from libs.machine.testing.faulty_fs import WRITING_OPERATIONS, Fault, FaultyFs
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
+from libs.requests.errors import ServiceError
 from libs.segments.errors import StoreError
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.errors import CommitLogError
 from tests.support.commitlog import BORN_HOST as BORN
 from tests.support.commitlog import LISTEN_HOST, Machine, bodies, durability_of, make_config, message, request
 
 LOCAL_DISK = 2
-WORLDLY = (OSError, StoreError, CommitLogError)
+WORLDLY = (OSError, StoreError, ServiceError)
 """What a caller may meet; an AssertionError or a KeyError would be a bug."""
 
 CONFIGS: dict[str, dict[str, object]] = {

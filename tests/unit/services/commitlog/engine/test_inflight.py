@@ -5,8 +5,8 @@ import asyncio
 
 import pytest
 
+from libs.requests.errors import WindowFull
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.errors import WindowFull
 
 
 def test_taking_at_once() -> None:

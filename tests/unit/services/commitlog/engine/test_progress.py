@@ -7,8 +7,9 @@ import pytest
 
 from libs.formats import store_layout
 from libs.log import checkpoint_file
+from libs.requests.errors import BadArgument, ServiceError
 from services.commitlog.engine.keep.progress import IndexerReport
-from services.commitlog.errors import BadArgument, BeyondMaxOffset, CommitLogError, StaleEpoch
+from services.commitlog.errors import BeyondMaxOffset, StaleEpoch
 from tests.support.commitlog import DATA_DIR, Machine, append
 
 GOOD = IndexerReport(
@@ -60,7 +61,7 @@ async def test_offsets_never_go_back_and_times_do() -> None:
         ({"index_flushed_time_ms": -1}, BadArgument, "index_flushed_time_ms"),
     ],
 )
-async def test_bad_reports(changes: dict[str, int], error: type[CommitLogError], field: str) -> None:
+async def test_bad_reports(changes: dict[str, int], error: type[ServiceError], field: str) -> None:
     """A report from another history or with impossible numbers is refused by field and changes nothing."""
     machine = Machine()
     log = await machine.start()

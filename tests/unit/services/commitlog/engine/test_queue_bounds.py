@@ -5,7 +5,8 @@ import pytest
 
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from libs.log import topics_file
-from services.commitlog.errors import BadArgument, BatchTooLarge
+from libs.requests.errors import BadArgument
+from services.commitlog.errors import BatchTooLarge
 from tests.support.commitlog import DATA_DIR, Machine, append, message
 from tests.unit.services.commitlog.engine.test_topics import PATH, PLAIN, SAME
 

@@ -4,11 +4,12 @@
 import pytest
 
 from libs.formats import store_layout
+from libs.requests.errors import BadArgument
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.gate import Reason
-from services.commitlog.errors import BadArgument, QueueOffsetsUnknown, StaleEpoch
+from services.commitlog.errors import QueueOffsetsUnknown, StaleEpoch
 from tests.support.commitlog import DATA_DIR, Machine, append, fill, message
 
 SPENT = "spent"

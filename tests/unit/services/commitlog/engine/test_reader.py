@@ -3,9 +3,10 @@
 
 import pytest
 
+from libs.requests.errors import RecordDamaged, ServiceError
 from services.commitlog.engine.follow.reader import RecordStretch
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, CommitLogError, NotARecord, RecordDamaged
+from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecord
 from tests.support.commitlog import SEGMENT_SIZE, Machine, append, fill, message, records
 
 MIB = 1 << 20
@@ -64,7 +65,7 @@ async def test_what_is_no_longer_kept_has_size_0() -> None:
         pytest.param(1 << 50, 0, BeyondMaxOffset, id="far beyond the end"),
     ],
 )
-async def test_no_record(offset: int | str, size: int, error: type[CommitLogError]) -> None:
+async def test_no_record(offset: int | str, size: int, error: type[ServiceError]) -> None:
     """Whoever asks for what is no record learns what is there instead."""
     machine = Machine()
     async with machine.running() as log:

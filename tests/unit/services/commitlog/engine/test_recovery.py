@@ -13,8 +13,8 @@ from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.memory_fs import nothing_survives
+from libs.requests.errors import Stopping
 from libs.segments.errors import SyncFailed
-from services.commitlog.errors import Stopping
 from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,

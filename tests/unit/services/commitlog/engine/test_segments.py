@@ -6,11 +6,12 @@ import errno
 
 import pytest
 
+from libs.requests.errors import BadArgument
 from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.engine.keep.segments import Refusal
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
-from services.commitlog.errors import BadArgument, BelowMinOffset
+from services.commitlog.errors import BelowMinOffset
 from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,

@@ -12,16 +12,15 @@ from libs.formats.protobuf_wire import length_delimited
 from libs.formats.state.queue_snapshot import WriterBatch
 from libs.log.end import ScanEndKind
 from libs.machine.testing.memory_fs import nothing_survives
+from libs.requests.errors import BadArgument, MalformedRequest
 from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.writers import WriterTable
 from services.commitlog.errors import (
-    BadArgument,
     BatchTooLarge,
     LogDamaged,
-    MalformedRequest,
     TopicForbidden,
     WriterContentDiffers,
     WriterForgotten,

@@ -15,9 +15,9 @@ from libs.log.errors import ConfigFileDamaged
 from libs.machine.failpoints import FailpointRaised
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
+from libs.requests.errors import WindowFull
 from services.indexer.engine.groups import consumer_offsets
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets, GroupOffset
-from services.indexer.errors import WindowFull
 from tests.support.patience import LIMIT_S
 
 PATH = Path("/data/config/consumerOffset.json")

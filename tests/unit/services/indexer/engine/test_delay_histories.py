@@ -3,8 +3,8 @@
 
 from typing import Any
 
+from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.source import RecordBlock
-from services.indexer.errors import RecordDamaged
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink, delay
 from tests.support.indexer import eventually

@@ -12,9 +12,10 @@ from libs.formats.store_layout import file_name
 from libs.log import directories as log_directories
 from libs.log.end import KnownDurable, ScanEndKind
 from libs.machine.testing.memory_fs import MemoryFs
+from libs.requests.errors import RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice
 from services.indexer.engine.log.files import LogFiles
-from services.indexer.errors import LogEndsEarlier, NotARecord, RecordDamaged
+from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, SEGMENT_SIZE_BYTES, write_log
 

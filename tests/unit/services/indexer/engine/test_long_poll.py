@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from libs.requests.errors import WindowFull
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.errors import WindowFull
 from tests.support.patience import LIMIT_S
 
 WAIT_COUNT = 1_000

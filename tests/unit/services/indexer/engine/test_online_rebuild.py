@@ -10,10 +10,11 @@ from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
+from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.errors import DependencyUnavailable, Incomplete, QueueNotFound, RebuildRunning
+from services.indexer.errors import Incomplete, QueueNotFound, RebuildRunning
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, eventually, feed, make_indexer, running
 from tests.unit.services.indexer.engine.test_recovery import assert_complete, filled

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from libs.machine.testing.memory_fs import MemoryFs
+from libs.requests.errors import BadArgument, DependencyUnavailable, Stopping, WindowFull
 from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from services.indexer.errors import BadArgument, DependencyUnavailable, Stopping, WindowFull
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import SMALL, eventually, feed, make_indexer, running
 from tests.support.patience import LIMIT_S

@@ -14,11 +14,12 @@ from libs.formats.java import string_hash
 from libs.formats.records import record
 from libs.formats.records.message_id import encode_offset_id
 from libs.machine.testing.memory_fs import MemoryFs
+from libs.requests.errors import BadArgument, BadPageToken, DependencyUnavailable
 from services.indexer.engine.answer.query import STEP_COUNT_MAX, KeyQuery, TimeQuery
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import RecordBlock
-from services.indexer.errors import BadArgument, BadPageToken, DependencyUnavailable, MessageNotFound
+from services.indexer.errors import MessageNotFound
 from tests.support.fake_log import START_TIME_MS, FakeLog
 from tests.support.indexer import SMALL, feed, make_indexer
 from tests.support.records import BODY_AT_IPV4, IPV4_BORN, IPV6_STORE, make_record

@@ -12,13 +12,14 @@ from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.testing.memory_fs import MemoryFs, PowerCut, Survives, everything_survives, nothing_survives
+from libs.requests.errors import DependencyUnavailable, Stopping
 from services.indexer.engine.answer.pull import PullStatus
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import QueueEnd
 from services.indexer.engine.upkeep.queue_removal import TURN_TOPIC_COUNT, RemovedQueues
-from services.indexer.errors import DependencyUnavailable, Incomplete, Stopping
+from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, eventually, feed, files, make_indexer, running
 from tests.unit.services.indexer.engine.test_log_history import checked, ends_of, first_of, grown

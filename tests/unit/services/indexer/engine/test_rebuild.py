@@ -13,11 +13,11 @@ from libs.log.end import ScanEndKind
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives
+from libs.requests.errors import RecordDamaged
 from libs.segments.errors import StoreLocked
 from services.indexer.engine import offline_rebuild as rebuilding
 from services.indexer.engine.offline_rebuild import RebuildProgress, RebuildReport, rebuild
 from services.indexer.engine.tables.progress import ProgressFile
-from services.indexer.errors import RecordDamaged
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import (
     COMMIT_LOG,

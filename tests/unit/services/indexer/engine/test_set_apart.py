@@ -16,12 +16,12 @@ from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
 from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from libs.log import topics_file
 from libs.machine.testing.memory_fs import MemoryFs
+from libs.requests.errors import TopicSetApart
 from services.indexer.engine.answer.pull import PullQuery, PullStatus
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.errors import TopicSetApart
 from tests.support import reference
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, SMALL, eventually, running

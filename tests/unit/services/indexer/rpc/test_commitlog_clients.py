@@ -15,9 +15,10 @@ from reput.commitlog.v1 import log_service_pb2 as pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
 from libs.formats.records.dispatch_columns import Handshake, Heartbeat
+from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY
 from services.indexer.engine.log.source import ProgressReport
-from services.indexer.errors import DependencyUnavailable, Inapplicable, LogEndsEarlier, NotARecord, RecordDamaged
+from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord
 from services.indexer.rpc.log.record_source import LogRecords
 from services.indexer.rpc.log.tail import LogTail
 

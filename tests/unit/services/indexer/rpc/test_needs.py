@@ -4,8 +4,9 @@
 import pytest
 from reput.indexer.v1 import query_service_pb2, queue_service_pb2
 
+from libs.requests.errors import BadArgument
 from services.indexer.engine.follow.completeness import Completeness
-from services.indexer.errors import BadArgument, Incomplete, MessageNotFound
+from services.indexer.errors import Incomplete, MessageNotFound
 from services.indexer.rpc import needs
 from tests.support.methods import proto_methods
 

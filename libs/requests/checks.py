@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of numbers that requests share; each names the field, the value and the nearest value that is allowed."""
+
+from libs.formats.limits import INT64_MAX
+from libs.requests.errors import BadArgument
+
+
+def check_range(value: int, field: str, *, least: int = 0, most: int = INT64_MAX) -> int:
+    """Return the value, or raise BadArgument when it is outside of [least, most]."""
+    if not least <= value <= most:
+        allowed = f"from {least} to {most}" if most < INT64_MAX else f"{least} or more"
+        raise BadArgument(f"must be {allowed}", field=field, value=value, limit=least if value < least else most)
+    return value
+
+
+def size_of_page(value: int, field: str, *, default: int, most: int) -> int:
+    """A size or count: 0 means the default, more than the most means the most. Raises BadArgument below 0."""
+    return min(check_range(value, field) or default, most)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every service refuses or can fail with, each with its coordinates as attributes.
+
+Engines raise these and errors of their own; libs/runtime/rpc/errors.py gives each of these its code and reason. `field`
+is the path of a request's field, such as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the
+nearest value that would have been taken.
+"""
+
+
+class ServiceError(Exception):
+    """Base of what engines refuse and of what can go wrong in them."""
+
+
+class MalformedRequest(ServiceError):
+    """The bytes are not valid protobuf for their type, or a field has the wrong wire type."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"malformed request: {reason}")
+
+
+class RequestRefused(ServiceError):
+    """Base: a field of the request is at fault. Nothing was changed."""
+
+    def __init__(self, reason: str, *, field: str, value: object = None, limit: object = None) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field, self.value, self.limit = field, value, limit
+
+
+class BadArgument(RequestRefused):
+    """A field is missing, out of its range or contradicts another."""
+
+
+class BadTopicName(RequestRefused):
+    """A topic name is empty, too long or has a character that topics may not have."""
+
+
+class BadPageToken(RequestRefused):
+    """The page token is not one that this list returned for these arguments."""
+
+    def __init__(self, reason: str = "is not one that this list returned for these arguments") -> None:
+        super().__init__(reason, field="page_token")
+
+
+class TopicSetApart(ServiceError):
+    """RocketMQ keeps the topic or queue in a way that is not served here; `why` names it."""
+
+    def __init__(self, topic: str, *, why: str, field: str) -> None:
+        super().__init__(f"{field}: {topic} ({why}) is RocketMQ's alone and not served here")
+        self.topic, self.why, self.field = topic, why, field
+
+
+class RecordDamaged(ServiceError):
+    """Stored bytes fail their check. Needs a replica or a person, not a retry."""
+
+    def __init__(self, *, segment: str, position: int, reason: str) -> None:
+        super().__init__(f"segment {segment} is damaged at byte {position}: {reason}")
+        self.segment, self.position, self.reason = segment, position, reason
+
+
+class WindowFull(ServiceError):
+    """Too many of something are in flight or kept."""
+
+    def __init__(self, what: str, *, limit: int) -> None:
+        super().__init__(f"too many {what}, the limit is {limit}")
+        self.limit = limit
+
+
+class DependencyUnavailable(ServiceError):
+    """Another service that is needed for the answer can't be reached, or is not ready. Worth another try later."""
+
+    def __init__(self, service: str, reason: str) -> None:
+        super().__init__(f"{service} is not available: {reason}")
+        self.service, self.reason = service, reason
+
+
+class Stopping(ServiceError):
+    """The server shuts down and takes no new calls."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")

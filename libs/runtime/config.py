@@ -3,7 +3,8 @@
 
 Invariants: every value has one source; an unknown key is an error that names the nearest known one; a value that passes
 has the type and the bounds of its field (msgspec checks), and the class's own checks agreed.
-A field that is itself a dataclass is a group: its fields are settings of the same section. The sentence under each
+A field that is itself a dataclass is a group: its fields are settings of the same section; where the group is of the
+kind that may come more than once (`IS_PREFIXED`), their names begin with the field's. The sentence under each
 field (or `msgspec.Meta(description=...)`) describes it; docs/configuration.md and `reput config show` print it.
 Read once, by the process shell; engines get the dataclass.
 """
@@ -137,7 +138,8 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
         default = getattr(defaults, field.name, default)
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
-            fields += fields_of(kind, default)
+            prefix = _prefix(field.name, kind)
+            fields += [dataclasses.replace(one, name=prefix + one.name) for one in fields_of(kind, default)]
             continue
         description = _description(kind) or sentences.get(field.name, "")
         assert description, f"{cls.__name__}.{field.name} has no sentence under it"
@@ -170,21 +172,29 @@ def expectation(kind: Any) -> str:
     return words[kind] + bounds
 
 
-def _build(cls: type[T], values: Mapping[str, object]) -> T:
+def _build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
     """Make the dataclass and its groups from flat values, and let its `check()`, if it has one, agree."""
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls)
     parts = {
-        field.name: _build(hints[field.name], values)
+        field.name: _build(hints[field.name], values, _prefix(field.name, hints[field.name]))
         if dataclasses.is_dataclass(hints[field.name])
-        else values[field.name]
+        else values[prefix + field.name]
         for field in dataclasses.fields(cls)
     }
-    made = cls(**parts)
+    try:
+        made = cls(**parts)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from error
     check = getattr(made, "check", None)
     if check is not None:
         check()
     return made
+
+
+def _prefix(name: str, kind: Any) -> str:
+    """What the names of a group's settings begin with."""
+    return f"{name}_" if getattr(kind, "IS_PREFIXED", False) else ""
 
 
 def _description(kind: Any) -> str:

@@ -7,7 +7,7 @@ one section.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -70,6 +70,32 @@ class ServerConfig:
             raise ValueError("tls_certificate_file and tls_key_file need each other")
         if self.tls_client_ca_file is not None and self.tls_certificate_file is None:
             raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerConfig:
+    """How to reach another service of the store; the name of the field begins those of the settings."""
+
+    IS_PREFIXED: ClassVar = True
+
+    target: str
+    """Address of the service, as host:port."""
+
+    tls_ca_file: Path | None = None
+    """PEM file with the authorities that may have signed the service's certificate; without it there is no TLS."""
+
+    tls_certificate_file: Path | None = None
+    """PEM file with the certificate to show to the service; without it none is shown."""
+
+    tls_key_file: Path | None = None
+    """PEM file with the private key of that certificate."""
+
+    timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
+    """Longest wait, in milliseconds, for one answer of the service."""
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_key_file and tls_certificate_file need each other")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

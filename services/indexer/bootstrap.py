@@ -28,7 +28,7 @@ from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.peer import Peer
 from libs.runtime.rpc.server import GrpcServer
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
@@ -52,6 +52,7 @@ class Settings:
     """All settings of the Indexer process."""
 
     engine: IndexerConfig = field(default_factory=IndexerConfig)
+    commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7101", timeout_ms=5_000))
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7102))
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7202))
 
@@ -68,14 +69,9 @@ class Service:
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = fitted(settings.engine)
         self._channel, metadata = Peer(
-            name="commitlog",
-            target=config.commitlog_target,
-            tls_ca_file=config.commitlog_tls_ca_file,
-            tls_certificate_file=config.commitlog_tls_certificate_file,
-            tls_key_file=config.commitlog_tls_key_file,
-            token=service_token_of(settings.server),
+            name="commitlog", config=settings.commitlog, token=service_token_of(settings.server)
         ).connect(interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max)
-        timeout_s = config.commitlog_timeout_ms / 1000
+        timeout_s = settings.commitlog.timeout_ms / 1000
         clock = SystemClock()
         self.indexer = build(
             config,

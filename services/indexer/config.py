@@ -35,24 +35,9 @@ class IndexerConfig:
     data_dir: Path = Path("reput-data")
     """Directory of the store, in RocketMQ's layout. Made when it is missing; may be the CommitLog's own."""
 
-    commitlog_target: str = "127.0.0.1:7101"
-    """Address of the CommitLog whose log is indexed, as host:port."""
-
-    commitlog_tls_ca_file: Path | None = None
-    """PEM file with the authorities that may have signed the CommitLog's certificate; without it there is no TLS."""
-
-    commitlog_tls_certificate_file: Path | None = None
-    """PEM file with the certificate to show to the CommitLog; without it none is shown."""
-
-    commitlog_tls_key_file: Path | None = None
-    """PEM file with the private key of that certificate."""
-
     commitlog_data_dir: Path | None = None
     """Data directory of the CommitLog, if this process can read it: records then come from its files, and only what is
     not certain there is asked for. Files of another log are noticed and not read."""
-
-    commitlog_timeout_ms: Positive = 5_000
-    """Longest wait for one answer of the CommitLog."""
 
     queue_file_size_bytes: Annotated[int, Meta(ge=UNIT_SIZE_BYTES, le=limits.INT32_MAX)] = FILE_SIZE_BYTES
     """Size of one consume queue file, a multiple of 20. Can't be changed on existing data."""
@@ -123,8 +108,6 @@ class IndexerConfig:
         """Refuse settings that can't hold together."""
         if self.queue_file_size_bytes % UNIT_SIZE_BYTES:
             raise ValueError("queue_file_size_bytes must be a multiple of 20")
-        if (self.commitlog_tls_certificate_file is None) != (self.commitlog_tls_key_file is None):
-            raise ValueError("commitlog_tls_certificate_file and commitlog_tls_key_file need each other")
         try:
             self.delay_levels_ms()
         except FormatError as error:

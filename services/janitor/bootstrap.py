@@ -20,7 +20,7 @@ from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.peer import Peer
 from libs.runtime.rpc.server import GrpcServer
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.history import RunHistory
@@ -37,6 +37,7 @@ RECONNECT_MS_MAX = 10_000
 """Longest wait between two attempts to reach an owner."""
 
 DEFAULT_ENGINE, DEFAULT_SERVER = JanitorConfig(), ServerConfig(port=7103)
+DEFAULT_COMMITLOG, DEFAULT_INDEXER = PeerConfig(target="127.0.0.1:7101"), PeerConfig(target="127.0.0.1:7102")
 DEFAULT_TELEMETRY = TelemetryConfig(metrics_port=7203)
 LOCAL_TIME_ZONE_FILE = Path("/etc/localtime")
 
@@ -46,6 +47,8 @@ class Settings:
     """All settings of the Janitor process."""
 
     engine: JanitorConfig = DEFAULT_ENGINE
+    commitlog: PeerConfig = DEFAULT_COMMITLOG
+    indexer: PeerConfig = DEFAULT_INDEXER
     server: ServerConfig = DEFAULT_SERVER
     telemetry: TelemetryConfig = DEFAULT_TELEMETRY
 
@@ -59,26 +62,16 @@ class Service:
         self._fs, self._directory = fs, config.data_dir / store_layout.REPUT
         self._history = RunHistory(fs, config.data_dir / store_layout.RETENTION_HISTORY)
         interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
-        log_channel, log_metadata = Peer(
-            name="commitlog",
-            target=config.commitlog_target,
-            tls_ca_file=config.commitlog_tls_ca_file,
-            tls_certificate_file=config.commitlog_tls_certificate_file,
-            tls_key_file=config.commitlog_tls_key_file,
-            token=token,
-        ).connect(interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX)
-        index_channel, index_metadata = Peer(
-            name="indexer",
-            target=config.indexer_target,
-            tls_ca_file=config.indexer_tls_ca_file,
-            tls_certificate_file=config.indexer_tls_certificate_file,
-            tls_key_file=config.indexer_tls_key_file,
-            token=token,
-        ).connect(interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX)
+        log_channel, log_metadata = Peer(name="commitlog", config=settings.commitlog, token=token).connect(
+            interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
+        )
+        index_channel, index_metadata = Peer(name="indexer", config=settings.indexer, token=token).connect(
+            interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
+        )
         self._channels = (log_channel, index_channel)
         self._loop = RetentionLoop(
-            log=CommitLogClient(log_channel, timeout_s=config.commitlog_timeout_ms / 1000, metadata=log_metadata),
-            index=IndexerClient(index_channel, timeout_s=config.indexer_timeout_ms / 1000, metadata=index_metadata),
+            log=CommitLogClient(log_channel, timeout_s=settings.commitlog.timeout_ms / 1000, metadata=log_metadata),
+            index=IndexerClient(index_channel, timeout_s=settings.indexer.timeout_ms / 1000, metadata=index_metadata),
             policy=_policy(config),
             pace=Pace(
                 first_check_delay_ms=config.first_check_delay_ms,

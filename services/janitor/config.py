@@ -30,36 +30,6 @@ class JanitorConfig:
     data_dir: Path = Path("reput-data")
     """Directory whose reput/ folder holds the history of runs. Made when it is missing."""
 
-    commitlog_target: str = "127.0.0.1:7101"
-    """Address of the CommitLog, as host:port."""
-
-    commitlog_tls_ca_file: Path | None = None
-    """PEM file with the authorities that may have signed the CommitLog's certificate; without it there is no TLS."""
-
-    commitlog_tls_certificate_file: Path | None = None
-    """PEM file with the certificate to show to the CommitLog; without it none is shown."""
-
-    commitlog_tls_key_file: Path | None = None
-    """PEM file with the private key of that certificate."""
-
-    commitlog_timeout_ms: Positive = 10_000
-    """Longest wait for one answer of the CommitLog."""
-
-    indexer_target: str = "127.0.0.1:7102"
-    """Address of the Indexer, as host:port."""
-
-    indexer_tls_ca_file: Path | None = None
-    """PEM file with the authorities that may have signed the Indexer's certificate; without it there is no TLS."""
-
-    indexer_tls_certificate_file: Path | None = None
-    """PEM file with the certificate to show to the Indexer; without it none is shown."""
-
-    indexer_tls_key_file: Path | None = None
-    """PEM file with the private key of that certificate."""
-
-    indexer_timeout_ms: Positive = 10_000
-    """Longest wait for one answer of the Indexer."""
-
     retention_hours: RetentionHours = 72
     """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""
 
@@ -145,7 +115,3 @@ class JanitorConfig:
                 ZoneInfo(self.time_zone)
             except (ZoneInfoNotFoundError, ValueError, OSError) as error:
                 raise ValueError(f"time_zone {self.time_zone!r} is not a known IANA time zone") from error
-        for owner in ("commitlog", "indexer"):
-            certificate, key = (getattr(self, f"{owner}_tls_{part}_file") for part in ("certificate", "key"))
-            if (certificate is None) != (key is None):
-                raise ValueError(f"{owner}_tls_certificate_file and {owner}_tls_key_file need each other")

@@ -14,7 +14,7 @@ from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.runtime.process import running
 from libs.runtime.rpc.roles import ROLES, Role
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.commitlog.bootstrap import Service as CommitLog
 from services.commitlog.bootstrap import Settings as CommitLogSettings
 from services.indexer.bootstrap import Service as Indexer
@@ -46,16 +46,21 @@ async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[st
     )
     log_settings = CommitLogSettings(engine=make_config(data_dir=directory / "log"), server=server, telemetry=TELEMETRY)
     async with running(CommitLog, log_settings) as log:
-        index_config = IndexerConfig(
-            data_dir=directory / "index", commitlog_target=f"127.0.0.1:{log.server.port}", **SMALL
+        commitlog = PeerConfig(target=f"127.0.0.1:{log.server.port}")
+        index_settings = IndexerSettings(
+            engine=IndexerConfig(data_dir=directory / "index", **SMALL),
+            commitlog=commitlog,
+            server=server,
+            telemetry=TELEMETRY,
         )
-        async with running(Indexer, IndexerSettings(engine=index_config, server=server, telemetry=TELEMETRY)) as index:
-            janitor_config = JanitorConfig(
-                data_dir=directory / "janitor",
-                commitlog_target=f"127.0.0.1:{log.server.port}",
-                indexer_target=f"127.0.0.1:{index.server.port}",
+        async with running(Indexer, index_settings) as index:
+            janitor_settings = JanitorSettings(
+                engine=JanitorConfig(data_dir=directory / "janitor"),
+                commitlog=commitlog,
+                indexer=PeerConfig(target=f"127.0.0.1:{index.server.port}"),
+                server=server,
+                telemetry=TELEMETRY,
             )
-            janitor_settings = JanitorSettings(engine=janitor_config, server=server, telemetry=TELEMETRY)
             async with (
                 running(Janitor, janitor_settings) as janitor,
                 grpc.aio.insecure_channel(f"127.0.0.1:{log.server.port}") as log_channel,
@@ -76,7 +81,8 @@ async def test_a_service_with_another_token_says_so(tmp_path: Path) -> None:
     )
     async with running(CommitLog, log_settings) as log:
         index_settings = IndexerSettings(
-            engine=IndexerConfig(data_dir=tmp_path / "index", commitlog_target=f"127.0.0.1:{log.server.port}", **SMALL),
+            engine=IndexerConfig(data_dir=tmp_path / "index", **SMALL),
+            commitlog=PeerConfig(target=f"127.0.0.1:{log.server.port}"),
             server=ServerConfig(port=0, service_token_file=tmp_path / "other"),
             telemetry=TELEMETRY,
         )

@@ -20,7 +20,7 @@ from reput.indexer.v1 import (
 )
 
 from libs.runtime.process import running
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.indexer.bootstrap import Service, Settings
 from services.indexer.config import IndexerConfig
 from tests.support.patience import LIMIT_S
@@ -66,7 +66,8 @@ class Client:
 async def served(data_dir: Path, commitlog_target: str, **config: Any) -> AsyncIterator[tuple[Service, Client]]:
     """An Indexer in this process on a real directory."""
     settings = Settings(
-        engine=IndexerConfig(data_dir=data_dir, commitlog_target=commitlog_target, **{**SMALL, **config}),
+        engine=IndexerConfig(data_dir=data_dir, **{**SMALL, **config}),
+        commitlog=PeerConfig(target=commitlog_target, timeout_ms=5_000),
         server=ServerConfig(port=0, drain_timeout_ms=2_000),
         telemetry=TelemetryConfig(metrics_port=0),
     )

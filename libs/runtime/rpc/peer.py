@@ -12,6 +12,7 @@ import grpc
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.rpc.tokens import TokenFile, WatchedFiles
+from libs.runtime.settings import PeerConfig
 
 _log = logging.getLogger(__name__)
 
@@ -35,14 +36,11 @@ def no_metadata() -> Metadata:
 class Peer:
     """How to reach a service, and the token that makes the caller a service of the same store.
 
-    `target` is host:port. The TLS files may be None; `name` begins their settings.
+    `name` begins the settings of `config`.
     """
 
     name: str
-    target: str
-    tls_ca_file: Path | None
-    tls_certificate_file: Path | None
-    tls_key_file: Path | None
+    config: PeerConfig
     token: TokenFile
 
     def connect(
@@ -58,20 +56,25 @@ class Peer:
             ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
             ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
         ]
-        if self.tls_ca_file is None:
-            return grpc.aio.insecure_channel(self.target, options=options, interceptors=interceptors), self._metadata
-        files = [file for file in (self.tls_ca_file, self.tls_certificate_file, self.tls_key_file) if file is not None]
+        if self.config.tls_ca_file is None:
+            return grpc.aio.insecure_channel(
+                self.config.target, options=options, interceptors=interceptors
+            ), self._metadata
+        tls = (self.config.tls_ca_file, self.config.tls_certificate_file, self.config.tls_key_file)
+        files = [file for file in tls if file is not None]
 
         def make() -> grpc.aio.Channel:
-            return grpc.aio.secure_channel(self.target, self._credentials(), options=options, interceptors=interceptors)
+            return grpc.aio.secure_channel(
+                self.config.target, self._credentials(), options=options, interceptors=interceptors
+            )
 
         return cast("grpc.aio.Channel", RenewedChannel(make, files)), self._metadata
 
     def _credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
-            self._read("tls_ca_file", self.tls_ca_file),
-            self._read("tls_key_file", self.tls_key_file),
-            self._read("tls_certificate_file", self.tls_certificate_file),
+            self._read("tls_ca_file", self.config.tls_ca_file),
+            self._read("tls_key_file", self.config.tls_key_file),
+            self._read("tls_certificate_file", self.config.tls_certificate_file),
         )
 
     def _metadata(self) -> Metadata:

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from libs.runtime.config import MASK, expectation, fields_of, load
 from libs.runtime.errors import ConfigError
+from libs.runtime.settings import PeerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,3 +245,21 @@ def test_two_groups_can_not_share_a_name() -> None:
 def test_types_in_words(kind: object, words: str) -> None:
     """What a message says a value must be."""
     assert expectation(kind) == words
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithPeers:
+    """Two groups of one kind."""
+
+    commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="a:1"))
+    indexer: PeerConfig = field(default_factory=lambda: PeerConfig(target="b:2", timeout_ms=7))
+
+
+def test_groups_of_one_kind_have_names_of_their_own() -> None:
+    """The name of the field begins those of its settings, also in what is refused."""
+    flags = {"commitlog_target": "c:3", "indexer_tls_ca_file": "ca.pem"}
+    value = load(WithPeers, section="janitor", environment={}, flags=flags).value
+    assert value.commitlog == PeerConfig(target="c:3")
+    assert value.indexer == PeerConfig(target="b:2", timeout_ms=7, tls_ca_file=Path("ca.pem"))
+    with pytest.raises(ConfigError, match="indexer_tls_key_file and tls_certificate_file need each other"):
+        load(WithPeers, section="janitor", environment={}, flags={"indexer_tls_certificate_file": "certificate.pem"})

@@ -14,7 +14,7 @@ from libs.runtime.errors import ConfigError
 from libs.runtime.rpc import tokens
 from libs.runtime.rpc.peer import Peer
 from libs.runtime.rpc.tokens import TokenFile
-from libs.runtime.settings import ServerConfig
+from libs.runtime.settings import PeerConfig, ServerConfig
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 
@@ -106,10 +106,12 @@ async def test_services_reach_each_other_by_tls_and_token(
     async with serving(config, credentials=channel_credentials(pairs, client)) as served:
         peer = Peer(
             name="commitlog",
-            target=f"localhost:{served.server.port}",
-            tls_ca_file=pairs["server"].certificate,
-            tls_certificate_file=pairs[client].certificate,
-            tls_key_file=pairs[client].key,
+            config=PeerConfig(
+                target=f"localhost:{served.server.port}",
+                tls_ca_file=pairs["server"].certificate,
+                tls_certificate_file=pairs[client].certificate,
+                tls_key_file=pairs[client].key,
+            ),
             token=TokenFile("service_token_file", tmp_path / token),
         )
         channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=1000)
@@ -192,10 +194,12 @@ async def test_a_renewed_certificate_is_shown(
         port = served.server.port
         peer = Peer(
             name="commitlog",
-            target=f"localhost:{port}",
-            tls_ca_file=pairs["server"].certificate,
-            tls_certificate_file=certificate,
-            tls_key_file=key,
+            config=PeerConfig(
+                target=f"localhost:{port}",
+                tls_ca_file=pairs["server"].certificate,
+                tls_certificate_file=certificate,
+                tls_key_file=key,
+            ),
             token=TokenFile("service_token_file", tmp_path / "token"),
         )
         channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=100)
@@ -219,10 +223,7 @@ def test_a_peers_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("sesame")
     peer = Peer(
         name="indexer",
-        target="localhost:1",
-        tls_ca_file=tmp_path / "missing.pem",
-        tls_certificate_file=None,
-        tls_key_file=None,
+        config=PeerConfig(target="localhost:1", tls_ca_file=tmp_path / "missing.pem"),
         token=TokenFile("service_token_file", tmp_path / "token"),
     )
     with pytest.raises(ConfigError, match=r"indexer_tls_ca_file: .*missing\.pem: No such file"):

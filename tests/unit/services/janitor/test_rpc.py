@@ -19,7 +19,7 @@ from reput.janitor.v1 import retention_service_pb2 as messages
 from reput.janitor.v1 import retention_service_pb2_grpc
 
 from libs.runtime import process
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.janitor.bootstrap import Service, Settings, local_time_zone_name
 from services.janitor.config import JanitorConfig
 from tests.support.trusted import trusted
@@ -120,12 +120,12 @@ async def janitor(directory: Path, segment_count: int = 4) -> AsyncIterator[Room
     settings = Settings(
         engine=JanitorConfig(
             data_dir=directory,
-            commitlog_target=target,
-            indexer_target=target,
             delete_when="04;23",
             time_zone="Europe/Berlin",
             delete_interval_ms=0,
         ),
+        commitlog=PeerConfig(target=target),
+        indexer=PeerConfig(target=target),
         server=ServerConfig(port=0),
         telemetry=TelemetryConfig(metrics_port=0),
     )
@@ -324,8 +324,6 @@ async def test_bad_requests(
         {"delete_when": "04;"},
         {"time_zone": "Mars/Olympus"},
         {"time_zone": "../../etc/passwd"},
-        {"commitlog_tls_key_file": Path("key.pem")},
-        {"indexer_tls_certificate_file": Path("certificate.pem")},
     ],
 )
 def test_bad_configuration(changes: dict[str, object]) -> None:

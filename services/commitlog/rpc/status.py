@@ -3,11 +3,10 @@
 
 import functools
 from importlib import metadata
-from typing import Any, TypeVar
 
-from google.protobuf.message import Message
 from reput.commitlog.v1 import log_service_pb2 as pb
 
+from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.handlers import Context
 from libs.runtime.rpc.timestamps import timestamp
 from services.commitlog.engine.commit_log import CommitLog
@@ -18,8 +17,6 @@ EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
 
 DISTRIBUTION = "reput-server"
-
-M = TypeVar("M", bound=Message)
 
 _ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
 
@@ -44,7 +41,7 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
         start_time=timestamp(commit_log.started_at_ms),
         version=_version(),
         state=pb.LOG_STATE_SERVING if commit_log.is_open else pb.LOG_STATE_RECOVERING,
-        recovery_progress=_named(pb.RecoveryProgress, commit_log.recovery_progress),
+        recovery_progress=named(pb.RecoveryProgress, commit_log.recovery_progress),
     )
     if commit_log.is_open and commit_log.log is not None:
         status.MergeFrom(_open_status(commit_log.log))
@@ -52,10 +49,10 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
 
 
 def _open_status(log: OpenLog) -> pb.GetStatusResponse:
-    status = _named(pb.GetStatusResponse, statistics_of(log), refusals=log.gate.refusals())
+    status = named(pb.GetStatusResponse, statistics_of(log), refusals=log.gate.refusals())
     if log.progress.reported_at_ms is not None:
         status.indexed_time.FromMilliseconds(log.progress.reported_at_ms)
-    status.recovery.CopyFrom(_named(pb.RecoveryReport, log.recovery, scan_end=log.recovery.scan_end.value))
+    status.recovery.CopyFrom(named(pb.RecoveryReport, log.recovery))
     status.log_directories.extend(
         pb.LogDirectory(
             path=str(one.path),
@@ -69,17 +66,6 @@ def _open_status(log: OpenLog) -> pb.GetStatusResponse:
         for one in log.disk.log_directories()
     )
     return status
-
-
-def _named(kind: type[M], source: object, **others: Any) -> M:
-    """A message with what the source has under the names of its fields.
-
-    `queue_count` of a message is `queues_total` of statistics.
-    """
-    names = {field.name: field.name for field in kind.DESCRIPTOR.fields}
-    names |= {name: name.removesuffix("_count") + "s_total" for name in names if not hasattr(source, name)}
-    found = {name: getattr(source, known) for name, known in names.items() if hasattr(source, known)}
-    return kind(**(found | others))
 
 
 @functools.cache

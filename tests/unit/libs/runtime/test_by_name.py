@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics go into messages by name: what has the same name is told, and what has not is known."""
+
+import dataclasses
+
+import pytest
+from google.protobuf.message import Message
+from reput.commitlog.v1 import log_service_pb2
+from reput.janitor.v1 import retention_service_pb2
+
+from libs.runtime.rpc.by_name import named
+from services.commitlog.engine.statistics import statistics_of
+from services.janitor.engine.policy import Policy, Schedule, Unsafe
+from services.janitor.engine.retention_loop import Pace, RetentionStatistics
+
+CASES: list[tuple[type, type[Message], set[str]]] = [
+    (
+        type(statistics_of(None)),
+        log_service_pb2.GetStatusResponse,
+        {
+            *("appended_batches_total", "repeated_batches_total", "rolls_total", "deleted_segments_total"),
+            *("evicted_segments_total", "dispatch_stops_by_damage_total", "committed_physical_offset"),
+        },
+    ),
+    (
+        RetentionStatistics,
+        retention_service_pb2.GetStatusResponse,
+        {"last_check_ms", "next_check_ms", "start_ms", "believed"},
+    ),
+    (Policy, retention_service_pb2.GetPolicyResponse, {"schedule"}),
+    (Pace, retention_service_pb2.GetPolicyResponse, {"first_check_delay_ms"}),
+]
+
+
+@pytest.mark.parametrize(("source", "message", "others"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_what_a_message_lacks_is_known(source: type, message: type[Message], others: set[str]) -> None:
+    """A fact whose name differs by mistake is not told to anybody; those that differ on purpose stand here."""
+    told = set(message.DESCRIPTOR.fields_by_name)
+    told |= {name.removesuffix("_count") + "s_total" for name in told}
+    assert {field.name for field in dataclasses.fields(source)} - told == others
+
+
+def test_what_has_the_same_name_is_told() -> None:
+    """Enumerations by their value; what is given besides counts before what the source has."""
+    policy = Policy(72, 10, Schedule(frozenset({4}), None), unsafe_segments=Unsafe.KEEP)
+    told = named(retention_service_pb2.GetPolicyResponse, policy, disk_full_percent=99, delete_hours=[4])
+    assert (told.retention_hours, told.unsafe_segments, told.disk_full_percent) == (72, Unsafe.KEEP.value, 99)
+    assert list(told.delete_hours) == [4]

@@ -19,10 +19,9 @@ from cli.verify.state import StoreState
 from libs.formats import store_layout
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.store_checkpoint import OWN_FIELDS_AT
+from libs.formats.state.system_topics import is_made_by_store
 
 States = Mapping[tuple[str, int], QueueState]
-
-_SYSTEM_PREFIXES = ("%", "RMQ_SYS_", "rmq_sys_", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
 
 
 def check_snapshot_counters(state: StoreState, facts: LogFacts, states: States, report: Report) -> None:
@@ -60,7 +59,7 @@ def _check_topics(state: StoreState, states: States, report: Report) -> None:
     if state.topics is None:
         return
     for topic in sorted({queue.topic for queue in states.values() if queue.is_checked}):
-        if topic not in state.topics.topics and topic != SCHEDULE_TOPIC and not topic.startswith(_SYSTEM_PREFIXES):
+        if topic not in state.topics.topics and not is_made_by_store(topic):
             message = (
                 f"there are queues or records of {topic[:80]!r}, which is not among the topics; it was deleted or lost"
             )

@@ -16,6 +16,9 @@ INT64_MAX = 2**63 - 1
 TOPIC_SIZE_BYTES_MAX = 127
 """A V1 record keeps the topic's size in a signed byte; longer names are refused (checkBeforePutMessage)."""
 
+STORED_TOPIC_SIZE_BYTES_MAX, STORED_QUEUE_ID_MAX = 255, INT32_MAX
+"""Records of another store may have longer topics, and higher queue ids, than can be appended here."""
+
 GROUP_SIZE_BYTES_MAX = 255
 """Longest name of a consumer group."""
 
@@ -52,8 +55,11 @@ BATCH_MESSAGE_COUNT_MAX = 32768
 APPEND_REQUEST_SIZE_BYTES_MAX = 16 * MIB
 """Serialized AppendRequest. Ours."""
 
-QUEUE_COUNT_MAX = 65535
-"""Queues of one topic."""
+QUEUE_COUNT_MAX = QUEUE_ID_MAX = 65535
+"""Queues of one topic, and what an id of one that can be appended to may be."""
+
+READ_COUNT_MAX = 4_096
+"""Records that are asked for at once. Ours."""
 
 KEY_COUNT_MAX = PROPERTIES_SIZE_BYTES_MAX // 2 + 1
 """Index keys of one record: every key needs a byte and a space, and the unique id adds one."""

@@ -1,35 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that become paths or keys of files: topics, queue ids, consumer groups. Checked before either use.
+"""The rules of names that become paths and keys of files, checked before: topics, queue ids, consumer groups.
 
-The characters of both are RocketMQ's (TopicValidator); topics have `+` besides, as the retry topics of pop consumers
-(KeyBuilder.buildPopRetryTopicV2). A topic may have up to 255 bytes here, because V2 records of another store carry such
-names; what may be appended is the CommitLog's business.
+The characters are RocketMQ's (TopicValidator), without slash and dot, so that no name is a path of more parts. Stored
+topics may have `+` besides, as the retry topics of pop consumers (KeyBuilder.buildPopRetryTopicV2), and up to 255
+bytes, as V2 records of another store.
 """
 
 import re
 
-from libs.formats.limits import GROUP_SIZE_BYTES_MAX, INT32_MAX
-
-TOPIC_SIZE_BYTES_MAX = 255
-QUEUE_ID_MAX = INT32_MAX
+from libs.formats.limits import (
+    GROUP_SIZE_BYTES_MAX,
+    STORED_QUEUE_ID_MAX,
+    STORED_TOPIC_SIZE_BYTES_MAX,
+    TOPIC_SIZE_BYTES_MAX,
+)
 
 _TOPIC = re.compile(r"[%|+a-zA-Z0-9_-]+", re.ASCII)
-_GROUP = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_PLAIN = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _QUEUE_DIRECTORY = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 def is_topic(name: str) -> bool:
-    """Whether the name is a topic's: never a path with more than one part, never `.` or `..`."""
-    return len(name) <= TOPIC_SIZE_BYTES_MAX and _TOPIC.fullmatch(name) is not None
+    """Whether records may have the topic: never a path with more than one part, never `.` or `..`."""
+    return len(name) <= STORED_TOPIC_SIZE_BYTES_MAX and _TOPIC.fullmatch(name) is not None
+
+
+def is_appendable_topic(name: str) -> bool:
+    """Whether a topic of this name can be made and appended to; append tells the same of bytes."""
+    return len(name) <= TOPIC_SIZE_BYTES_MAX and _PLAIN.fullmatch(name) is not None
 
 
 def is_group(name: str) -> bool:
     """Whether the name is a consumer group's: it has no `@`, which separates it from the topic in the file."""
-    return len(name) <= GROUP_SIZE_BYTES_MAX and _GROUP.fullmatch(name) is not None
+    return len(name) <= GROUP_SIZE_BYTES_MAX and _PLAIN.fullmatch(name) is not None
 
 
 def queue_id_of(directory: str) -> int | None:
     """The queue id that a directory's name says, None if it says none."""
-    if not _QUEUE_DIRECTORY.fullmatch(directory) or (queue_id := int(directory)) > QUEUE_ID_MAX:
+    if not _QUEUE_DIRECTORY.fullmatch(directory) or (queue_id := int(directory)) > STORED_QUEUE_ID_MAX:
         return None
     return queue_id

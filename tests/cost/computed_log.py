@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.indexes.index_file import key_hash, key_text
+from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.records import record
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
-from services.indexer.engine.log.record_reader import READ_COUNT_MAX
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
 from tests.support.fake_log import START_TIME_MS, properties_text
 from tests.support.records import make_record

@@ -15,10 +15,10 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode(directories: Sequence[str]) -> bytes:
-    """The file; paths below the data directory are relative to it."""
+    """Return the file. Paths below the data directory are relative to it."""
     return checksummed.wrap_json(KIND, _Content(directories))
 
 
 def decode(data: bytes) -> Sequence[str]:
-    """The paths; raises FormatError."""
+    """Return the paths. Raises FormatError."""
     return checksummed.unwrap_json(KIND, data, _Content).directories

@@ -14,9 +14,15 @@ SYSTEM_TOPICS = (
 )
 """What every store has, sorted by name."""
 
+_MADE_PREFIXES = ("%", "RMQ_SYS_", SYSTEM_TOPIC_PREFIX, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TBW102")
 _SYSTEM_NAMES = frozenset(topic.name for topic in SYSTEM_TOPICS)
 
 
 def is_system_topic(name: str) -> bool:
     """Whether the store itself needs the topic; nobody else appends to it, changes it or deletes it."""
     return name in _SYSTEM_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_made_by_store(name: str) -> bool:
+    """Whether RocketMQ's broker makes the topic by itself, so that a list of topics may lack it."""
+    return name in _SYSTEM_NAMES or name.startswith(_MADE_PREFIXES)

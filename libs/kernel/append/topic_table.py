@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import chain
 from zlib import crc32
 
+from libs.formats.limits import QUEUE_ID_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.kernel.layout import (
     BEGUN_COUNT,
@@ -27,7 +28,6 @@ from libs.kernel.layout import (
     WRITE_QUEUE_COUNT,
 )
 
-QUEUE_ID_MAX = 65535
 WASTE_MIN = 4_096
 """Rows or counters that nobody needs are given back only when there are so many."""
 _SCHEDULE_NAME = SCHEDULE_TOPIC.encode()

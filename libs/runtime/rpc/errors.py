@@ -174,7 +174,7 @@ def code_of(status: Status) -> grpc.StatusCode:
 
 
 def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
-    """What a failed call says besides code and text; empty if it says nothing."""
+    """Return what a failed call says besides code and text, nothing if it says no more."""
     info = ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key == STATUS_METADATA_KEY and isinstance(value, bytes):
@@ -189,7 +189,7 @@ def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
 
 
 def describe(error: grpc.aio.AioRpcError) -> str:
-    """What a failed call says, as a part of a line."""
+    """Return what a failed call says, as a part of a line."""
     return f"{error.code().name}: {error.details()}"
 
 

@@ -5,5 +5,5 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 
 def timestamp(time_ms: int | None) -> Timestamp | None:
-    """Milliseconds since 1970 as a Timestamp; None stays absent."""
+    """Return milliseconds since 1970 as a Timestamp, None for None."""
     return None if time_ms is None else Timestamp(seconds=time_ms // 1000, nanos=time_ms % 1000 * 1_000_000)

@@ -5,11 +5,10 @@ Each has room for a little more than its lists may hold, so that a list that is 
 Append and AppendStream are read by the kernel and have settings.
 """
 
-from libs.formats.limits import MIB
+from libs.formats.limits import MIB, READ_COUNT_MAX
 from libs.runtime.rpc.request_check import Limits, RequestLimits
 from services.commitlog.engine.follow.queue_offset_check import QUEUE_END_COUNT_MAX
 from services.commitlog.engine.keep.segments import DELETE_COUNT_MAX
-from services.commitlog.rpc.log_servicer import READ_COUNT_MAX
 
 QUEUE_END_FIELD_COUNT = 5
 """Fields of a queue's end, and the one that it is in."""

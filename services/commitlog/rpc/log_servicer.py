@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.formats import fields
+from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
@@ -23,7 +24,6 @@ from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import BeyondMaxOffset
 
-READ_COUNT_MAX = 4_096
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
 

@@ -9,8 +9,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from libs.formats.limits import GROUP_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX
-from libs.formats.names import QUEUE_ID_MAX, TOPIC_SIZE_BYTES_MAX, is_group, is_topic
+from libs.formats.limits import (
+    GROUP_SIZE_BYTES_MAX,
+    PROPERTIES_SIZE_BYTES_MAX,
+    STORED_QUEUE_ID_MAX,
+    STORED_TOPIC_SIZE_BYTES_MAX,
+)
+from libs.formats.names import is_group, is_topic
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, BadTopicName
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
@@ -24,8 +29,8 @@ DURATION_SECONDS_MAX = 315_576_000_000
 def topic(name: str, field: str = "topic") -> str:
     """A topic name."""
     if not is_topic(name):
-        reason = f"must be 1 to {TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, %, | and +"
-        raise BadTopicName(reason, field=field, value=name[:TEXT_SHOWN], limit=TOPIC_SIZE_BYTES_MAX)
+        reason = f"must be 1 to {STORED_TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, %, | and +"
+        raise BadTopicName(reason, field=field, value=name[:TEXT_SHOWN], limit=STORED_TOPIC_SIZE_BYTES_MAX)
     return name
 
 
@@ -39,7 +44,7 @@ def group(name: str) -> str:
 
 def queue_id(value: int, field: str = "queue_id") -> int:
     """A queue id."""
-    return check_range(value, field, most=QUEUE_ID_MAX)
+    return check_range(value, field, most=STORED_QUEUE_ID_MAX)
 
 
 def time_ms(request: Message, field: str, prefix: str = "") -> int | None:

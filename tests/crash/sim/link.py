@@ -239,12 +239,12 @@ async def _closed(steps: AsyncGenerator[TailStep, None]) -> None:
 def _translated(error: BaseException) -> BaseException:
     """What `commitlog_errors` makes of an error of the log."""
     match error:
+        case errors.AppendRefused() | RecordDamaged():
+            return error
         case log_errors.NotARecord():
             return errors.NotARecord(error.value)
         case log_errors.BeyondMaxOffset():
             return errors.LogEndsEarlier(SERVICE, str(error))
-        case RecordDamaged():
-            return error
         case ServiceError() | StoreError() | OSError() | Killed():
             return DependencyUnavailable(SERVICE, f"{type(error).__name__}: {error}")
     return error

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libs.formats.errors import FormatError
-from libs.formats.limits import INT32_MAX, INT64_MAX, TOPIC_SIZE_BYTES_MAX
+from libs.formats.limits import INT32_MAX, INT64_MAX, QUEUE_ID_MAX, STORED_TOPIC_SIZE_BYTES_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.formats.records import record
-from libs.kernel.append.topic_table import QUEUE_ID_MAX
 from libs.kernel.scan import scan_cy
 from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument
@@ -36,8 +35,6 @@ TOLD_COUNT_MAX = 10
 """Most queues of a page that have a line in the log each; the statistics count all of them."""
 QUEUE_OFFSET_MAX = INT64_MAX // 20
 """A unit of a consume queue has 20 bytes, and RocketMQ counts them in 64 bits."""
-STORED_TOPIC_SIZE_BYTES_MAX = 255
-"""Records of another store may have longer topics, and higher queue ids, than can be appended here."""
 
 _log = logging.getLogger(__name__)
 

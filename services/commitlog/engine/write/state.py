@@ -12,9 +12,10 @@ import numpy as np
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import end_after, has_place
+from libs.formats.limits import QUEUE_ID_MAX
 from libs.formats.records import writer_stamp
 from libs.formats.state.queue_snapshot import QueueSnapshot, WriterBatch
-from libs.kernel.append.topic_table import QUEUE_ID_MAX, TopicTable
+from libs.kernel.append.topic_table import TopicTable
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.segments.segment import Segment
 from services.commitlog.engine.write.writers import WriterTable

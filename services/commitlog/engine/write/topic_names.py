@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names a topic may have.
-
-The charset has neither a slash nor a dot, so a name can never be a path. RocketMQ's counterpart is TopicValidator.
-"""
-
-import re
+"""What is said of a name that no topic may have. The rule: libs/formats/names.py."""
 
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
+from libs.formats.names import is_appendable_topic
 from libs.requests.errors import BadTopicName
 
-_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _SHOWN_SIZE_MAX = 80
 
 
@@ -22,7 +17,7 @@ def check_topic_name(name: str, field: str) -> None:
         raise BadTopicName(
             f"a topic name of {size} bytes is too long", field=field, value=size, limit=TOPIC_SIZE_BYTES_MAX
         )
-    if not _ALLOWED.fullmatch(name):
+    if not is_appendable_topic(name):
         raise BadTopicName(
             f"a topic name has letters, digits, `_`, `-`, `%` and `|` only, not {name[:_SHOWN_SIZE_MAX]!r}",
             field=field,

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.limits import READ_COUNT_MAX
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.engine.log.record_reader import READ_COUNT_MAX, FoundRecords, select
+from services.indexer.engine.log.record_reader import FoundRecords, select
 from services.indexer.engine.log.record_view import view_record
 from services.indexer.engine.log.source import RecordBlock, RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue, Units

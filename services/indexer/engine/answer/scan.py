@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.limits import READ_COUNT_MAX
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
 from libs.requests.errors import WindowFull
@@ -30,7 +31,7 @@ from services.indexer.engine.answer.query import (
     QueryEngine,
 )
 from services.indexer.engine.answer.tags import TagFilter
-from services.indexer.engine.log.record_reader import READ_COUNT_MAX, FoundRecords, copy, join, select
+from services.indexer.engine.log.record_reader import FoundRecords, copy, join, select
 from services.indexer.engine.log.record_view import RecordView, view_record
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import Units

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
-from libs.formats.limits import CLOCK_STEP_MS_MAX
+from libs.formats.limits import CLOCK_STEP_MS_MAX, READ_COUNT_MAX
 from libs.formats.records import dispatch_columns
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
@@ -36,7 +36,6 @@ from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
 from libs.requests.errors import RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
-from services.indexer.engine.log.record_reader import READ_COUNT_MAX
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
 from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from services.indexer.engine.log.record_view import RecordView, view_record
 from services.indexer.engine.log.source import RecordBlock, RecordSource
 
-READ_COUNT_MAX = 4_096
 """Records that the log returns at most for one request."""
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.names import QUEUE_ID_MAX, is_topic, queue_id_of
+from libs.formats.limits import STORED_QUEUE_ID_MAX
+from libs.formats.names import is_topic, queue_id_of
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import QueueBegin, StepReason
 from libs.log.set_apart import SetApart
@@ -164,7 +165,7 @@ class ConsumeQueueTable:
         reason = None
         if index in batch.batch_queues or self.set_apart.why(topic):
             reason = StepReason.SET_APART
-        elif not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
+        elif not is_topic(topic) or not 0 <= queue_id <= STORED_QUEUE_ID_MAX:
             reason = StepReason.NAME
         elif topic in self.left_out and not self.has_units(topic, queue_id):
             reason = StepReason.TOPIC_DELETED

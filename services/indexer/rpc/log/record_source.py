@@ -10,10 +10,10 @@ from reput.commitlog.v1 import log_service_pb2 as messages
 from reput.commitlog.v1 import topic_service_pb2 as topic_messages
 
 from libs.formats import fields
+from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
-from services.indexer.engine.log.record_reader import READ_COUNT_MAX
 from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import TopicNotFound
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors

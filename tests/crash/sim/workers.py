@@ -136,6 +136,21 @@ class SimulatedLock:
         self.release()
 
 
+class SimulatedCondition(SimulatedLock):
+    """Stands for threading.Condition: whoever waits lets others run, and looks again."""
+
+    def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Wait until it holds, without the lock meanwhile."""
+        while not predicate():
+            self.release()
+            assert Workers.current is not None
+            Workers.current.let_others_run()
+            self.acquire()
+
+    def notify_all(self) -> None:
+        """Do nothing: nobody sleeps."""
+
+
 def pause(*_: Any) -> None:
     """See `Workers.pause`."""
     if Workers.current is not None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import random
+import threading
 import types
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from libs.machine import failpoints
 from libs.machine import loop as supervised_loop
 from libs.machine.testing.memory_fs import MemoryFs, PowerCut
 from libs.segments import allocator as segment_allocator
-from libs.segments import map_budget, segment
+from libs.segments import ballast, map_budget, segment
 from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
@@ -40,7 +41,7 @@ from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.loop import SimulatedLoop
 from tests.crash.sim.model import Broken, Model, expect
 from tests.crash.sim.process import Killed, Process, check_alive, task_factory
-from tests.crash.sim.workers import SimulatedLock, Workers
+from tests.crash.sim.workers import SimulatedCondition, SimulatedLock, Workers
 from tests.crash.sim.writers import Writers
 from tests.support.commitlog import synced
 
@@ -58,6 +59,8 @@ SMALL_COLUMNS = (
 )
 """Buffers for columns that are made large for speed: small ones are made sooner, and are full sometimes."""
 SIMULATED_THREADING = types.SimpleNamespace(Lock=SimulatedLock, RLock=SimulatedLock)
+SIMULATED_THREADING_OF_BALLAST = types.SimpleNamespace(Lock=threading.Lock, Condition=SimulatedCondition)
+"""Nobody waits for its lock."""
 START_ERRORS = (OSError, SyncFailed, StoreFull, SegmentUnreadable)
 """What a start may fail with when the disk fails."""
 
@@ -142,6 +145,7 @@ class World:
                 (segment_allocator, "ThreadPoolExecutor", lambda **_: LazyExecutor(self.loop.chance)),
                 (segment, "threading", SIMULATED_THREADING),
                 (map_budget, "threading", SIMULATED_THREADING),
+                (ballast, "threading", SIMULATED_THREADING_OF_BALLAST),
                 (Workers, "current", self.loop.workers),
                 (supervised_loop, "random", types.SimpleNamespace(Random=lambda: self.loop.chance)),  # jitter
                 *SMALL_COLUMNS,

@@ -32,7 +32,7 @@ from rich.table import Table
 from bench import batches
 from bench.load import streams
 from libs.formats import store_layout
-from libs.log import checkpoint_file
+from libs.log.state import checkpoint_file
 from libs.machine.posix_fs import PosixFs
 
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}

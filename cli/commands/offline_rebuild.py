@@ -17,8 +17,8 @@ from cli.exit_codes import CommandFailed, ExitCode
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.limits import SEGMENT_SIZE_BYTES
-from libs.log import directories as log_directories
 from libs.log.errors import ConfigFileDamaged
+from libs.log.state import directories as log_directories
 from libs.machine.clock import SystemClock
 from libs.machine.fs import Fs
 from libs.machine.posix_fs import PosixFs

@@ -11,15 +11,9 @@ import json
 from collections.abc import Callable
 
 from cli.inspect.inspection import Data, Finding, Item, Steps, Window
+from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
 from libs.formats.errors import FormatError
-from libs.formats.state import (
-    checksummed,
-    consumer_offsets_json,
-    delay_offsets_json,
-    epoch_file,
-    store_checkpoint,
-    topics_json,
-)
+from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.store_layout import LOCK_CONTENT, OWED
 
 _TIME_MS_MAX = 4_102_444_800_000

@@ -18,25 +18,17 @@ from typing import TypeVar
 
 from cli.verify.findings import Report
 from libs.formats import limits, store_layout
+from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
+from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.config.delay_offsets_json import DelayOffsetsFile
+from libs.formats.config.topics_json import TopicsFile
 from libs.formats.errors import BadField, FormatError
-from libs.formats.state import (
-    consumer_offsets_json,
-    delay_offsets_json,
-    epoch_file,
-    index_progress,
-    log_history,
-    queue_snapshot,
-    store_checkpoint,
-    topics_json,
-)
-from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
-from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.formats.state import epoch_file, index_progress, log_history, queue_snapshot, store_checkpoint
 from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.formats.state.topics_json import TopicsFile
-from libs.log.set_apart import SetApart
+from libs.log.state.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 

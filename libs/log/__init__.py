@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a log as files: its directories, its end, its checkpoint, and the config files beside it."""
+"""What is known of a log as files: where its records are and end, whose history it shares, and how far it is."""

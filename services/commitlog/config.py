@@ -14,7 +14,7 @@ from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.records.host import Host
-from libs.log.directories import real
+from libs.log.state.directories import real
 from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
 from libs.segments.directories import SegmentDirectories

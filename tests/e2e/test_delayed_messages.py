@@ -14,7 +14,7 @@ from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, StoredMessage
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
-from libs.formats.state import delay_offsets_json
+from libs.formats.config import delay_offsets_json
 from tests.support import served_commitlog as log_served
 from tests.support import served_indexer as indexer_served
 from tests.support.commitlog import message

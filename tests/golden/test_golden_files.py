@@ -5,26 +5,20 @@ import struct
 
 import pytest
 
+from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
+from libs.formats.config.delay_offsets_json import DelayOffsetsFile
+from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.errors import BadField
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
 from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
-from libs.formats.state import (
-    checksummed,
-    consumer_offsets_json,
-    delay_offsets_json,
-    epoch_file,
-    store_checkpoint,
-    topics_json,
-)
-from libs.formats.state.config_json import DataVersion
-from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
-from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.formats.state.topics_json import TopicConfig, TopicsFile
 from tests.support import reference
 from tests.support.golden import golden
 

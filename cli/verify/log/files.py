@@ -19,9 +19,9 @@ from cli.verify.findings import Report
 from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records import record
-from libs.log import directories as log_directories
 from libs.log import tail_search
 from libs.log.files import MappedLogFile
+from libs.log.state import directories as log_directories
 from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 

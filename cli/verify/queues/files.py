@@ -20,7 +20,7 @@ from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import INT64_MAX
 from libs.formats.names import is_topic, queue_id_of
-from libs.log.set_apart import SetApart
+from libs.log.state.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics that belong to the store itself. RocketMQ's counterpart is TopicValidator's set of system topics."""
 
+from libs.formats.config.topics_json import TopicConfig
 from libs.formats.records.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
-from libs.formats.state.topics_json import TopicConfig
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 LIGHT_QUEUE_PREFIX = "%LMQ%"

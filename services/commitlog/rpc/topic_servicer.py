@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from reput.commitlog.v1 import topic_service_pb2 as pb
 
+from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.system_topics import is_system_topic
-from libs.formats.state.topics_json import TopicConfig
 from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.handlers import Context

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from libs.formats import store_layout
 from libs.formats.state.index_progress import IndexProgress
-from libs.log.set_apart import SetApart
+from libs.log.state.set_apart import SetApart
 from libs.machine.fs import Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.segments.ballast import Ballast

@@ -19,10 +19,10 @@ from libs.formats.limits import MIB
 from libs.formats.records.dispatch_columns import Heartbeat
 from libs.formats.state import epoch_file
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log import checkpoint_file
 from libs.log import end as log_end
 from libs.log.end import KnownDurable, ScanEndKind
 from libs.log.errors import CheckpointDamaged
+from libs.log.state import checkpoint_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.indexer.config import IndexerConfig

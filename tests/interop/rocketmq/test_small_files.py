@@ -10,7 +10,8 @@ import pytest
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 
-from libs.formats.state import delay_offsets_json, store_checkpoint
+from libs.formats.config import delay_offsets_json
+from libs.formats.state import store_checkpoint
 from tests.interop.rocketmq.drafts import Drafts
 from tests.interop.rocketmq.history import History
 from tests.interop.rocketmq.reput_store import ReputStore

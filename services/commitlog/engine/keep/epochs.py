@@ -17,7 +17,7 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
-from libs.log import history_file
+from libs.log.state import history_file
 from libs.machine.fs import Fs
 from services.commitlog.errors import EpochsDamaged
 

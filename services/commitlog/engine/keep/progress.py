@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from libs.formats import store_layout
 from libs.formats.limits import INT64_MAX
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log import checkpoint_file
+from libs.log.state import checkpoint_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from libs.log import directories as log_directories
+from libs.log.state import directories as log_directories
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs

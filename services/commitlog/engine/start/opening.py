@@ -14,9 +14,9 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log import checkpoint_file
-from libs.log import directories as log_directories
 from libs.log.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
+from libs.log.state import checkpoint_file
+from libs.log.state import directories as log_directories
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.formats.records.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
-from libs.formats.state.config_json import DataVersion
 from libs.formats.state.system_topics import SYSTEM_TOPICS, is_system_topic
-from libs.formats.state.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
 from libs.kernel.append.topic_table import TopicTable
-from libs.log import topics_file
-from libs.log.set_apart import SetApart
+from libs.log.state import topics_file
+from libs.log.state.set_apart import SetApart
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted

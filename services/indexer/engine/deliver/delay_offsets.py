@@ -12,11 +12,11 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
+from libs.formats.config import delay_offsets_json
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
-from libs.formats.state import delay_offsets_json
-from libs.formats.state.config_json import DataVersion
-from libs.formats.state.delay_offsets_json import DelayOffsetsFile
-from libs.log import config_file
+from libs.log.state import config_file
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs

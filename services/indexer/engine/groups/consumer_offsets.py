@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from libs.formats.config import consumer_offsets_json
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX, SEPARATOR
 from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX
-from libs.formats.state import consumer_offsets_json
-from libs.formats.state.config_json import DataVersion
-from libs.formats.state.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX, SEPARATOR
-from libs.log import config_file
+from libs.log.state import config_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import in_steps

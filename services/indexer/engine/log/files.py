@@ -27,11 +27,12 @@ from libs.formats.store_layout import file_name, segment_base
 from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
-from libs.log import directories as log_directories
-from libs.log import tail_search, topics_file
+from libs.log import tail_search
 from libs.log.end import STATUS_REASONS, KnownDurable, ScanEnd, ScanEndKind
 from libs.log.files import MappedLogFile
-from libs.log.set_apart import SetApart
+from libs.log.state import directories as log_directories
+from libs.log.state import topics_file
+from libs.log.state.set_apart import SetApart
 from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
 from libs.requests.errors import RecordDamaged

@@ -26,8 +26,8 @@ from libs.formats.errors import FormatError
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.store_layout import parse_file_name
 from libs.kernel.scan import scan_cy
-from libs.log import directories as log_directories
-from libs.log import history_file
+from libs.log.state import directories as log_directories
+from libs.log.state import history_file
 from libs.machine.fs import Fs, ReadableFile
 from libs.segments.errors import SegmentTwice
 from services.indexer.engine.log.source import RecordBlock, RecordSource

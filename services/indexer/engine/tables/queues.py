@@ -19,7 +19,7 @@ from libs.formats.limits import STORED_QUEUE_ID_MAX
 from libs.formats.names import is_topic, queue_id_of
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import QueueBegin, StepReason
-from libs.log.set_apart import SetApart
+from libs.log.state.set_apart import SetApart
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted

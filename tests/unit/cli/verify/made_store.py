@@ -8,9 +8,9 @@ several, IPv6 clients, consumer offsets. Made once; tests damage copies.
 import asyncio
 from pathlib import Path
 
+from libs.formats.config import consumer_offsets_json
+from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT
-from libs.formats.state import consumer_offsets_json
-from libs.formats.state.consumer_offsets_json import ConsumerOffsetsFile
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
 from services.commitlog.config import CommitLogConfig

@@ -11,7 +11,7 @@ import pytest
 
 from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
-from libs.log import directories as log_directories
+from libs.log.state import directories as log_directories
 from libs.machine.posix_fs import PosixFs
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE

@@ -5,12 +5,13 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+from libs.formats.config import topics_json
 from libs.formats.indexes import index_file
 from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import properties
 from libs.formats.records.record import Record
-from libs.formats.state import store_checkpoint, topics_json
+from libs.formats.state import store_checkpoint
 from tests.support import reference
 from tests.support.records import STORE_TIME_MS, encoded
 from tests.unit.cli.verify.damage import Target

@@ -7,21 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from libs.formats import crc, protobuf_wire, store_layout
+from libs.formats.config import config_json, consumer_offsets_json, topics_json
 from libs.formats.errors import BadField, FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.records import message_id, properties, record, writer_stamp
 from libs.formats.records.host import Host
 from libs.formats.state import (
     checksummed,
-    config_json,
-    consumer_offsets_json,
     epoch_file,
     index_progress,
     log_directories,
     log_history,
     queue_snapshot,
     store_checkpoint,
-    topics_json,
 )
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import KeptEnd, LogHistoryFile

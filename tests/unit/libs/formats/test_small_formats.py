@@ -7,19 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from libs.formats import crc, java, protobuf_wire, store_layout
+from libs.formats.config import config_json, consumer_offsets_json, topics_json
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.records import delay_level, message_id, properties, writer_stamp
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
-from libs.formats.state import (
-    checksummed,
-    config_json,
-    consumer_offsets_json,
-    epoch_file,
-    store_checkpoint,
-    topics_json,
-)
+from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.records import make_record

@@ -9,7 +9,7 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
-from libs.log import directories as log_directories
+from libs.log.state import directories as log_directories
 from libs.machine.errors import DiskFull
 from libs.machine.fs import MappedFile
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from libs.formats import store_layout
-from libs.formats.state import delay_offsets_json
+from libs.formats.config import delay_offsets_json
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery

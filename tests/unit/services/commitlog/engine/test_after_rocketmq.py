@@ -9,7 +9,7 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log import checkpoint_file
+from libs.log.state import checkpoint_file
 from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from tests.support.commitlog import DATA_DIR, Machine, append, bodies, message

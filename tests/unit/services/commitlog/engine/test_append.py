@@ -10,7 +10,7 @@ from reput.common.v1 import message_pb2
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.formats.records import record
 from libs.formats.records.host import Host
-from libs.log import topics_file
+from libs.log.state import topics_file
 from libs.machine.failpoints import armed
 from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError
 from libs.segments.errors import StoreFull

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from libs.formats import store_layout
-from libs.log import directories as log_directories
 from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
+from libs.log.state import directories as log_directories
 from libs.machine.fs import DiskUsage
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import SegmentMissing, StoreLocked

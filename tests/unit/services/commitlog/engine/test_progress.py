@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from libs.formats import store_layout
-from libs.log import checkpoint_file
+from libs.log.state import checkpoint_file
 from libs.requests.errors import BadArgument, ServiceError
 from services.commitlog.engine.keep.progress import IndexerReport
 from services.commitlog.errors import BeyondMaxOffset, StaleEpoch

@@ -3,8 +3,8 @@
 
 import pytest
 
-from libs.formats.state.topics_json import TopicConfig, TopicsFile
-from libs.log import topics_file
+from libs.formats.config.topics_json import TopicConfig, TopicsFile
+from libs.log.state import topics_file
 from libs.requests.errors import BadArgument
 from services.commitlog.errors import BatchTooLarge
 from tests.support.commitlog import DATA_DIR, Machine, append, message

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from libs.formats import store_layout
-from libs.log import checkpoint_file
+from libs.log.state import checkpoint_file
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryMappedFile

@@ -9,8 +9,8 @@ from libs.formats import store_layout
 from libs.formats.records import record
 from libs.formats.records.record import encode_blank
 from libs.formats.state.epoch_file import Epoch
-from libs.log import checkpoint_file
 from libs.log.end import ScanEndKind
+from libs.log.state import checkpoint_file
 from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,

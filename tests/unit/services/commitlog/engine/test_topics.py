@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from libs.formats import store_layout
-from libs.formats.state import topics_json
+from libs.formats.config import topics_json
+from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.state.system_topics import is_system_topic
-from libs.formats.state.topics_json import TopicConfig, TopicsFile
-from libs.log import config_file, topics_file
 from libs.log.errors import ConfigFileDamaged
+from libs.log.state import config_file, topics_file
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
 from libs.requests.errors import BadArgument, BadTopicName, TopicSetApart

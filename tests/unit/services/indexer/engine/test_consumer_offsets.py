@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.state import consumer_offsets_json
+from libs.formats.config import consumer_offsets_json
 from libs.log.errors import ConfigFileDamaged
 from libs.machine.failpoints import FailpointRaised
 from libs.machine.testing.manual_clock import ManualClock

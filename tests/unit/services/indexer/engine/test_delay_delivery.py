@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from libs.formats.config import delay_offsets_json
 from libs.formats.records import record
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
-from libs.formats.state import delay_offsets_json
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs

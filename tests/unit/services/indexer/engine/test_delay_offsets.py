@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.formats.state import delay_offsets_json
-from libs.formats.state.config_json import DataVersion
-from libs.formats.state.delay_offsets_json import DelayOffsetsFile
+from libs.formats.config import delay_offsets_json
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.log.errors import ConfigFileDamaged
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs

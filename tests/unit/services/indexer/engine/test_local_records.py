@@ -12,8 +12,8 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.store_layout import file_name
-from libs.log import directories as log_directories
-from libs.log import history_file
+from libs.log.state import directories as log_directories
+from libs.log.state import history_file
 from libs.machine.failpoints import armed
 from libs.machine.fs import ReadableFile
 from libs.machine.testing.faulty_fs import Fault, FaultyFs

@@ -9,8 +9,8 @@ import pytest
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.store_layout import file_name
-from libs.log import directories as log_directories
 from libs.log.end import KnownDurable, ScanEndKind
+from libs.log.state import directories as log_directories
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice

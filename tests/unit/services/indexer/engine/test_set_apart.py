@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.indexes import consume_queue_ext
 from libs.formats.indexes.consume_queue import tags_code
 from libs.formats.names import is_group
@@ -13,8 +14,7 @@ from libs.formats.records.message_id import encode_offset_id
 from libs.formats.records.record import INNER_BATCH_FLAG
 from libs.formats.state.index_progress import StepReason
 from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
-from libs.formats.state.topics_json import TopicConfig, TopicsFile
-from libs.log import topics_file
+from libs.log.state import topics_file
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import TopicSetApart
 from services.indexer.engine.answer.pull import PullQuery, PullStatus

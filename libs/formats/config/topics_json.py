@@ -4,10 +4,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from libs.formats.config import config_json
+from libs.formats.config.config_json import DataVersion
 from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX, QUEUE_COUNT_MAX
-from libs.formats.state import config_json
-from libs.formats.state.config_json import DataVersion
 
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2

@@ -7,10 +7,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from libs.formats.config import config_json
+from libs.formats.config.config_json import DataVersion
 from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX
-from libs.formats.state import config_json
-from libs.formats.state.config_json import DataVersion
 
 SEPARATOR = "@"
 ENTRY_SEPARATOR = b",\n\t\t"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.state.set_apart import BATCH_QUEUE, COMPACTED, LIGHT_QUEUE
-from libs.formats.state.topics_json import TopicConfig, TopicsFile
-from libs.log import topics_file
 from libs.log.errors import ConfigFileDamaged
-from libs.log.set_apart import SetApart
+from libs.log.state import topics_file
+from libs.log.state.set_apart import SetApart
 from libs.machine.testing.memory_fs import MemoryFs
 
 DATA_DIR = Path("/store")

@@ -8,9 +8,9 @@ Layout: docs/formats/config_files.md section 2.
 from pathlib import Path
 
 from libs.formats import store_layout
-from libs.formats.state import topics_json
-from libs.formats.state.topics_json import TopicsFile
-from libs.log import config_file
+from libs.formats.config import topics_json
+from libs.formats.config.topics_json import TopicsFile
+from libs.log.state import config_file
 from libs.machine.fs import Fs
 
 

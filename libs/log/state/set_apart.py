@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from libs.formats import store_layout
+from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state import set_apart
-from libs.formats.state.topics_json import TopicConfig
-from libs.log import topics_file
+from libs.log.state import topics_file
 from libs.machine.fs import Fs
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log import checkpoint_file
 from libs.log.errors import CheckpointDamaged
+from libs.log.state import checkpoint_file
 from libs.machine.testing.memory_fs import MemoryFs
 
 PATH = Path("/checkpoint")

@@ -6,9 +6,9 @@ Spec: docs/formats/config_files.md section 4. RocketMQ's counterpart is DelayOff
 
 from dataclasses import dataclass, field
 
+from libs.formats.config import config_json
+from libs.formats.config.config_json import DataVersion
 from libs.formats.limits import INT32_MAX
-from libs.formats.state import config_json
-from libs.formats.state.config_json import DataVersion
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of the whole: rooms that can be overlooked, and imports without a circle."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCTION = {
+    "libs": ROOT,
+    "services": ROOT,
+    "cli": ROOT,
+    "reput_client": ROOT / "clients/python/src",
+    "reput_spark": ROOT / "clients/spark/src",
+}
+FILES_OF_A_ROOM_MAX = 12
+PRIVATE_USES_MAX = 20
+"""In all tests: each is a door that production code lacks, or a twin that a test plants."""
+TESTS = ("tests", "clients/python/tests", "clients/spark/tests")
+OF_A_LIBRARY = {"_replace", "_asdict", "_fields"}
+
+
+def modules_of(package: str) -> dict[str, Path]:
+    """Modules of a package by their dotted names; a room is called as its `__init__`."""
+    root = PRODUCTION[package]
+    found = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(tree: ast.Module) -> Iterator[str]:
+    """What a module imports when it is imported, as dotted names; not what functions or type checkers import."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def resolved(name: str, modules: dict[str, Path]) -> str | None:
+    """The module that has this name, or that has it inside; None if it is not of these."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+@pytest.mark.parametrize("package", PRODUCTION)
+def test_rooms_can_be_overlooked(package: str) -> None:
+    """No folder of production code has more than twelve files beside its `__init__`."""
+    rooms = defaultdict(list)
+    for path in modules_of(package).values():
+        if path.name != "__init__.py":
+            rooms[path.parent].append(path.name)
+    assert rooms
+    crowded = {
+        str(room.relative_to(ROOT)): len(files) for room, files in rooms.items() if len(files) > FILES_OF_A_ROOM_MAX
+    }
+    assert not crowded
+
+
+@pytest.mark.parametrize("package", PRODUCTION)
+def test_imports_have_no_circle(package: str) -> None:
+    """Modules can be read from the bottom to the top."""
+    modules = modules_of(package)
+    graph = {}
+    for name, path in modules.items():
+        found = {resolved(imported, modules) for imported in imports_of(ast.parse(path.read_text()))}
+        graph[name] = {other for other in found if other and other != name}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(modules)
+
+
+def private_names() -> set[str]:
+    """What production code calls its own: functions, classes, module variables and attributes with one underscore."""
+    found = set()
+    for package in PRODUCTION:
+        for path in modules_of(package).values():
+            for node in ast.walk(ast.parse(path.read_text())):
+                match node:
+                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                        found.add(name)
+                    case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) | ast.Name(id=name):
+                        found.add(name)
+    return {name for name in found if name.startswith("_") and not name.startswith("__")} - OF_A_LIBRARY
+
+
+def test_tests_use_the_doors_of_production_code() -> None:
+    """Tests look at objects as others do; what they reach for behind the doors is counted."""
+    private, uses = private_names(), []
+    for path in (path for root in TESTS for path in sorted((ROOT / root).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                    pass
+                case ast.Attribute(attr=name) if name in private:
+                    uses.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+                case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] in PRODUCTION:
+                    uses += [f"{path.relative_to(ROOT)}: {alias.name}" for alias in names if alias.name in private]
+    assert len(uses) <= PRIVATE_USES_MAX, "\n".join(uses)

@@ -30,7 +30,7 @@ from rich.progress import Progress
 
 from bench import machine, store
 from bench.load.timing import percentiles_ms
-from libs.runtime.rpc.tokens import find_local_token
+from libs.runtime.trust.tokens import find_local_token
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

@@ -12,7 +12,7 @@ import typer
 from reput_client import Client, Options, ReputError, RetryPolicy
 
 from cli.output import warning_line
-from libs.runtime.rpc.tokens import find_local_token
+from libs.runtime.trust.tokens import find_local_token
 
 RETRIES = 4
 """A person waits about a second for an address where nobody answers; scripts use `reput health --wait`."""

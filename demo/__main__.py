@@ -26,7 +26,7 @@ from demo.comparisons import Comparisons
 from demo.load import LoadFailed, load, wait_indexed
 from demo.report import Report
 from demo.source import TOPIC, read_source
-from libs.runtime.rpc.tokens import find_local_token
+from libs.runtime.trust.tokens import find_local_token
 
 OUT = Path(__file__).resolve().parent / "out"
 EXIT_DIFFERENT, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130

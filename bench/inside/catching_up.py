@@ -16,7 +16,7 @@ from bench.load.timing import percentiles_ms
 from bench.peers.peer import Durability
 from bench.results import Figures
 from bench.store import Store, running
-from libs.runtime.rpc.tokens import find_local_token
+from libs.runtime.trust.tokens import find_local_token
 
 PROBE_TOPIC = "probe"
 PROBE_INTERVAL_S = 0.004

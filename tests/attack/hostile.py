@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from libs.formats.protobuf_wire import length_delimited, varint
-from libs.runtime.rpc.roles import ROLES, Role
+from libs.runtime.trust.roles import ROLES, Role
 
 KEPT = "kept"
 """Topic and group of what has to stay as it is: requests that change things never name it."""

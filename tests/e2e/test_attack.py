@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.runtime.rpc.roles import ROLES
+from libs.runtime.trust.roles import ROLES
 from tests.attack import fuzz
 from tests.attack.hostile import targets
 from tests.attack.row import violations

@@ -13,8 +13,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.runtime.process import running
-from libs.runtime.rpc.roles import ROLES, Role
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
+from libs.runtime.trust.roles import ROLES, Role
 from services.commitlog.bootstrap import Service as CommitLog
 from services.commitlog.bootstrap import Settings as CommitLogSettings
 from services.indexer.bootstrap import Service as Indexer

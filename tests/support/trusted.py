@@ -4,7 +4,7 @@
 import functools
 from typing import Any, TypeVar, cast
 
-from libs.runtime.rpc.tokens import find_local_token
+from libs.runtime.trust.tokens import find_local_token
 
 C = TypeVar("C")
 

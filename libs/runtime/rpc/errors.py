@@ -19,7 +19,7 @@ from google.rpc.status_pb2 import Status
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.requests import errors
-from libs.runtime.rpc.roles import Role
+from libs.runtime.trust.roles import Role
 
 _log = logging.getLogger(__name__)
 

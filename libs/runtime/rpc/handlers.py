@@ -24,8 +24,8 @@ from libs.requests.errors import Stopping
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
-from libs.runtime.rpc.roles import ROLES, Role
 from libs.runtime.telemetry import Telemetry
+from libs.runtime.trust.roles import ROLES, Role
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]
@@ -71,7 +71,7 @@ def service_handler(
     assert not unknown, f"{service.full_name} has no method {unknown}"
     is_foreign = not service.full_name.startswith(OWN_PACKAGE)
     without_rule = {name for name in offered if not is_foreign and f"/{service.full_name}/{name}" not in ROLES}
-    assert not without_rule, f"{service.full_name}: libs/runtime/rpc/roles.py has no rule for {without_rule}"
+    assert not without_rule, f"{service.full_name}: libs/runtime/trust/roles.py has no rule for {without_rule}"
     handlers = {}
     for method in service.methods:
         behaviour = getattr(servicer, method.name, None)

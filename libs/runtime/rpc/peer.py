@@ -11,8 +11,8 @@ from typing import Any, cast
 import grpc
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.rpc.tokens import TokenFile, WatchedFiles
 from libs.runtime.settings import PeerConfig
+from libs.runtime.trust.tokens import TokenFile, WatchedFiles
 
 _log = logging.getLogger(__name__)
 

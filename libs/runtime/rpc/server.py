@@ -26,16 +26,16 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.rpc.bounds import CallBounds
-from libs.runtime.rpc.credentials import server_credentials
 from libs.runtime.rpc.errors import ErrorTable
 from libs.runtime.rpc.guard import Guard
 from libs.runtime.rpc.handlers import Around, service_handler
 from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
 from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
-from libs.runtime.rpc.tokens import is_loopback
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
+from libs.runtime.trust.credentials import server_credentials
+from libs.runtime.trust.tokens import is_loopback
 
 REQUEST_SLACK_BYTES = 1 << 20
 """gRPC itself refuses, without a reason of ours, only what is this much above our own limit."""

@@ -14,8 +14,8 @@ from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, AnswerBudget, CallLimit
 from libs.runtime.rpc.errors import TooManyAnswers, TooManyCalls
 from libs.runtime.rpc.health import WATCH_COUNT_MAX
 from libs.runtime.rpc.server import REFLECTION_CALL_COUNT_MAX
-from libs.runtime.rpc.tokens import find_local_token
 from libs.runtime.settings import ServerConfig
+from libs.runtime.trust.tokens import find_local_token
 from tests.attack import http2
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, details_of, serving

@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from libs.runtime.rpc import tokens
-from libs.runtime.rpc.tokens import TokenFile, ensure_local_token
 from libs.runtime.settings import ServerConfig
+from libs.runtime.trust import tokens
+from libs.runtime.trust.tokens import TokenFile, ensure_local_token
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, GET_STATUS, Served, details_of, serving
 

@@ -5,9 +5,9 @@ import pytest
 from reput.commitlog.v1 import log_service_pb2
 
 from libs.runtime.rpc import handlers as grpc_handlers
-from libs.runtime.rpc import roles
 from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.telemetry import Telemetry
+from libs.runtime.trust import roles
 from tests.support.methods import path_of, proto_methods
 
 

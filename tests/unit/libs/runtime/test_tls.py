@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.rpc import tokens
 from libs.runtime.rpc.peer import Peer
-from libs.runtime.rpc.tokens import TokenFile
 from libs.runtime.settings import PeerConfig, ServerConfig
+from libs.runtime.trust import tokens
+from libs.runtime.trust.tokens import TokenFile
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.rpc import tokens
-from libs.runtime.rpc.tokens import TokenFile, ensure_local_token, find_local_token, local_token_path
+from libs.runtime.trust import tokens
+from libs.runtime.trust.tokens import TokenFile, ensure_local_token, find_local_token, local_token_path
 
 
 @pytest.fixture(autouse=True)

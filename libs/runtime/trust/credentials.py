@@ -13,8 +13,8 @@ from typing import cast
 import grpc
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.rpc.tokens import WatchedFiles
 from libs.runtime.settings import ServerConfig
+from libs.runtime.trust.tokens import WatchedFiles
 
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from libs.machine.fs import TEMPORARY_SUFFIX
 from libs.machine.posix_fs import PosixFs
 
 RECORD_SIZE_BYTES_MAX = 64 * limits.MIB
-"""No record is larger; a size above it is damage, so that memory is bounded."""
+"""Most that is read at once to see whether a record lost a sector. No record is larger."""
 
 
 class LogFile(MappedLogFile):

@@ -63,6 +63,12 @@ async def followed(indexer: Indexer, log: FakeLog) -> None:
     await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
 
 
+async def compared(indexer: Indexer, log: FakeLog) -> None:
+    """The ends were compared in the background, and all was built anew if they are others than at the stop."""
+    await eventually(lambda: indexer.indexes.queues.sums.left is None and views(indexer) == wanted(log))
+    await followed(indexer, log)
+
+
 async def killed(indexer: Indexer, fs: MemoryFs, survives: Survives) -> None:
     await indexer.abandon()
     fs.crash(survives)
@@ -190,9 +196,8 @@ async def test_another_program_began_it_again_between_two_starts() -> None:
     for stop in ("clean", "kill", "clean"):
         indexer = make_indexer(log, fs)
         indexer.start()
-        # the ends are compared in the background, and all is built anew when they are others
-        await eventually(lambda: indexer.indexes.queues.sums.left is None and views(indexer) == wanted(log))
-        await followed(indexer, log)
+        await compared(indexer, log)
+        assert views(indexer) == wanted(log)
         assert indexer.indexes.queues.sums.end in (-1, 120)
         if stop == "clean":
             await indexer.close()

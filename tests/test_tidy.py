@@ -39,6 +39,9 @@ BANNED_CALLS = {
     "os.fsync": ("libs/machine/posix_fs.py", "take an Fs"),
     "os.fdatasync": ("libs/machine/posix_fs.py", "take an Fs"),
     "mmap.mmap": ("libs/machine/memory.py", "take an Fs"),
+    "ThreadPoolExecutor": ("libs/machine/workers.py", "ask workers() for one"),
+    "threading.RLock": ("libs/machine/workers.py", "ask workers() for one"),
+    "threading.Condition": ("libs/machine/workers.py", "ask workers() for one"),
 }
 BANNED_ROOTS = ("libs", "services")
 

@@ -11,9 +11,10 @@ Callers: the event loop's thread only. `last_error` is None while the last step 
 import asyncio
 import itertools
 import logging
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
+
+from libs.machine.workers import workers
 
 T = TypeVar("T")
 
@@ -42,7 +43,6 @@ class SupervisedLoop:
         backoff_ms_max: int = 10_000,
         expected_errors: tuple[type[Exception], ...] = (),
         wakes: asyncio.Event | None = None,
-        chance: random.Random | None = None,
     ) -> None:
         assert 0 < backoff_ms_min <= backoff_ms_max
         self.name = name
@@ -54,7 +54,7 @@ class SupervisedLoop:
         self._backoff_ms_min = backoff_ms_min
         self._backoff_ms_max = backoff_ms_max
         self._expected_errors = expected_errors
-        self._chance = chance or random.Random()  # noqa: S311 - jitter, not a secret
+        self._chance = workers().chance()
         self._wake = wakes or asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False

@@ -10,10 +10,11 @@ each page for the same end. After a crash a prepared file stays, full of zeros.
 """
 
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 from libs.machine.fs import Fs, MappedFile
+from libs.machine.workers import workers
 from libs.segments.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ class SegmentAllocator:
         self._size_bytes = size_bytes
         self._warms = warms
         self._warming: Future[None] | None = None
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segment-allocator")
+        self._executor = workers().one_thread("segment-allocator")
         self._path: Path | None = None
         self._prepared: Future[MappedFile] | None = None
 

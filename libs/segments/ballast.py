@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
+from libs.machine.workers import workers
 from libs.segments.errors import StoreFull
 
 SECTOR_SIZE_BYTES = 512
@@ -40,7 +41,7 @@ class Ballast:
         self._size_bytes = size_bytes
         self._reserve_bytes = reserve_bytes
         self._mutex = threading.Lock()
-        self._makers = threading.Condition()
+        self._makers = workers().condition()
         self._maker_count = 0
         self._is_given = False
 

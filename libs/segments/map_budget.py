@@ -8,9 +8,10 @@ One budget may serve many chains. Safe to use from any thread.
 Not handled: more unsynced segments than the bound. Who writes to many chains syncs in time (ConsumeQueueTable).
 """
 
-import threading
 from collections import deque
 from typing import Protocol
+
+from libs.machine.workers import workers
 
 MAPPED_COUNT_MAX = 256
 """Default of a chain that has a budget of its own: 256 GiB of log at the usual segment size."""
@@ -32,7 +33,7 @@ class MapBudget:
     def __init__(self, mapped_count_max: int = MAPPED_COUNT_MAX) -> None:
         assert mapped_count_max > 0
         self.mapped_count_max = mapped_count_max
-        self.lock = threading.RLock()
+        self.lock = workers().lock()
         self._mapped: deque[Evictable] = deque()
 
     @property

@@ -16,7 +16,6 @@ Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's
 """
 
 import errno
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from libs.machine import memory
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs, MappedFile
+from libs.machine.workers import workers
 from libs.segments.errors import CommitFailed, SegmentUnreadable, StoreFull, SyncFailed, WriteFailed
 from libs.segments.map_budget import MapBudget
 from libs.segments.pool import TransientStorePool
@@ -45,8 +45,8 @@ class SharedState:
     def __init__(self) -> None:
         self.error: SyncFailed | None = None
         self.staging = memoryview(b"")
-        self.lock = threading.Lock()
-        self.commit_lock = threading.Lock()
+        self.lock = workers().lock()
+        self.commit_lock = workers().lock()
         self.sync_count = 0
 
 

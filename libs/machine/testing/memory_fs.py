@@ -11,7 +11,6 @@ Paths are absolute; the root directory exists. Safe to use from any thread, with
 """
 
 import errno
-import threading
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +28,7 @@ from libs.machine.testing.memory_nodes import (
     nothing_survives,
     whole_pages,
 )
+from libs.machine.workers import workers
 
 __all__ = [
     "MemoryFs",
@@ -148,7 +148,7 @@ class MemoryFs:
         self.capacity_bytes = capacity_bytes
         self._root = root or Directory()
         self._locked: set[Path] = set()
-        self._mutex = threading.RLock()
+        self._mutex = workers().lock()
 
     def after_crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> Self:
         """Return another disk: what a `crash` would make of this one now."""

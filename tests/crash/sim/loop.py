@@ -2,7 +2,7 @@
 """SimulatedLoop: an asyncio loop without sockets, threads or waiting. Its time jumps to the next thing that is due.
 
 Invariants: the seed alone decides in which order things run. A job for an executor begins at once or at a later moment
-that chance picks, and runs whole, or with pauses if there are `workers`; jobs of one executor never overlap and keep
+that chance picks, and runs whole, or with pauses if there are `threads`; jobs of one executor never overlap and keep
 their order, those of the default one (`asyncio.to_thread`) overtake each other. Nothing ready and nothing due means
 that whoever waits would wait for ever: `Stuck`; so does a time that no run should take.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from tests.crash.sim.workers import Workers
+from tests.crash.sim.workers import Interleaver
 
 DELAYS_S = (0.0, 0.0, 0.0, 0.0005, 0.003, 0.02, 0.2)
 """How long a job may take, all equally likely."""
@@ -39,7 +39,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.chance = chance
         self.job_count = 0
         self.time_max_s = TIME_MAX_S
-        self.workers: Workers | None = None
+        self.threads: Interleaver | None = None
         self._check_alive = check_alive
         self._now_s = 0.0
         self._queues: dict[Executor, deque[Job]] = {}
@@ -77,8 +77,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     self._begin(queue[0])
 
         def begin() -> None:
-            if self.workers is not None:
-                self.workers.run(context, job)
+            if self.threads is not None:
+                self.threads.run(context, job)
             else:
                 context.run(job)
 
@@ -92,7 +92,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _begin(self, begin: Job) -> None:
         delay_s = self.chance.choice(DELAYS_S)
-        if delay_s == 0.0 and (self.workers is None or self.workers.running is None):
+        if delay_s == 0.0 and (self.threads is None or self.threads.running is None):
             begin()
         else:
             self.call_later(delay_s, begin)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers: jobs in threads of their own of which only one runs at a time, so that jobs interleave by seed alone.
+"""Interleaver: jobs in threads of their own of which only one runs at a time, so that jobs interleave by seed alone.
 
 The loop's thread hands control to a worker and waits until the worker is done or pauses; a worker pauses at calls on
 the file system and at failpoints, when chance says so, and goes on at a later moment of simulated time. What takes a
@@ -12,8 +12,11 @@ import contextvars
 import random
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, ClassVar
+from concurrent.futures import Executor
+from typing import ClassVar
+
+from libs.machine.workers import workers
+from tests.crash.sim.lazy_executor import LazyExecutor
 
 PAUSE_RATIO = 0.4
 PAUSES_S = (0.0, 0.0001, 0.002, 0.05)
@@ -43,10 +46,8 @@ class _Thread:
     is_done = True
 
 
-class Workers:
-    """The workers of one world. `pause` is called from anywhere and does nothing in the loop's thread."""
-
-    current: "Workers | None" = None
+class Interleaver:
+    """The threads of one world. `pause` is called from anywhere and does nothing in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, chance: Callable[[], random.Random]) -> None:
         self._loop = loop
@@ -105,19 +106,19 @@ class Workers:
 
 
 class SimulatedLock:
-    """Stands for threading.Lock and RLock in code that workers run."""
+    """What threads of an interleaver share; without one all code runs in one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Interleaver | None) -> None:
+        self._threads = threads
         self._owner: object = ()
         self._depth = 0
 
     def acquire(self) -> bool:
         """Take it, letting others run until it is free. Who has it may take it again, as with an RLock."""
-        workers = Workers.current
-        owner = workers.running if workers is not None else None
+        owner = self._threads.running if self._threads is not None else None
         while self._depth and self._owner is not owner:
-            assert workers is not None
-            workers.let_others_run()
+            assert self._threads is not None
+            self._threads.let_others_run()
         self._owner = owner
         self._depth += 1
         return True
@@ -130,28 +131,51 @@ class SimulatedLock:
     def __enter__(self) -> bool:
         return self.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.release()
 
 
 class SimulatedCondition(SimulatedLock):
-    """Stands for threading.Condition: whoever waits lets others run, and looks again."""
+    """Whoever waits lets others run, and looks again."""
 
     def wait_for(self, predicate: Callable[[], bool]) -> None:
         """Wait until it holds, without the lock meanwhile."""
         while not predicate():
             self.release()
-            assert Workers.current is not None
-            Workers.current.let_others_run()
+            assert self._threads is not None
+            self._threads.let_others_run()
             self.acquire()
 
     def notify_all(self) -> None:
         """Do nothing: nobody sleeps."""
 
 
-def pause(*_: Any) -> None:
-    """See `Workers.pause`."""
-    if Workers.current is not None:
-        Workers.current.pause()
+class SimulatedWorkers:
+    """The workers of one world: its seed decides what threads do. Without an interleaver each job runs whole."""
+
+    def __init__(self, chance: Callable[[], random.Random], threads: Interleaver | None) -> None:
+        self.threads = threads
+        self._chance = chance
+
+    def one_thread(self, name: str) -> Executor:
+        """See `Workers.one_thread`."""
+        return LazyExecutor(self._chance())
+
+    def lock(self) -> SimulatedLock:
+        """See `Workers.lock`."""
+        return SimulatedLock(self.threads)
+
+    def condition(self) -> SimulatedCondition:
+        """See `Workers.condition`."""
+        return SimulatedCondition(self.threads)
+
+    def chance(self) -> random.Random:
+        """See `Workers.chance`."""
+        return self._chance()
+
+
+def pause(*_: object) -> None:
+    """See `Interleaver.pause`. Does nothing where no world runs."""
+    current = workers()
+    if isinstance(current, SimulatedWorkers) and current.threads is not None:
+        current.threads.pause()

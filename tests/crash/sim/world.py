@@ -11,8 +11,6 @@ import asyncio
 import contextlib
 import math
 import random
-import threading
-import types
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,10 +18,8 @@ from unittest import mock
 
 from libs.formats.records.host import Host
 from libs.machine import failpoints
-from libs.machine import loop as supervised_loop
 from libs.machine.testing.memory_fs import MemoryFs, PowerCut
-from libs.segments import allocator as segment_allocator
-from libs.segments import ballast, map_budget, segment
+from libs.machine.workers import using
 from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
@@ -36,12 +32,11 @@ from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from tests.crash.sim.lazy_executor import LazyExecutor
 from tests.crash.sim.link import Link, Listener, Server
 from tests.crash.sim.loop import SimulatedLoop
 from tests.crash.sim.model import Broken, Model, expect
 from tests.crash.sim.process import Killed, Process, check_alive, task_factory
-from tests.crash.sim.workers import SimulatedCondition, SimulatedLock, Workers
+from tests.crash.sim.workers import Interleaver, SimulatedWorkers
 from tests.crash.sim.writers import Writers
 from tests.support.commitlog import synced
 
@@ -58,9 +53,6 @@ SMALL_COLUMNS = (
     (reader, "STREAM_RECORD_COUNT_MAX", 32),
 )
 """Buffers for columns that are made large for speed: small ones are made sooner, and are full sometimes."""
-SIMULATED_THREADING = types.SimpleNamespace(Lock=SimulatedLock, RLock=SimulatedLock)
-SIMULATED_THREADING_OF_BALLAST = types.SimpleNamespace(Lock=threading.Lock, Condition=SimulatedCondition)
-"""Nobody waits for its lock."""
 START_ERRORS = (OSError, SyncFailed, StoreFull, SegmentUnreadable)
 """What a start may fail with when the disk fails."""
 
@@ -116,11 +108,12 @@ class World:
         self.writers = Writers(self.model, setup.log.writer_batch_count_max)
         self.broken: list[str] = []
         """What went wrong where nobody could raise it."""
-        self.log_disk = MemoryFs()
-        self.index_disk = self.log_disk if setup.shares_disk else MemoryFs()
         if setup.has_workers:
-            self.loop.workers = Workers(self.loop, lambda: self.loop.chance)
-            self.log_disk._mutex = self.index_disk._mutex = SimulatedLock()  # type: ignore[assignment]
+            self.loop.threads = Interleaver(self.loop, lambda: self.loop.chance)
+        self.workers = SimulatedWorkers(lambda: self.loop.chance, self.loop.threads)
+        with using(self.workers):
+            self.log_disk = MemoryFs()
+            self.index_disk = self.log_disk if setup.shares_disk else MemoryFs()
         self.log: Server | None = None
         self.index: IndexServer | None = None
         self.is_disk_full = False
@@ -141,16 +134,9 @@ class World:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Let simulated time pass until this is done."""
         with contextlib.ExitStack() as stack:
-            for module, name, stand_in in (
-                (segment_allocator, "ThreadPoolExecutor", lambda **_: LazyExecutor(self.loop.chance)),
-                (segment, "threading", SIMULATED_THREADING),
-                (map_budget, "threading", SIMULATED_THREADING),
-                (ballast, "threading", SIMULATED_THREADING_OF_BALLAST),
-                (Workers, "current", self.loop.workers),
-                (supervised_loop, "random", types.SimpleNamespace(Random=lambda: self.loop.chance)),  # jitter
-                *SMALL_COLUMNS,
-            ):
-                stack.enter_context(mock.patch.object(module, name, stand_in))
+            stack.enter_context(using(self.workers))
+            for module, name, count in SMALL_COLUMNS:
+                stack.enter_context(mock.patch.object(module, name, count))
             return self.loop.run_until_complete(work)
 
     async def call(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
@@ -392,8 +378,8 @@ class World:
         self.loop.close()
 
     async def _finish(self) -> None:
-        if self.loop.workers is not None:
-            self.loop.workers.finish()
+        if self.loop.threads is not None:
+            self.loop.threads.finish()
         await asyncio.sleep(1)
 
     def _is_faulty(self, process: Process) -> bool:

@@ -14,13 +14,13 @@ FlushDiskWatcher and CommitRealTimeService.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from libs.log.watermark import Watermark
 from libs.machine.clock import Clock
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.loop import SupervisedLoop
+from libs.machine.workers import workers
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.marks import Marks
@@ -59,7 +59,7 @@ class Syncer:
         self._pages_min = pages_min
         self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s() + self._thorough_interval_s
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._executor = workers().one_thread(name)
         self.loop = SupervisedLoop(name, self._step, interval_ms=interval_ms, wakes=mark.is_asked)
 
     @classmethod

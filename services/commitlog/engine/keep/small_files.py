@@ -8,8 +8,8 @@ Callers: the loop that owns the log.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
+from libs.machine.workers import workers
 from libs.segments.ballast import Ballast
 
 
@@ -18,7 +18,7 @@ class SmallFiles:
 
     def __init__(self, ballast: Ballast) -> None:
         self.ballast = ballast
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="small files")
+        self._executor = workers().one_thread("small files")
 
     async def write(self, save: Callable[[], None]) -> None:
         """Call a function that blocks. Raises what it raises."""

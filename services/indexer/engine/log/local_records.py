@@ -14,7 +14,6 @@ Decision: docs/decisions/0016-records-from-the-files.md.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from libs.kernel.scan import scan_cy
 from libs.log.state import directories as log_directories
 from libs.log.state import history_file
 from libs.machine.fs import Fs, ReadableFile
+from libs.machine.workers import workers
 from libs.segments.errors import SegmentTwice
 from services.indexer.engine.log.source import RecordBlock, RecordSource
 
@@ -84,7 +84,7 @@ class LocalRecords:
         self._min_physical_offset = min_physical_offset
         self._checked_history_id = ""
         self._is_same_log = False
-        self._lock = threading.Lock()
+        self._lock = workers().lock()
         self._bases = NO_BASES
         self._end_physical_offset = 0
         self._paths: list[Path] = []

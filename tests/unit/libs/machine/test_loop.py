@@ -2,7 +2,6 @@
 """SupervisedLoop: goes on after failures, waits longer each time, wakes on notice, stops at once."""
 
 import asyncio
-import random
 
 import pytest
 
@@ -118,7 +117,7 @@ async def test_stop_cancels_a_step_that_hangs() -> None:
 
 async def test_waiting_grows_with_jitter_up_to_a_limit() -> None:
     """Each failure doubles the ceiling until the limit; the jitter takes off at most a half."""
-    loop = SupervisedLoop("test", Steps(), backoff_ms_min=100, backoff_ms_max=1_000, chance=random.Random(1))
+    loop = SupervisedLoop("test", Steps(), backoff_ms_min=100, backoff_ms_max=1_000)
     for failures, ceiling_ms in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (1_000, 1_000)]:
         loop.failures_in_row_count = failures
         waits = [loop.backoff_ms() for _ in range(50)]

@@ -7,7 +7,7 @@ not there yet are a matter of the runs, not of the start.
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -22,10 +22,8 @@ from libs.runtime.rpc.peer import Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
-from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.history import RunHistory
-from services.janitor.engine.policy import Policy, Schedule, Unsafe
-from services.janitor.engine.retention_loop import Pace, RetentionLoop
+from services.janitor.engine.retention_loop import RetentionLoop
 from services.janitor.rpc.error_table import ERROR_TABLE
 from services.janitor.rpc.owner_clients import CommitLogClient, IndexerClient
 from services.janitor.rpc.retention_servicer import RetentionServicer
@@ -36,9 +34,6 @@ REQUEST_SIZE_BYTES_MAX = 64 << 10
 RECONNECT_MS_MAX = 10_000
 """Longest wait between two attempts to reach an owner."""
 
-DEFAULT_ENGINE, DEFAULT_SERVER = JanitorConfig(), ServerConfig(port=7103)
-DEFAULT_COMMITLOG, DEFAULT_INDEXER = PeerConfig(target="127.0.0.1:7101"), PeerConfig(target="127.0.0.1:7102")
-DEFAULT_TELEMETRY = TelemetryConfig(metrics_port=7203)
 LOCAL_TIME_ZONE_FILE = Path("/etc/localtime")
 
 
@@ -46,11 +41,11 @@ LOCAL_TIME_ZONE_FILE = Path("/etc/localtime")
 class Settings:
     """All settings of the Janitor process."""
 
-    engine: JanitorConfig = DEFAULT_ENGINE
-    commitlog: PeerConfig = DEFAULT_COMMITLOG
-    indexer: PeerConfig = DEFAULT_INDEXER
-    server: ServerConfig = DEFAULT_SERVER
-    telemetry: TelemetryConfig = DEFAULT_TELEMETRY
+    engine: JanitorConfig = field(default_factory=JanitorConfig)
+    commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7101"))
+    indexer: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7102"))
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7103))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7203))
 
 
 class Service:
@@ -58,9 +53,8 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
-        fs, clock = PosixFs(), SystemClock()
-        self._fs, self._directory = fs, config.data_dir / store_layout.REPUT
-        self._history = RunHistory(fs, config.data_dir / store_layout.RETENTION_HISTORY)
+        self._fs, self._directory = PosixFs(), config.data_dir / store_layout.REPUT
+        self._history = RunHistory(self._fs, config.data_dir / store_layout.RETENTION_HISTORY)
         interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
         log_channel, log_metadata = Peer(name="commitlog", config=settings.commitlog, token=token).connect(
             interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
@@ -72,16 +66,9 @@ class Service:
         self._loop = RetentionLoop(
             log=CommitLogClient(log_channel, timeout_s=settings.commitlog.timeout_ms / 1000, metadata=log_metadata),
             index=IndexerClient(index_channel, timeout_s=settings.indexer.timeout_ms / 1000, metadata=index_metadata),
-            policy=_policy(config),
-            pace=Pace(
-                first_check_delay_ms=config.first_check_delay_ms,
-                check_interval_ms=config.check_interval_ms,
-                delete_interval_ms=config.delete_interval_ms,
-                retry_interval_ms=config.retry_interval_ms,
-            ),
+            policy=config,
             history=self._history,
-            time=BelievedTime(clock, ahead_ms_max=config.clock_ahead_ms_max, jump_ms_max=config.clock_jump_ms_max),
-            clock=clock,
+            clock=SystemClock(),
         )
         shell.telemetry.observe("retention", self._loop.counters)
         self.server = GrpcServer(
@@ -116,20 +103,6 @@ class Service:
         await self._loop.stop()
         for channel in self._channels:
             await channel.close()
-
-
-def _policy(config: JanitorConfig) -> Policy:
-    return Policy(
-        retention_hours=config.retention_hours,
-        delete_batch_count_max=config.delete_batch_count_max,
-        schedule=Schedule(frozenset(config.delete_hours), ZoneInfo(config.time_zone) if config.time_zone else None),
-        retention_bytes=config.retention_bytes,
-        disk_max_used_percent=config.disk_max_used_percent,
-        disk_forcible_percent=config.disk_forcible_percent,
-        disk_full_percent=config.disk_full_percent,
-        disk_forced=config.disk_forced,
-        unsafe_segments=Unsafe(config.unsafe_segments),
-    )
 
 
 def local_time_zone_name(environment_value: str) -> str:

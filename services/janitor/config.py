@@ -7,6 +7,7 @@ Where the service listens and what it reports is in the process shell's settings
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -100,6 +101,11 @@ class JanitorConfig:
     def delete_hours(self) -> tuple[int, ...]:
         """The hours of delete_when, ascending."""
         return tuple(sorted({int(hour) for hour in self.delete_when.split(";")}))
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether delete_when has the hour of this moment."""
+        zone = ZoneInfo(self.time_zone) if self.time_zone else None
+        return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone).hour in self.delete_hours
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense, alone or with another."""

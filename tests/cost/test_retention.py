@@ -13,11 +13,11 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
-from services.janitor.engine.believed_time import BelievedTime
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, IndexFacts, LogFacts, Trimmed
 from services.janitor.engine.history import RunHistory
-from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
-from services.janitor.engine.retention_loop import MANUAL_ROUND_COUNT, Pace, RetentionLoop
+from services.janitor.engine.policy import HOUR_MS
+from services.janitor.engine.retention_loop import MANUAL_ROUND_COUNT, RetentionLoop
 from services.janitor.rpc.convert import segment_facts
 from tests.cost.counting_fs import count_by_operation, paths_of
 from tests.cost.python_work import instructions
@@ -25,7 +25,7 @@ from tests.cost.stored import BODY, CountedMachine
 from tests.support.commitlog import fill
 
 SEGMENT_COUNTS = (5, 25, 45)
-POLICY = Policy(retention_hours=72, delete_batch_count_max=1, schedule=Schedule(frozenset({4}), None))
+POLICY = JanitorConfig(delete_batch_count_max=1, first_check_delay_ms=0, delete_interval_ms=0)
 INSTRUCTIONS_PER_SEGMENT_MAX = 2_000
 
 
@@ -84,9 +84,7 @@ def janitor(owners: Owners, clock: ManualClock) -> RetentionLoop:
         log=owners,
         index=owners,
         policy=POLICY,
-        pace=Pace(first_check_delay_ms=0, check_interval_ms=10_000, delete_interval_ms=0, retry_interval_ms=120_000),
         history=RunHistory(MemoryFs(), Path("/history")),
-        time=BelievedTime(clock, ahead_ms_max=HOUR_MS, jump_ms_max=60_000),
         clock=clock,
     )
     loop.time.trust()  # the store was quiet until now

@@ -8,12 +8,13 @@ the fewest segments that free what is needed are found, and no segment goes behi
 
 from dataclasses import replace
 
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import INDEX_OWNER, Facts
 from services.janitor.engine.owners import IndexOwner
-from services.janitor.engine.policy import Policy, index_need_bytes, is_forcing, reliefs
+from services.janitor.engine.policy import index_need_bytes, is_forcing, reliefs
 
 
-async def with_index_relief(facts: Facts, index: IndexOwner, policy: Policy) -> Facts:
+async def with_index_relief(facts: Facts, index: IndexOwner, policy: JanitorConfig) -> Facts:
     """Add whose files fill the Indexer's disk and how many segments would help. Raises DependencyUnavailable."""
     disk = next((one for one in facts.disks if one.service == INDEX_OWNER), None)
     if disk is None or not is_forcing(disk, policy):

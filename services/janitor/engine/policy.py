@@ -13,9 +13,9 @@ indexes nor replicas, nor at whose disk is full.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, SegmentFacts
 
 HOUR_MS = 3_600_000
@@ -61,42 +61,6 @@ class ForDisk(StrEnum):
     NO_GAIN = "no segment goes before its time for it: no file of the indexes would go with one"
 
 
-class Unsafe(StrEnum):
-    """What happens to segments that are not indexed or not replicated."""
-
-    KEEP = "keep"
-    DELETE_WHEN_FORCED = "delete_when_forced"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """The hours of the day in which expired segments are deleted. `time_zone` None is the machine's own."""
-
-    hours: frozenset[int]
-    time_zone: tzinfo | None
-
-    def is_due(self, now_ms: int) -> bool:
-        """Return whether the schedule has the hour of this moment."""
-        return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(self.time_zone).hour in self.hours
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How long records are kept, and what disks may make of that. Percents are of used space; 100 is never reached."""
-
-    retention_hours: int
-    delete_batch_count_max: int
-    schedule: Schedule
-    retention_bytes: int = 0
-    """0 is no limit."""
-    disk_max_used_percent: int = 75
-    disk_forcible_percent: int = 85
-    disk_full_percent: int = 90
-    disk_forced: bool = True
-    unsafe_segments: Unsafe = Unsafe.KEEP
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What is to become of one segment. `explanation` is one sentence with the numbers that decided it."""
@@ -140,7 +104,7 @@ class Verdict:
 def decide(
     facts: Facts,
     now_ms: int,
-    policy: Policy,
+    policy: JanitorConfig,
     *,
     is_clock_believed: bool = True,
     was_disk_full: bool = False,
@@ -155,14 +119,17 @@ def decide(
     """
     disks = emptiest_by_owner(facts.disks)
     log_disk = disks.get(LOG_OWNER)
-    needs = _Needs(_excess_bytes(facts.segments, policy), _forced_bytes(log_disk, policy), _relief_end(facts, policy))
+    relief_end = facts.relief_end_physical_offset if policy.disk_forced else 0
+    needs = _Needs(_excess_bytes(facts.segments, policy), _forced_bytes(log_disk, policy), relief_end)
     trigger = _trigger(disks.values(), now_ms, policy, requested, needs)
-    judge = _Judge(facts, now_ms, policy, trigger, needs, is_clock_believed=is_clock_believed)
+    unsafe = policy.unsafe_segments
+    gives_up = unsafe == "delete" or (unsafe == "delete_when_forced" and needs.forced_bytes > 0)
+    judge = _Judge(facts, now_ms, policy, trigger, needs, gives_up=gives_up, is_clock_believed=is_clock_believed)
     decisions = [judge.decision(segment) for segment in facts.segments]
     return Verdict(trigger, decisions, _is_full(log_disk, policy, was_disk_full), _disk_notes(facts, policy))
 
 
-def index_need_bytes(disk: Disk, own_bytes: int, policy: Policy) -> int:
+def index_need_bytes(disk: Disk, own_bytes: int, policy: JanitorConfig) -> int:
     """Return how far the indexes alone fill their disk beyond disk_forcible_percent, in bytes: at most 0 if they don't.
 
     What others have there counts for nothing: however much of the log went, their files would stay.
@@ -170,12 +137,12 @@ def index_need_bytes(disk: Disk, own_bytes: int, policy: Policy) -> int:
     return own_bytes - disk.total_bytes * policy.disk_forcible_percent // 100 if is_forcing(disk, policy) else 0
 
 
-def is_forcing(disk: Disk, policy: Policy) -> bool:
+def is_forcing(disk: Disk, policy: JanitorConfig) -> bool:
     """Return whether a disk is used to more than disk_forcible_percent."""
     return _percent(disk) > policy.disk_forcible_percent
 
 
-def reliefs(facts: Facts, policy: Policy) -> list[int]:
+def reliefs(facts: Facts, policy: JanitorConfig) -> list[int]:
     """Return the ends of the oldest segments that may go for the Indexer's disk: all are indexed and replicated."""
     safe_end = min(facts.indexed_physical_offset, facts.replicated_physical_offset)
     ends = []
@@ -195,43 +162,37 @@ class _Needs:
     relief_end_physical_offset: int
 
 
+@dataclass(slots=True)
 class _Judge:
-    """Judges segments, which come oldest first."""
+    """Judges segments, which come oldest first. `gives_up`: segments go that the indexes or a replica would lose."""
 
-    def __init__(
-        self,
-        facts: Facts,
-        now_ms: int,
-        policy: Policy,
-        trigger: Trigger | None,
-        needs: _Needs,
-        *,
-        is_clock_believed: bool,
-    ) -> None:
-        self._facts, self._now_ms, self._policy, self._trigger = facts, now_ms, policy, trigger
-        self._by = "" if is_clock_believed else " without the clock, which is not believed"
-        self._needs = needs
-        self._is_forced = needs.forced_bytes > 0
-        self._delete_count = 0
-        self._kept: SegmentFacts | None = None
+    facts: Facts
+    now_ms: int
+    policy: JanitorConfig
+    trigger: Trigger | None
+    needs: _Needs
+    gives_up: bool
+    is_clock_believed: bool
+    delete_count: int = 0
+    kept: SegmentFacts | None = None
 
     def decision(self, segment: SegmentFacts) -> Decision:
         """Return what becomes of the next segment."""
         reason, explanation = self._wish(segment)
         obstacle = self._obstacle(segment) if reason in DELETING else None
         is_lost = False
-        if obstacle is not None and self._gives_up:
+        if obstacle is not None and self.gives_up:
             is_lost, explanation = True, f"{explanation}; it goes although {obstacle[1]}"
         elif obstacle is not None:
             reason, explanation = obstacle[0], f"{explanation}; it stays because {obstacle[1]}"
         if reason in DELETING:
             reason, explanation = self._or_wait(reason, explanation)
         if reason in DELETING:
-            self._delete_count += 1
-            self._needs.excess_bytes -= segment.size_bytes
-            self._needs.forced_bytes -= segment.size_bytes
+            self.delete_count += 1
+            self.needs.excess_bytes -= segment.size_bytes
+            self.needs.forced_bytes -= segment.size_bytes
         elif reason is not Reason.BATCH_FULL:
-            self._kept = self._kept or segment
+            self.kept = self.kept or segment
         return Decision(
             base_physical_offset=segment.base_physical_offset,
             size_bytes=segment.size_bytes,
@@ -241,26 +202,20 @@ class _Judge:
             is_lost=is_lost and reason in DELETING,
         )
 
-    @property
-    def _gives_up(self) -> bool:
-        """Whether segments go that would be lost to the indexes or to a replica."""
-        unsafe = self._policy.unsafe_segments
-        return unsafe is Unsafe.DELETE or (unsafe is Unsafe.DELETE_WHEN_FORCED and self._is_forced)
-
     def _wish(self, segment: SegmentFacts) -> tuple[Reason, str]:
         """Return what age, size and disk want of one segment by itself."""
         if segment.is_active:
             return Reason.ACTIVE, "it takes appends"
         is_expired, age = self._age(segment)
-        if is_expired and self._trigger is not None:
+        if is_expired and self.trigger is not None:
             return Reason.EXPIRED, age
-        if self._needs.excess_bytes >= segment.size_bytes:
-            limit_bytes = self._policy.retention_bytes
+        if self.needs.excess_bytes >= segment.size_bytes:
+            limit_bytes = self.policy.retention_bytes
             return Reason.OVER_SIZE, f"{age}; without it the log still has the {limit_bytes} bytes that are kept"
-        if self._needs.forced_bytes > 0:
-            percent = self._policy.disk_forcible_percent
+        if self.needs.forced_bytes > 0:
+            percent = self.policy.disk_forcible_percent
             return Reason.DISK_FORCED, f"{age}; the log's disk is used to more than {percent} %"
-        if segment.end_physical_offset <= self._needs.relief_end_physical_offset:
+        if segment.end_physical_offset <= self.needs.relief_end_physical_offset:
             return Reason.DISK_FORCED, f"{age}; the indexes fill their disk, and files of them go with it"
         if is_expired:
             return Reason.NOT_DUE, f"{age}; it goes in the hours of delete_when"
@@ -268,11 +223,13 @@ class _Judge:
 
     def _age(self, segment: SegmentFacts) -> tuple[bool, str]:
         """Return whether a segment has expired, and a sentence about it."""
-        hours = self._policy.retention_hours
+        hours = self.policy.retention_hours
         if segment.last_store_time_ms is None:
             return False, "it has no record whose age could be told"
-        age_ms = self._now_ms - segment.last_store_time_ms
-        told = f"its last record is {age_ms / HOUR_MS:.1f} hours old{self._by}"
+        age_ms = self.now_ms - segment.last_store_time_ms
+        told = f"its last record is {age_ms / HOUR_MS:.1f} hours old"
+        if not self.is_clock_believed:
+            told += " without the clock, which is not believed"
         if age_ms < 0:
             told = f"its last record is {-age_ms / HOUR_MS:.1f} hours ahead of the clock"
         if age_ms > hours * HOUR_MS:  # in whole milliseconds: the hours are only for people
@@ -281,35 +238,28 @@ class _Judge:
 
     def _obstacle(self, segment: SegmentFacts) -> tuple[Reason, str] | None:
         """Return why a segment can't go: what would be lost with it."""
-        end, indexed = segment.end_physical_offset, self._facts.indexed_physical_offset
+        end = segment.end_physical_offset
+        indexed, replicated = self.facts.indexed_physical_offset, self.facts.replicated_physical_offset
         if not segment.is_indexed or end > indexed:
-            return (
-                Reason.NOT_INDEXED,
-                f"the Indexer has synced the log up to {indexed} and the segment ends at {end}",
-            )
-        if end > self._facts.replicated_physical_offset:
-            return (
-                Reason.NOT_REPLICATED,
-                f"replicas have the log up to {self._facts.replicated_physical_offset} and the segment ends at {end}",
-            )
+            return Reason.NOT_INDEXED, f"the Indexer has synced the log up to {indexed} and the segment ends at {end}"
+        if end > replicated:
+            return Reason.NOT_REPLICATED, f"replicas have the log up to {replicated} and the segment ends at {end}"
         return None
 
     def _or_wait(self, reason: Reason, explanation: str) -> tuple[Reason, str]:
         """Return this wish, or why the segment stays: an older one stays, or the run deletes enough of them."""
-        if self._kept is not None:
-            base = self._kept.base_physical_offset
-            return (
-                Reason.BEHIND_KEPT,
-                f"{explanation}; it stays because the older segment {base} stays and the log has no holes",
-            )
-        most = self._policy.delete_batch_count_max
-        if self._delete_count >= most:
+        if self.kept is not None:
+            base = self.kept.base_physical_offset
+            why = f"it stays because the older segment {base} stays and the log has no holes"
+            return Reason.BEHIND_KEPT, f"{explanation}; {why}"
+        most = self.policy.delete_batch_count_max
+        if self.delete_count >= most:
             return Reason.BATCH_FULL, f"{explanation}; it waits because one run deletes at most {most}"
         return reason, explanation
 
 
 def _trigger(
-    disks: Iterable[Disk], now_ms: int, policy: Policy, requested: Trigger | None, needs: _Needs
+    disks: Iterable[Disk], now_ms: int, policy: JanitorConfig, requested: Trigger | None, needs: _Needs
 ) -> Trigger | None:
     if requested is Trigger.MANUAL:
         return requested
@@ -319,17 +269,17 @@ def _trigger(
         return Trigger.OVER_SIZE
     if any(disk.used_percent is None or disk.used_percent > policy.disk_max_used_percent for disk in disks):
         return Trigger.DISK_SPACE
-    return Trigger.HOUR if policy.schedule.is_due(now_ms) else requested
+    return Trigger.HOUR if policy.is_due(now_ms) else requested
 
 
-def _excess_bytes(segments: Sequence[SegmentFacts], policy: Policy) -> int:
+def _excess_bytes(segments: Sequence[SegmentFacts], policy: JanitorConfig) -> int:
     """Return the bytes of the log beyond retention_bytes, or 0 if not even its oldest segment can go."""
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     can_go = len(segments) > 1 and excess_bytes >= segments[0].size_bytes
     return excess_bytes if policy.retention_bytes and can_go else 0
 
 
-def _forced_bytes(disk: Disk | None, policy: Policy) -> float:
+def _forced_bytes(disk: Disk | None, policy: JanitorConfig) -> float:
     """Return the bytes of the log that have to go for its own disk, infinite where the disk's size is unknown."""
     if disk is None or not policy.disk_forced or not is_forcing(disk, policy):
         return 0
@@ -337,32 +287,22 @@ def _forced_bytes(disk: Disk | None, policy: Policy) -> float:
     return beyond_percent * disk.total_bytes / 100 if disk.total_bytes else math.inf
 
 
-def _relief_end(facts: Facts, policy: Policy) -> int:
-    """Return the offset up to which segments go for the Indexer's disk."""
-    return facts.relief_end_physical_offset if policy.disk_forced else 0
-
-
 def emptiest_by_owner(disks: Sequence[Disk]) -> dict[str, Disk]:
     """Return the emptiest disk of each owner. A disk that can't be told comes before all (as RocketMQ)."""
-    found: dict[str, Disk] = {}
-    for disk in disks:
-        known = found.get(disk.service)
-        if known is None or _percent(disk) < _percent(known):
-            found[disk.service] = disk
-    return found
+    fullest_first = sorted(disks, key=_percent)[::-1]
+    return {disk.service: disk for disk in fullest_first}  # the last of an owner counts
 
 
 def _percent(disk: Disk) -> int:
     return -1 if disk.used_percent is None else disk.used_percent
 
 
-def _is_full(disk: Disk | None, policy: Policy, was_full: bool) -> bool:
-    if disk is None:
-        return False
-    return _percent(disk) > policy.disk_full_percent or (was_full and is_forcing(disk, policy))
+def _is_full(disk: Disk | None, policy: JanitorConfig, was_full: bool) -> bool:
+    limit_percent = policy.disk_forcible_percent if was_full else policy.disk_full_percent
+    return disk is not None and _percent(disk) > limit_percent
 
 
-def _disk_notes(facts: Facts, policy: Policy) -> list[DiskNote]:
+def _disk_notes(facts: Facts, policy: JanitorConfig) -> list[DiskNote]:
     emptiest = emptiest_by_owner(facts.disks)
     return [
         _disk_note(disk, _for_disk(disk, facts, policy, is_all=is_forcing(emptiest[disk.service], policy)))
@@ -371,7 +311,7 @@ def _disk_notes(facts: Facts, policy: Policy) -> list[DiskNote]:
     ]
 
 
-def _for_disk(disk: Disk, facts: Facts, policy: Policy, *, is_all: bool) -> ForDisk:
+def _for_disk(disk: Disk, facts: Facts, policy: JanitorConfig, *, is_all: bool) -> ForDisk:
     if not policy.disk_forced:
         return ForDisk.NOT_FORCED
     if disk.service == LOG_OWNER:

@@ -20,6 +20,7 @@ from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable, ServiceError
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.believed_time import Believed, BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, Trimmed
 from services.janitor.engine.history import Run, RunHistory
@@ -29,9 +30,7 @@ from services.janitor.engine.policy import (
     Decision,
     DiskNote,
     ForDisk,
-    Policy,
     Trigger,
-    Unsafe,
     Verdict,
     decide,
     emptiest_by_owner,
@@ -43,16 +42,6 @@ MANUAL_ROUND_COUNT = 20
 """A manual run may delete as much as this many rounds of the schedule (RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES)."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Pauses, in milliseconds: before the first look, between looks, between deletions, before a retry of one."""
-
-    first_check_delay_ms: int
-    check_interval_ms: int
-    delete_interval_ms: int
-    retry_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +90,13 @@ class RetentionLoop:
         *,
         log: LogOwner,
         index: IndexOwner,
-        policy: Policy,
-        pace: Pace,
+        policy: JanitorConfig,
         history: RunHistory,
-        time: BelievedTime,
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.policy, self.pace, self.time = policy, pace, time
+        self.policy = policy
+        self.time = BelievedTime(clock, ahead_ms_max=policy.clock_ahead_ms_max, jump_ms_max=policy.clock_jump_ms_max)
         self._log_owner, self._index_owner = log, index
         self._history, self._clock, self._sleep = history, clock, sleep
         self._start_ms = clock.now_ms()
@@ -131,7 +119,7 @@ class RetentionLoop:
         self._run_task: asyncio.Task[Run] | None = None
         self._run_started_ms = 0
         self._progress = _Deleted()
-        self._loop = SupervisedLoop("retention", self.check, interval_ms=pace.check_interval_ms)
+        self._loop = SupervisedLoop("retention", self.check, interval_ms=policy.check_interval_ms)
 
     def start(self) -> None:
         """Begin to look. Needs a running event loop."""
@@ -146,11 +134,11 @@ class RetentionLoop:
 
     def statistics(self) -> RetentionStatistics:
         """Return what the loop did since its start."""
-        first_check_ms = self._start_ms + self.pace.first_check_delay_ms
+        first_check_ms = self._start_ms + self.policy.first_check_delay_ms
         return RetentionStatistics(
             is_running=self._is_running,
             last_check_ms=self._last_check_ms,
-            next_check_ms=max(first_check_ms, (self._last_check_ms or 0) + self.pace.check_interval_ms),
+            next_check_ms=max(first_check_ms, (self._last_check_ms or 0) + self.policy.check_interval_ms),
             last_error=self._look_error or self._last_error or str(self._loop.last_error or ""),
             deleted_segment_count=self._deleted_segment_count,
             lost_segment_count=self._lost_segment_count,
@@ -184,7 +172,7 @@ class RetentionLoop:
 
     async def check(self) -> None:
         """Look once: run if a run is due, unless one is under way or the service has only just started."""
-        if (self._clock.monotonic_s() - self._start_s) * 1000 < self.pace.first_check_delay_ms or self._is_running:
+        if (self._clock.monotonic_s() - self._start_s) * 1000 < self.policy.first_check_delay_ms or self._is_running:
             return
         self._last_check_ms = self._clock.now_ms()
         try:
@@ -218,9 +206,9 @@ class RetentionLoop:
     def _is_retry_due(self) -> bool:
         """Return whether it is time to try again to delete what somebody read."""
         now_s = self._clock.monotonic_s()
-        return self._in_use_s is not None and (now_s - self._in_use_s) * 1000 >= self.pace.retry_interval_ms
+        return self._in_use_s is not None and (now_s - self._in_use_s) * 1000 >= self.policy.retry_interval_ms
 
-    async def _look(self, policy: Policy, requested: Trigger | None, *, now_ms: int | None = None) -> Verdict:
+    async def _look(self, policy: JanitorConfig, requested: Trigger | None, *, now_ms: int | None = None) -> Verdict:
         """Gather facts, decide, and tell the CommitLog about its disk. `now_ms` replaces the believed time."""
         facts = await self._facts(policy)
         believed = self.time.look(facts.newest_store_time_ms)
@@ -243,13 +231,13 @@ class RetentionLoop:
         self._is_disk_full = verdict.is_disk_full
         return verdict
 
-    async def _facts(self, policy: Policy) -> Facts:
+    async def _facts(self, policy: JanitorConfig) -> Facts:
         """Return what the owners say."""
         log = await self._log_owner.log_facts()
         try:
             index = await self._index_owner.index_facts()
         except DependencyUnavailable:
-            if policy.unsafe_segments is Unsafe.KEEP:
+            if policy.unsafe_segments == "keep":
                 raise
             index = IndexFacts(0, Disk(INDEX_OWNER, None))
         disks = (*log.disks, index.disk)
@@ -284,7 +272,7 @@ class RetentionLoop:
     async def _start_run(
         self,
         trigger: Trigger,
-        policy: Policy,
+        policy: JanitorConfig,
         verdict: Verdict | None = None,
         *,
         is_dry_run: bool = False,
@@ -303,7 +291,7 @@ class RetentionLoop:
         self._run_task = asyncio.create_task(self._run(run, policy, verdict, now_ms), name="retention run")
         return await asyncio.shield(self._run_task)
 
-    async def _run(self, run: Run, policy: Policy, verdict: Verdict | None, now_ms: int | None) -> Run:
+    async def _run(self, run: Run, policy: JanitorConfig, verdict: Verdict | None, now_ms: int | None) -> Run:
         decisions: Sequence[Decision] = ()
         deleted = self._progress
         failure: ServiceError | asyncio.CancelledError | None = None
@@ -350,7 +338,7 @@ class RetentionLoop:
                 deleted.freed_bytes += deleted.trimmed.freed_bytes
             for decision in batch:
                 if deleted.segment_count:
-                    await self._sleep(self.pace.delete_interval_ms / 1000)
+                    await self._sleep(self.policy.delete_interval_ms / 1000)
                 failpoint("retention.before_delete")
                 deleted.freed_bytes += await self._log_owner.delete_segment(
                     decision.base_physical_offset, allow_unindexed=decision.is_lost

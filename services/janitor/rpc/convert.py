@@ -8,6 +8,7 @@ from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
+from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from services.janitor.engine.facts import ConsumerBelow, Disk, SegmentFacts, Trimmed
 from services.janitor.engine.history import Run
@@ -48,28 +49,17 @@ def trimmed(response: index_service_pb2.TrimToResponse) -> Trimmed:
 
 def disk_message(known: Disk) -> retention_service_pb2.Disk:
     """Return a disk as the API shows it."""
-    return retention_service_pb2.Disk(
-        service=known.service,
-        total_bytes=known.total_bytes,
-        free_bytes=known.free_bytes,
-        used_percent=known.used_percent or 0,
-        path=known.path,
-        own_bytes=known.own_bytes,
-    )
+    return named(retention_service_pb2.Disk, known, used_percent=known.used_percent or 0)
 
 
 def run_message(run: Run) -> retention_service_pb2.Run:
     """Return a run as the API shows it."""
-    return retention_service_pb2.Run(
+    return named(
+        retention_service_pb2.Run,
+        run,
         time=timestamp(run.time_ms),
-        is_dry_run=run.is_dry_run,
-        trigger=run.trigger,
-        decisions=[_decision_message(decision) for decision in run.decisions],
-        deleted_segment_count=run.deleted_segment_count,
-        freed_bytes=run.freed_bytes,
-        error=run.error,
+        decisions=map(_decision_message, run.decisions),
         consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in run.consumers],
-        consumer_count=run.consumer_count,
     )
 
 

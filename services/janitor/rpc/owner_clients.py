@@ -5,11 +5,12 @@ Every call has a deadline. A failed call becomes DependencyUnavailable with the 
 here, because the next look comes by itself.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
@@ -20,6 +21,8 @@ from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, Lo
 from services.janitor.errors import OwnerRefused
 from services.janitor.rpc.convert import disk, segment_facts, trimmed
 
+R = TypeVar("R")
+
 PAGE_SIZE = 1000
 
 
@@ -29,12 +32,11 @@ class CommitLogClient:
     def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
         self._stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
         self._log = log_service_pb2_grpc.LogServiceStub(channel)
-        self._options = _options(timeout_s, metadata)
+        self._owner = _Owner(LOG_OWNER, timeout_s, metadata)
 
     async def log_facts(self) -> LogFacts:
         """See LogOwner."""
-        async with _owner_errors(LOG_OWNER):
-            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._options())
+        status = await self._owner.call(self._log.GetStatus, log_service_pb2.GetStatusRequest())
         if status.state != log_service_pb2.LOG_STATE_SERVING:
             raise DependencyUnavailable(LOG_OWNER, "it is recovering")
         disks = [
@@ -47,15 +49,13 @@ class CommitLogClient:
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""
         request = segment_service_pb2.ReportDiskRequest(is_full=is_full, used_ratio=min(used_percent, 100) / 100)
-        async with _owner_errors(LOG_OWNER):
-            await self._stub.ReportDisk(request, **self._options())
+        await self._owner.call(self._stub.ReportDisk, request)
 
     async def _segments(self) -> list[SegmentFacts]:
         segments: list[SegmentFacts] = []
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         while True:
-            async with _owner_errors(LOG_OWNER):
-                page = await self._stub.ListSegments(request, **self._options())
+            page = await self._owner.call(self._stub.ListSegments, request)
             segments.extend(map(segment_facts, page.segments))
             if not page.next_page_token:
                 return segments
@@ -66,8 +66,7 @@ class CommitLogClient:
         request = segment_service_pb2.DeleteSegmentsRequest(
             base_physical_offsets=[base_physical_offset], allow_unindexed=allow_unindexed
         )
-        async with _owner_errors(LOG_OWNER):
-            outcomes = (await self._stub.DeleteSegments(request, **self._options())).outcomes
+        outcomes = (await self._owner.call(self._stub.DeleteSegments, request)).outcomes
         if len(outcomes) == 1 and outcomes[0].is_deleted:
             return outcomes[0].freed_bytes
         refusal = outcomes[0].refusal if outcomes else segment_service_pb2.DELETE_REFUSAL_UNSPECIFIED
@@ -80,30 +79,28 @@ class IndexerClient:
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
         self._stub = index_service_pb2_grpc.IndexServiceStub(channel)
-        self._options = _options(timeout_s, metadata)
+        self._owner = _Owner(INDEX_OWNER, timeout_s, metadata)
 
     async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
-        async with _owner_errors(INDEX_OWNER):
-            status = await self._stub.GetStatus(index_service_pb2.GetStatusRequest(), **self._options())
+        status = await self._owner.call(self._stub.GetStatus, index_service_pb2.GetStatusRequest())
         return IndexFacts(status.flushed_physical_offset, disk(INDEX_OWNER, status))
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
         request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset, dry_run=is_dry_run)
-        async with _owner_errors(INDEX_OWNER):
-            return trimmed(await self._stub.TrimTo(request, **self._options()))
+        return trimmed(await self._owner.call(self._stub.TrimTo, request))
 
 
-def _options(timeout_s: float, metadata: MetadataSource) -> Callable[[], Any]:
-    """Return a function that makes anew, for each call, what every call has."""
-    return lambda: {"timeout": timeout_s, "metadata": metadata()}
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    service: str
+    timeout_s: float
+    metadata: MetadataSource
 
-
-@asynccontextmanager
-async def _owner_errors(service: str) -> AsyncIterator[None]:
-    """Turn a failed call into the engine's error."""
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        raise DependencyUnavailable(service, describe(error)) from error
+    async def call(self, method: Callable[..., Awaitable[R]], request: Message) -> R:
+        """Call, with what every call has. Raises DependencyUnavailable."""
+        try:
+            return await method(request, timeout=self.timeout_s, metadata=self.metadata())
+        except grpc.aio.AioRpcError as error:
+            raise DependencyUnavailable(self.service, describe(error)) from error

@@ -6,7 +6,7 @@ import importlib.metadata
 from reput.janitor.v1 import retention_service_pb2 as messages
 
 from libs.requests.checks import size_of_page
-from libs.requests.page_token import decode_number, encode_number
+from libs.requests.page_token import decode_number, encode_token
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from services.janitor.engine.history import RunHistory
@@ -42,17 +42,7 @@ class RetentionServicer:
 
     async def GetPolicy(self, _request: messages.GetPolicyRequest, _: object) -> messages.GetPolicyResponse:
         """Return the policy in force."""
-        policy, pace, time = self._loop.policy, self._loop.pace, self._loop.time
-        response = named(
-            messages.GetPolicyResponse,
-            policy,
-            delete_hours=sorted(policy.schedule.hours),
-            time_zone=self._time_zone,
-            clock_ahead_ms_max=time.ahead_ms_max,
-            clock_jump_ms_max=time.jump_ms_max,
-        )
-        response.MergeFrom(named(messages.GetPolicyResponse, pace))
-        return response
+        return named(messages.GetPolicyResponse, self._loop.policy, time_zone=self._time_zone)
 
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
         """Decide now and delete unless it is a dry run."""
@@ -64,5 +54,5 @@ class RetentionServicer:
         count = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         before_ms = decode_number(LIST, (), request.page_token) or None
         runs, has_more = self._history.page(before_ms=before_ms, count=count)
-        token = encode_number(LIST, (), runs[-1].time_ms) if has_more else ""
+        token = encode_token(LIST, (), runs[-1].time_ms) if has_more else ""
         return messages.ListHistoryResponse(runs=map(run_message, runs), next_page_token=token)

@@ -10,8 +10,9 @@ from reput.janitor.v1 import retention_service_pb2
 
 from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.statistics import statistics_of
-from services.janitor.engine.policy import Policy, Schedule, Unsafe
-from services.janitor.engine.retention_loop import Pace, RetentionStatistics
+from services.janitor.config import JanitorConfig
+from services.janitor.engine.policy import Decision, Reason
+from services.janitor.engine.retention_loop import RetentionStatistics
 
 CASES: list[tuple[type, type[Message], set[str]]] = [
     (
@@ -27,8 +28,11 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
         retention_service_pb2.GetStatusResponse,
         {"last_check_ms", "next_check_ms", "start_ms", "believed"},
     ),
-    (Policy, retention_service_pb2.GetPolicyResponse, {"schedule"}),
-    (Pace, retention_service_pb2.GetPolicyResponse, {"first_check_delay_ms"}),
+    (
+        JanitorConfig,
+        retention_service_pb2.GetPolicyResponse,
+        {"data_dir", "delete_when", "first_check_delay_ms"},
+    ),
 ]
 
 
@@ -42,7 +46,6 @@ def test_what_a_message_lacks_is_known(source: type, message: type[Message], oth
 
 def test_what_has_the_same_name_is_told() -> None:
     """Enumerations by their value; what is given besides counts before what the source has."""
-    policy = Policy(72, 10, Schedule(frozenset({4}), None), unsafe_segments=Unsafe.KEEP)
-    told = named(retention_service_pb2.GetPolicyResponse, policy, disk_full_percent=99, delete_hours=[4])
-    assert (told.retention_hours, told.unsafe_segments, told.disk_full_percent) == (72, Unsafe.KEEP.value, 99)
-    assert list(told.delete_hours) == [4]
+    decision = Decision(7, 100, Reason.NOT_DUE, "why", None)
+    told = named(retention_service_pb2.Decision, decision, size_bytes=99)
+    assert (told.base_physical_offset, told.reason, told.size_bytes) == (7, Reason.NOT_DUE.value, 99)

@@ -2,9 +2,9 @@
 """Owners in memory and builders for the Janitor's tests."""
 
 from collections.abc import Callable
-from datetime import UTC
 
 from libs.requests.errors import ServiceError
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import (
     INDEX_OWNER,
     LOG_OWNER,
@@ -15,7 +15,7 @@ from services.janitor.engine.facts import (
     SegmentFacts,
     Trimmed,
 )
-from services.janitor.engine.policy import HOUR_MS, Policy, Schedule
+from services.janitor.engine.policy import HOUR_MS
 
 NOW_MS = 1_700_000_000_000
 SIZE = 1000
@@ -26,15 +26,10 @@ FAR = 1 << 40
 CONSUMER = ConsumerBelow("billing", "orders", 2, 5, 9)
 
 
-def policy(*, hours: tuple[int, ...] = (NOW_HOUR,), **changes: object) -> Policy:
-    """72 hours, ten at once, due now unless told otherwise."""
-    values: dict[str, object] = {
-        "retention_hours": 72,
-        "delete_batch_count_max": 10,
-        "schedule": Schedule(frozenset(hours), UTC),
-        **changes,
-    }
-    return Policy(**values)  # type: ignore[arg-type]
+def policy(*, hours: tuple[int, ...] = (NOW_HOUR,), **changes: object) -> JanitorConfig:
+    """The defaults, due now unless told otherwise."""
+    delete_when = ";".join(f"{hour:02}" for hour in hours)
+    return JanitorConfig(delete_when=delete_when, time_zone="UTC", **changes)  # type: ignore[arg-type]
 
 
 def segment(number: int, *, age_hours: float = 100, **changes: object) -> SegmentFacts:

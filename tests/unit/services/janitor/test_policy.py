@@ -3,24 +3,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from typing import get_args, get_type_hints
 
 import pytest
 from reput.commitlog.v1 import segment_service_pb2
 
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, SegmentFacts
-from services.janitor.engine.policy import (
-    DELETING,
-    HOUR_MS,
-    ForDisk,
-    Policy,
-    Reason,
-    Schedule,
-    Trigger,
-    Unsafe,
-    decide,
-    reliefs,
-)
+from services.janitor.engine.policy import DELETING, HOUR_MS, ForDisk, Reason, Trigger, decide, reliefs
 from tests.unit.services.janitor.support import FAR, NOW_HOUR, NOW_MS, SIZE, policy, segment
 
 ACTIVE = segment(9, age_hours=0, is_active=True)
@@ -146,7 +136,7 @@ def test_triggers(
 def test_what_is_not_safe(unsafe: str, percent: int, reasons: list[str], lost: list[bool]) -> None:
     """What is not indexed goes only where the policy says so, and is told to be lost."""
     segments = [segment(0), segment(1), segment(2, age_hours=1)]
-    rules = policy(unsafe_segments=Unsafe(unsafe))
+    rules = policy(unsafe_segments=unsafe)
     decisions = decide(Facts(segments, SIZE, FAR, [log_disk(percent)]), NOW_MS, rules).decisions
     assert [decision.reason for decision in decisions] == reasons
     assert [decision.is_lost for decision in decisions] == lost
@@ -258,13 +248,13 @@ def test_explanations_say_what_became_of_the_clock() -> None:
 )
 def test_schedule(zone: str, minutes: int, due: bool) -> None:
     """An hour is due from its first to its last minute, by the stated time zone. The day is 2023-01-10."""
-    schedule = Schedule(frozenset({4}), ZoneInfo(zone))
-    assert schedule.is_due(1_673_308_800_000 + minutes * 60_000) is due
+    rules = JanitorConfig(delete_when="04", time_zone=zone)
+    assert rules.is_due(1_673_308_800_000 + minutes * 60_000) is due
 
 
 def test_policy_defaults_are_rocketmqs() -> None:
     """75, 85 and 90 percent, and forced."""
-    made = Policy(72, 10, Schedule(frozenset(), None))
+    made = JanitorConfig()
     assert (made.disk_max_used_percent, made.disk_forcible_percent, made.disk_full_percent) == (75, 85, 90)
     assert made.disk_forced
 
@@ -272,5 +262,6 @@ def test_policy_defaults_are_rocketmqs() -> None:
 def test_the_page_has_every_reason() -> None:
     """docs/retention.md explains each reason, trigger, setting for unsafe segments, and refusal of the CommitLog."""
     page = (Path(__file__).resolve().parents[4] / "docs" / "retention.md").read_text()
+    unsafe = get_args(get_type_hints(JanitorConfig)["unsafe_segments"])
     refusals = [name.removeprefix("DELETE_REFUSAL_") for name in segment_service_pb2.DeleteRefusal.keys()[1:]]
-    assert [name for name in (*Reason, *Trigger, *Unsafe, *refusals) if f"`{name}`" not in page] == []
+    assert [name for name in (*Reason, *Trigger, *unsafe, *refusals) if f"`{name}`" not in page] == []

@@ -9,11 +9,10 @@ import pytest
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import DependencyUnavailable
-from services.janitor.engine.believed_time import BelievedTime
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk
 from services.janitor.engine.history import Run, RunHistory
-from services.janitor.engine.policy import HOUR_MS, Unsafe
-from services.janitor.engine.retention_loop import Pace, RetentionLoop
+from services.janitor.engine.policy import HOUR_MS
+from services.janitor.engine.retention_loop import RetentionLoop
 from services.janitor.errors import OwnerRefused, RunInProgress
 from tests.unit.services.janitor.support import CONSUMER, NOW_HOUR, NOW_MS, SIZE, Owners, policy, segment
 
@@ -54,11 +53,7 @@ class Room:
             log=owners,
             index=owners,
             policy=policy(hours=hours, delete_batch_count_max=batch, **changes),
-            pace=Pace(
-                first_check_delay_ms=60_000, check_interval_ms=10_000, delete_interval_ms=100, retry_interval_ms=120_000
-            ),
             history=self.history,
-            time=BelievedTime(self.clock, ahead_ms_max=HOUR_MS, jump_ms_max=60_000),
             clock=self.clock,
             sleep=self._sleep,
         )
@@ -307,7 +302,7 @@ async def test_what_is_lost_is_counted() -> None:
     kept.clock.advance(60_000)
     await kept.loop.check()
     assert (owners.calls, kept.loop.statistics().last_error) == ([], "indexer is not available: connection refused")
-    room = Room(owners, unsafe_segments=Unsafe.DELETE_WHEN_FORCED, retention_hours=500)
+    room = Room(owners, unsafe_segments="delete_when_forced", retention_hours=500)
     room.clock.advance(60_000)
     await room.loop.check()
     assert (owners.calls, owners.lost) == ([("delete", 0), ("delete", SIZE)], [0, SIZE])

@@ -8,14 +8,13 @@ expired at the look after h + 72. The newest segment is the active one and stays
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import UTC
 from pathlib import Path
 
 import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from services.janitor.engine.believed_time import BelievedTime
+from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import (
     INDEX_OWNER,
     LOG_OWNER,
@@ -26,8 +25,8 @@ from services.janitor.engine.facts import (
     Trimmed,
 )
 from services.janitor.engine.history import RunHistory
-from services.janitor.engine.policy import HOUR_MS, Policy, Schedule, Unsafe
-from services.janitor.engine.retention_loop import Pace, RetentionLoop
+from services.janitor.engine.policy import HOUR_MS
+from services.janitor.engine.retention_loop import RetentionLoop
 
 DAY_COUNT = 30
 START_MS = 1_673_308_800_000  # midnight, UTC
@@ -108,7 +107,7 @@ class World:
         return SIZE
 
 
-async def thirty_days(world: World, policy: Policy) -> World:
+async def thirty_days(world: World, policy: JanitorConfig) -> World:
     """Let the days pass."""
     fs = MemoryFs()
     fs.make_directory(Path("/store"))
@@ -121,9 +120,7 @@ async def thirty_days(world: World, policy: Policy) -> World:
         log=world,
         index=world,
         policy=policy,
-        pace=Pace(first_check_delay_ms=0, check_interval_ms=1, delete_interval_ms=0, retry_interval_ms=1),
         history=history,
-        time=BelievedTime(world.clock, ahead_ms_max=HOUR_MS, jump_ms_max=60_000),
         clock=world.clock,
         sleep=no_pause,
     )
@@ -142,18 +139,13 @@ async def thirty_days(world: World, policy: Policy) -> World:
     return world
 
 
-def rules(**changes: object) -> Policy:
+def rules(**changes: object) -> JanitorConfig:
     """72 hours, at 04."""
-    values: dict[str, object] = {
-        "retention_hours": 72,
-        "delete_batch_count_max": 10,
-        "schedule": Schedule(frozenset({4}), UTC),
-        **changes,
-    }
-    return Policy(**values)  # type: ignore[arg-type]
+    pace = {"first_check_delay_ms": 0, "check_interval_ms": 1, "delete_interval_ms": 0, "retry_interval_ms": 1}
+    return JanitorConfig(time_zone="UTC", **pace, **changes)  # type: ignore[arg-type]
 
 
-ROCKETMQ = {"unsafe_segments": Unsafe.DELETE}
+ROCKETMQ = {"unsafe_segments": "delete"}
 
 
 def steady(hour: int) -> bool:
@@ -253,7 +245,7 @@ async def test_an_indexer_that_is_down(unsafe: str, expected: dict[int, int]) ->
     it is 76 % at hour 168, where 32 have expired (3n + 72 < 168.7): a third round. By 04 of day 7, hour 172, 33 have
     expired, of which three are still there; then eight a day.
     """
-    down, changes = range(3, 150), {"unsafe_segments": Unsafe(unsafe)}
+    down, changes = range(3, 150), {"unsafe_segments": unsafe}
     world = await thirty_days(World(steady, tells_size=True, indexer_is_down=down), rules(**changes))
     found = deletions(world)
     assert {hour: count for (hour, _), count in found.items() if hour < 200} == expected

@@ -9,23 +9,30 @@ forged one could say is where to begin, and positions are checked like any other
 import base64
 import binascii
 import hashlib
+from typing import TypeVar
 
+import msgspec
+
+from libs.formats.limits import INT64_MAX
 from libs.requests.errors import BadPageToken
 
-VERSION = 1
+P = TypeVar("P")
+
+VERSION = 2
 DIGEST_SIZE_BYTES = 12
 TOKEN_SIZE_MAX = 1_024
-NUMBER_DIGIT_COUNT_MAX = 19
 
 
-def encode_token(kind: str, arguments: tuple[object, ...], position: bytes) -> str:
-    """Make the token for this position; `kind` names the list."""
-    body = bytes([VERSION]) + position
+def encode_token(kind: str, arguments: tuple[object, ...], position: object) -> str:
+    """Make the token for this position. `kind` names the list."""
+    body = bytes([VERSION]) + msgspec.msgpack.encode(position)
     return base64.urlsafe_b64encode(body + _digest(kind, arguments, body)).decode().rstrip("=")
 
 
-def decode_token(kind: str, arguments: tuple[object, ...], token: str) -> bytes:
-    """Return the position that `encode_token` was given for the same list; raises BadPageToken."""
+def decode_token(kind: str, arguments: tuple[object, ...], token: str, position_type: type[P]) -> P | None:
+    """Return the position that `encode_token` was given for the same list, None for no token. Raises BadPageToken."""
+    if not token:
+        return None
     if len(token) > TOKEN_SIZE_MAX:
         raise BadPageToken("is too long for a page token")
     try:
@@ -35,20 +42,18 @@ def decode_token(kind: str, arguments: tuple[object, ...], token: str) -> bytes:
     body, digest = raw[:-DIGEST_SIZE_BYTES], raw[-DIGEST_SIZE_BYTES:]
     if body[:1] != bytes([VERSION]) or digest != _digest(kind, arguments, body):
         raise BadPageToken
-    return body[1:]
-
-
-def encode_number(kind: str, arguments: tuple[object, ...], number: int) -> str:
-    """The token of a list that is ordered by a number."""
-    return encode_token(kind, arguments, b"%d" % number)
+    try:
+        return msgspec.msgpack.decode(body[1:], type=position_type)
+    except ValueError:
+        raise BadPageToken from None
 
 
 def decode_number(kind: str, arguments: tuple[object, ...], token: str) -> int:
-    """The number of such a token, 0 for an empty one; raises BadPageToken."""
-    position = decode_token(kind, arguments, token) if token else b"0"
-    if not position.isdigit() or len(position) > NUMBER_DIGIT_COUNT_MAX:
+    """Return the number that a token of a list ordered by numbers holds, 0 for no token. Raises BadPageToken."""
+    number = decode_token(kind, arguments, token, int) or 0
+    if not 0 <= number <= INT64_MAX:
         raise BadPageToken
-    return int(position)
+    return number
 
 
 def _digest(kind: str, arguments: tuple[object, ...], body: bytes) -> bytes:

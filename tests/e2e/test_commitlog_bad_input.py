@@ -247,8 +247,8 @@ def bad_segment_requests() -> list[Case]:
     return [
         listing("negative page", "BAD_ARGUMENT", "page_size", page_size=-1),
         listing("plain token", "BAD_PAGE_TOKEN", "page_token", page_token="0"),
-        listing("foreign token", "BAD_PAGE_TOKEN", "page_token", page_token=encode_token("topics", (), b"0")),
-        listing("made-up token", "BAD_PAGE_TOKEN", "page_token", page_token=encode_token("segments", (), b"x")),
+        listing("foreign token", "BAD_PAGE_TOKEN", "page_token", page_token=encode_token("topics", (), 0)),
+        listing("made-up token", "BAD_PAGE_TOKEN", "page_token", page_token=encode_token("segments", (), "x")),
         delete("negative", "base_physical_offsets[0]", [-SEGMENT_SIZE]),
         delete("descending", "base_physical_offsets[1]", [SEGMENT_SIZE, 0]),
         delete("twice", "base_physical_offsets[1]", [0, 0]),
@@ -302,7 +302,7 @@ def bad_topic_requests() -> list[Case]:
             Case(f"TopicService/{rpc}", f"name {path!r}", kind(name=path), INVALID, "BAD_TOPIC_NAME", "name")
             for path in PATHS
         ]
-    token = encode_token("topics", (True,), b"a")
+    token = encode_token("topics", (True,), "a")
     return [
         *cases,
         Case("TopicService/GetTopic", "unknown", topic_pb.GetTopicRequest(name="u"), MISSING, "TOPIC_NOT_FOUND"),

@@ -8,7 +8,7 @@ from reput.commitlog.v1 import segment_service_pb2 as pb
 
 from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
-from libs.requests.page_token import decode_number, encode_number
+from libs.requests.page_token import decode_number, encode_token
 from libs.runtime.rpc.handlers import Context
 from libs.runtime.rpc.timestamps import timestamp
 from services.commitlog.engine.keep.disk_guard import DiskGuard
@@ -42,7 +42,7 @@ class SegmentServicer:
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         start = decode_number(LIST, (), request.page_token)
         found = self._segments.list_from(start, size + 1)
-        token = encode_number(LIST, (), found[size].base_physical_offset) if len(found) > size else ""
+        token = encode_token(LIST, (), found[size].base_physical_offset) if len(found) > size else ""
         return pb.ListSegmentsResponse(segments=[_segment(facts) for facts in found[:size]], next_page_token=token)
 
     async def DeleteSegments(self, request: pb.DeleteSegmentsRequest, context: Context) -> pb.DeleteSegmentsResponse:

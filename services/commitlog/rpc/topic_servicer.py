@@ -56,10 +56,10 @@ class TopicServicer:
         del context
         size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         token, arguments = request.page_token, (request.include_system,)
-        last_name = decode_token(LIST, arguments, token).decode("utf-8", "replace") if token else ""
+        last_name = decode_token(LIST, arguments, token, str) or ""
         found = self._topics.list_after(last_name, size + 1, include_system=request.include_system)
         page = found[:size]
-        token = encode_token(LIST, arguments, page[-1].name.encode()) if len(found) > size else ""
+        token = encode_token(LIST, arguments, page[-1].name) if len(found) > size else ""
         return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:

@@ -7,7 +7,7 @@ from reput.indexer.v1 import consumer_offset_service_pb2 as messages
 
 from libs.machine.loop import in_steps
 from libs.requests.checks import check_range, size_of_page
-from libs.requests.errors import BadArgument, BadPageToken
+from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.time_search import first_at_or_after
@@ -111,7 +111,7 @@ class ConsumerOffsetServicer:
     ) -> messages.ListConsumerGroupsResponse:
         """A page of groups; the token is the last group of the page before, or the last queue of a part of one."""
         page_size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        position = _position(decode_token("groups", (), request.page_token)) if request.page_token else GroupPosition()
+        position = decode_token("groups", (), request.page_token, GroupPosition) or GroupPosition()
         page = await page_of_groups(
             self._groups, position, group_count_max=page_size, offset_count_max=PAGE_OFFSET_COUNT_MAX
         )
@@ -120,7 +120,7 @@ class ConsumerOffsetServicer:
             groups.append(messages.ConsumerGroup(group=group))
             async for step in in_steps(offsets, count=LAG_STEP_COUNT):
                 groups[-1].offsets.extend(self._offset(*one[1:]) for one in step)
-        token = "" if page.position is None else encode_token("groups", (), _position_text(page.position).encode())
+        token = "" if page.position is None else encode_token("groups", (), page.position)
         return messages.ListConsumerGroupsResponse(groups=groups, next_page_token=token)
 
     def _offset(self, topic: str, queue_id: int, queue_offset: int) -> messages.ConsumerOffset:
@@ -129,17 +129,3 @@ class ConsumerOffsetServicer:
         return messages.ConsumerOffset(
             topic=topic, queue_id=queue_id, queue_offset=queue_offset, lag=max(0, end - queue_offset)
         )
-
-
-def _position_text(position: GroupPosition) -> str:
-    """No name of a group or a topic has an `@`."""
-    return "@".join(map(str, (position.group, *(position.queue or ()))))
-
-
-def _position(token: bytes) -> GroupPosition:
-    match token.decode("utf-8", "replace").split("@"):
-        case [group]:
-            return GroupPosition(group)
-        case [group, topic, queue_id] if queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= 10:
-            return GroupPosition(group, (topic, int(queue_id)))
-    raise BadPageToken

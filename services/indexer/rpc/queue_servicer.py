@@ -2,7 +2,6 @@
 """QueueService over the engine's queues and pulls. Answers with messages are put together as bytes."""
 
 import itertools
-import struct
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from libs.formats.protobuf_wire import int_field
 from libs.log.answer_sizes import answer_sizes
 from libs.machine.loop import in_steps
 from libs.requests.checks import check_range, size_of_page
-from libs.requests.errors import BadArgument, BadPageToken, WindowFull
+from libs.requests.errors import BadArgument, WindowFull
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.answer.answers import Answers
@@ -35,8 +34,6 @@ HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 STEP_QUEUE_COUNT = 100
 """Queues that are looked at in one go: the first look at one after a start opens its files."""
-
-_QUEUE_ID = struct.Struct(">i")
 
 # What a stream says about a queue that is not there yet, or not where the reader thinks.
 _STREAM_STATUSES = {
@@ -154,13 +151,12 @@ class QueueServicer:
             self._answers.served(requests.topic(request.topic))
         page_size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
-        last = _decode_position(decode_token("queues", arguments, request.page_token)) if request.page_token else None
+        last = decode_token("queues", arguments, request.page_token, tuple[str, int])
         entries = await self._entries(request.topic, last, page_size + 1)
         token = ""
         if len(entries) > page_size:
             entries.pop()
-            position = _QUEUE_ID.pack(entries[-1].queue_id) + entries[-1].topic.encode()
-            token = encode_token("queues", arguments, position)
+            token = encode_token("queues", arguments, (entries[-1].topic, entries[-1].queue_id))
         return messages.ListQueuesResponse(queues=entries, next_page_token=token)
 
     async def _entries(self, topic: str, last: tuple[str, int] | None, count: int) -> list[messages.Queue]:
@@ -208,9 +204,3 @@ def _subscribe_response(query: PullQuery, result: PullResult) -> bytes:
             int_field(fields.SUBSCRIBE_RESPONSE_MAX_QUEUE_OFFSET, result.max_queue_offset),
         )
     )
-
-
-def _decode_position(position: bytes) -> tuple[str, int]:
-    if len(position) < _QUEUE_ID.size:
-        raise BadPageToken
-    return position[_QUEUE_ID.size :].decode("utf-8", "replace"), _QUEUE_ID.unpack_from(position)[0]

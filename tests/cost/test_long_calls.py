@@ -18,7 +18,7 @@ from services.indexer.engine.answer.query import CANDIDATE_COUNT
 from services.indexer.engine.answer.scan import ScanFilter
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
-from services.indexer.engine.log.record_reader import FoundRecords
+from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import MessageNotFound
 from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.scan_servicer import ScanServicer
@@ -153,7 +153,7 @@ async def test_a_large_frame_is_made_by_a_thread(monkeypatch: pytest.MonkeyPatch
     makers: dict[int, threading.Thread] = {}
     encode = FrameEncoder.encode
 
-    def noted(encoder: FrameEncoder, found: FoundRecords) -> memoryview:
+    def noted(encoder: FrameEncoder, found: RecordBlock) -> memoryview:
         makers[len(found.sizes)] = threading.current_thread()
         return encode(encoder, found)
 

@@ -4,10 +4,10 @@
 from libs.formats.protobuf_wire import length_delimited
 from libs.kernel.answer.encode_cy import encode_messages
 from libs.requests.errors import RecordDamaged
-from services.indexer.engine.log.record_reader import FoundRecords
+from services.indexer.engine.log.source import RecordBlock
 
 
-def messages_field(found: FoundRecords, field_number: int) -> bytes:
+def messages_field(found: RecordBlock, field_number: int) -> bytes:
     """The records as a serialized field of StoredMessages. Raises RecordDamaged."""
     if not len(found.sizes):
         return b""

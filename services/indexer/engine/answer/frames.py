@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from libs.kernel.answer.arrow import ArrowColumn, record_columns
 from libs.requests.errors import RecordDamaged
-from services.indexer.engine.log.record_reader import FoundRecords
+from services.indexer.engine.log.source import RecordBlock
 
 _PROPERTIES = pa.map_(pa.string(), pa.string())
 _ENTRY_FIELDS = [_PROPERTIES.key_field, _PROPERTIES.item_field]
@@ -50,7 +50,7 @@ class FrameEncoder:
         self._schema = pa.schema([pa.field(name, COLUMN_TYPES[name], nullable=True) for name in columns])
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
-    def encode(self, found: FoundRecords) -> memoryview:
+    def encode(self, found: RecordBlock) -> memoryview:
         """Make the frame of these records; without records it has the schema only. Raises RecordDamaged."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
@@ -58,7 +58,7 @@ class FrameEncoder:
                 writer.write_batch(self._batch(found))
         return memoryview(sink.getvalue())
 
-    def _batch(self, found: FoundRecords) -> pa.RecordBatch:
+    def _batch(self, found: RecordBlock) -> pa.RecordBatch:
         positions, sizes = np.ascontiguousarray(found.positions), np.ascontiguousarray(found.sizes)
         try:
             columns = record_columns(found.records, positions, sizes, len(sizes), self._columns)

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from libs.formats.limits import READ_COUNT_MAX
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.engine.log.record_reader import FoundRecords, select
-from services.indexer.engine.log.record_view import view_record
-from services.indexer.engine.log.source import RecordBlock, RecordSource
+from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
@@ -64,7 +62,7 @@ class PullResult:
     """What was found. The offsets are the queue's bounds when it was read."""
 
     status: PullStatus
-    found: FoundRecords
+    found: RecordBlock
     next_queue_offset: int
     min_queue_offset: int = 0
     max_queue_offset: int = 0
@@ -114,7 +112,7 @@ class Puller:
     async def _pull_once(self, query: PullQuery) -> PullResult:
         queue = self._queues.find(query.topic, query.queue_id)
         if queue is None:
-            return PullResult(PullStatus.NO_MATCHED_LOGIC_QUEUE, FoundRecords.none(), 0)
+            return PullResult(PullStatus.NO_MATCHED_LOGIC_QUEUE, NO_RECORDS, 0)
         low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
         status, next_queue_offset = PullStatus.FOUND, start
         if high == 0:
@@ -126,11 +124,11 @@ class Puller:
         elif start > high:
             status, next_queue_offset = PullStatus.OFFSET_OVERFLOW_BADLY, high
         if status is not PullStatus.FOUND:
-            return PullResult(status, FoundRecords.none(), next_queue_offset, low, high)
+            return PullResult(status, NO_RECORDS, next_queue_offset, low, high)
         units = queue.read(start, max(SCAN_UNIT_COUNT_MIN, query.message_count_max))
         if not len(units.physical_offsets):
             next_queue_offset = queue.next_file_queue_offset(start)
-            return PullResult(PullStatus.OFFSET_FOUND_NULL, FoundRecords.none(), next_queue_offset, low, high)
+            return PullResult(PullStatus.OFFSET_FOUND_NULL, NO_RECORDS, next_queue_offset, low, high)
         return await self._scan(query, queue, units)
 
     async def _scan(self, query: PullQuery, queue: ConsumeQueue, units: Units) -> PullResult:
@@ -145,7 +143,7 @@ class Puller:
             batch = batch[: len(block.sizes)]
             gone = batch[block.sizes == 0]
             last_gone = max(last_gone, int(gone[-1])) if len(gone) else last_gone
-            found = select(block, _passing(query.tags, block))
+            found = block.select(_passing(query.tags, block))
             rows = rows[len(batch) :]
             # What lies below the oldest kept byte is gone too: no need to ask for it.
             is_kept = units.physical_offsets[rows] >= block.min_physical_offset
@@ -157,7 +155,7 @@ class Puller:
                 return PullResult(PullStatus.FOUND, found, start + stepped_count, low, high)
         is_gone = last_gone == total - 1  # what failed last decides, as in RocketMQ
         status = PullStatus.MESSAGE_WAS_REMOVING if is_gone else PullStatus.NO_MATCHED_MESSAGE
-        return PullResult(status, FoundRecords.none(), start + total, low, high)
+        return PullResult(status, NO_RECORDS, start + total, low, high)
 
 
 def _fitting_count(sizes: NDArray[np.int32], query: PullQuery) -> int:
@@ -172,8 +170,4 @@ def _passing(tags: TagFilter, block: RecordBlock) -> list[int] | NDArray[np.intp
     kept = np.flatnonzero(block.sizes)
     if tags.passes_all:
         return kept
-    return [
-        index
-        for index in kept.tolist()
-        if tags.passes(view_record(block.records, int(block.positions[index]), int(block.sizes[index])).tag)
-    ]
+    return [index for index in kept.tolist() if tags.passes(block.view(index).tag)]

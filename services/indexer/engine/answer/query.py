@@ -9,23 +9,24 @@ Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ
 """
 
 import asyncio
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.index_file import key_hash, key_text
+from libs.formats.limits import INT32_MAX, INT64_MAX
 from libs.formats.records.message_id import decode_offset_id
 from libs.formats.state.set_apart import BATCH_QUEUE
-from libs.requests.errors import BadArgument, BadPageToken, TopicSetApart
+from libs.requests.errors import BadArgument, TopicSetApart
 from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.time_search import first_at_or_after
-from services.indexer.engine.log.record_reader import FoundRecords, join, select
-from services.indexer.engine.log.record_view import RecordView, view_record
+from services.indexer.engine.log.record_reader import chosen, join
+from services.indexer.engine.log.record_view import RecordView
 from services.indexer.engine.log.source import RecordBlock, RecordSource
 from services.indexer.engine.tables.index import IndexCursor, IndexTable
 from services.indexer.engine.tables.queue import ConsumeQueue
@@ -38,19 +39,16 @@ CANDIDATE_COUNT = 256
 STEP_COUNT_MAX = 64
 """Steps of one page of a key query: many collisions end a page early instead of holding the server."""
 
-STEP_SIZE_BYTES_MAX = 256 << 10
-"""Bytes of records that are looked at before others have their turn: a record may have thousands of keys."""
-
-LOOK_SIZE_BYTES = 2 << 10
-"""What a look at a record counts beside its bytes."""
-
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
-PHYSICAL_OFFSET_MAX = 2**63 - 1
-
 HasKey = Callable[[RecordView, bytes], bool]
 
-_KEY_POSITION = struct.Struct(">q17si")  # below this physical offset; index file, entry
-_TIME_POSITION = struct.Struct(">iq")  # queue id, queue offset
+
+class _KeyPosition(NamedTuple):
+    """Where a key query goes on: below a physical offset, and from an entry of an index file on, if one is named."""
+
+    below_physical_offset: int = INT64_MAX
+    file: str = ""
+    entry: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class TimeQuery:
 class Page:
     """Messages, and the token of the next page; empty at the end."""
 
-    found: FoundRecords
+    found: RecordBlock
     next_page_token: str = ""
 
 
@@ -114,9 +112,9 @@ class PageBuilder:
         self._room_bytes -= size
         return True
 
-    def found(self) -> FoundRecords:
+    def found(self) -> RecordBlock:
         """Return what was collected."""
-        return join([select(block, indexes) for block, indexes in self._chosen])
+        return join([block.select(indexes) for block, indexes in self._chosen])
 
 
 class QueryEngine:
@@ -135,7 +133,8 @@ class QueryEngine:
 
         `has_key` tells whether a record has it; by default among its unique id and its keys.
         """
-        below, cursor = _decode_key_position(query, page_token) if page_token else (PHYSICAL_OFFSET_MAX, None)
+        below, file, entry = decode_token("key", query.arguments, page_token, _KeyPosition) or _KeyPosition()
+        cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
         page = PageBuilder(page_size, self._page_size_bytes_max)
         for step in range(STEP_COUNT_MAX):
@@ -152,43 +151,32 @@ class QueryEngine:
             )
             # A record with the same key twice has two entries, one after the other.
             offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
-            below = await self._take(query, offsets, page, below, has_key or _has_key)
+            below = await self._fill(query, offsets, page, below, has_key or _has_key)
             if page.is_full:
-                break  # the cursor stays: the next page does this step again, below what was taken
+                break  # the cursor stays: the next page does this step again, below what is on this one
             cursor = candidates.cursor
             if cursor is None:
                 return Page(page.found())
         file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
-        token = encode_token("key", query.arguments, _KEY_POSITION.pack(below, file.encode(), entry))
-        return Page(page.found(), token)
+        return Page(page.found(), encode_token("key", query.arguments, _KeyPosition(below, file, entry)))
 
-    async def _take(
-        self, query: KeyQuery, offsets: NDArray[np.int64], page: "PageBuilder", below: int, has_key: HasKey
+    async def _fill(
+        self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int, has_key: HasKey
     ) -> int:
-        """Put what matches on the page until it is full; return the last physical offset that is done with."""
+        """Put what matches on the page until it is full. Returns the physical offset below which the rest lies."""
         topic, key = query.topic.encode(), query.key.encode()
-        seen_bytes = 0
         while len(offsets):
             block = await self._records.read(offsets)
-            pairs = zip(block.positions.tolist(), block.sizes.tolist(), strict=True)
-            for index, (position, size) in enumerate(pairs):
-                seen_bytes += size + LOOK_SIZE_BYTES
-                if seen_bytes > STEP_SIZE_BYTES_MAX:
-                    seen_bytes = 0
-                    await asyncio.sleep(0)
-                if size:
-                    view = view_record(block.records, position, size)
-                    if _matches(view, query, topic) and has_key(view, key) and not page.put(block, index):
-                        return below
-                below = int(offsets[index])
+            for index in await chosen(block, lambda view: _matches(view, query, topic) and has_key(view, key)):
+                if not page.put(block, index):
+                    return int(offsets[index]) + 1
+            below = int(offsets[len(block.sizes) - 1])
             offsets = offsets[len(block.sizes) :]
         return below
 
     async def by_time(self, query: TimeQuery, *, page_size: int, page_token: str) -> Page:
         """Return the messages of the time range by queue id and queue offset. Raises as `by_key`."""
-        first_queue_id, resume = -1, None
-        if page_token:
-            first_queue_id, resume = _unpack(_TIME_POSITION, decode_token("time", query.arguments, page_token))
+        first_queue_id, resume = decode_token("time", query.arguments, page_token, tuple[int, int]) or (-1, 0)
         page = PageBuilder(page_size, self._page_size_bytes_max)
         for queue_id in self._queues.queue_ids(query.topic):
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
@@ -197,17 +185,17 @@ class QueryEngine:
             queue = self._queues.find(query.topic, queue_id)
             if queue is None:  # it was removed meanwhile
                 continue
-            if queue_id == first_queue_id and resume is not None:
+            if queue_id == first_queue_id:
                 start = max(resume, queue.min_queue_offset)
             else:
                 start = await first_at_or_after(queue, self._records, query.start_time_ms)
-            end = await self._take_range(query, queue, start, page)
+            end = await self._fill_range(query, queue, start, page)
             if page.is_full:
-                return Page(page.found(), encode_token("time", query.arguments, _TIME_POSITION.pack(queue_id, end)))
+                return Page(page.found(), encode_token("time", query.arguments, (queue_id, end)))
         return Page(page.found())
 
-    async def _take_range(self, query: TimeQuery, queue: ConsumeQueue, queue_offset: int, page: "PageBuilder") -> int:
-        """Put a queue's messages on the page until it is full or the range ends; return where it stopped."""
+    async def _fill_range(self, query: TimeQuery, queue: ConsumeQueue, queue_offset: int, page: PageBuilder) -> int:
+        """Put a queue's messages on the page until it is full or the range ends. Returns where it stopped."""
         while queue_offset < queue.max_queue_offset:
             units = queue.read(queue_offset, min(CANDIDATE_COUNT, page.room_count + 1))
             if not len(units.physical_offsets):  # trimmed meanwhile
@@ -215,17 +203,14 @@ class QueryEngine:
                 continue
             block = await self._records.read(units.physical_offsets, units.record_sizes)
             await asyncio.sleep(0)
-            for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
-                if size:
-                    time_ms = view_record(block.records, position, size).store_time_ms
-                    if time_ms >= query.end_time_ms:
-                        return queue_offset + index
-                    if time_ms >= query.start_time_ms and not page.put(block, index):
-                        return queue_offset + index
+            for index in np.flatnonzero(block.sizes).tolist():
+                time_ms = block.view(index).store_time_ms
+                if time_ms >= query.end_time_ms or (time_ms >= query.start_time_ms and not page.put(block, index)):
+                    return queue_offset + index
             queue_offset += len(block.sizes)
         return queue_offset
 
-    async def by_offset_id(self, message_id: str) -> FoundRecords:
+    async def by_offset_id(self, message_id: str) -> RecordBlock:
         """Return the message with an offset message id. Raises BadArgument, MessageNotFound, TopicSetApart.
 
         Its queue must know the record at this place, or the index by one of its keys, as of an older generation of the
@@ -240,13 +225,13 @@ class QueryEngine:
         except (NotARecord, LogEndsEarlier):
             raise MessageNotFound(message_id) from None
         if block.sizes[0]:
-            view = view_record(block.records, int(block.positions[0]), int(block.sizes[0]))
+            view = block.view(0)
             topic = str(view.topic, "utf-8", "replace")
             if view.store_host == host.to_bytes():
                 if why := self._queues.set_apart.why(topic) or (BATCH_QUEUE if view.is_batch else ""):
                     raise TopicSetApart(topic, why=why, field="message_id")
                 if self._is_queued(view, physical_offset) or await self._is_indexed(view, physical_offset):
-                    return select(block, [0])
+                    return block.select([0])
         raise MessageNotFound(message_id)
 
     def _is_queued(self, view: RecordView, physical_offset: int) -> bool:
@@ -278,7 +263,7 @@ class QueryEngine:
             await asyncio.sleep(0)  # others have their turn
         return False
 
-    async def by_unique_id(self, topic: str, unique_id: str) -> FoundRecords:
+    async def by_unique_id(self, topic: str, unique_id: str) -> RecordBlock:
         """Return the newest message of a topic with a unique id. Raises MessageNotFound."""
         query, token = KeyQuery(topic, unique_id), ""
         while True:
@@ -299,15 +284,3 @@ def _has_key(view: RecordView, key: bytes) -> bool:
 def _matches(view: RecordView, query: KeyQuery, topic: bytes) -> bool:
     is_wanted = view.topic == topic and query.start_time_ms <= view.store_time_ms < query.end_time_ms
     return is_wanted and not view.is_batch
-
-
-def _decode_key_position(query: KeyQuery, token: str) -> tuple[int, IndexCursor | None]:
-    below, file, entry = _unpack(_KEY_POSITION, decode_token("key", query.arguments, token))
-    name = file.rstrip(b"\0").decode("ascii", "replace")
-    return below, IndexCursor(name, entry) if name else None
-
-
-def _unpack(layout: struct.Struct, position: bytes) -> tuple[Any, ...]:
-    if len(position) != layout.size:
-        raise BadPageToken("is not one that this query returned")
-    return layout.unpack(position)

@@ -22,18 +22,11 @@ from libs.machine.loop import in_steps
 from libs.requests.errors import WindowFull
 from services.indexer.engine.answer.frames import FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange
-from services.indexer.engine.answer.query import (
-    LOOK_SIZE_BYTES,
-    STEP_SIZE_BYTES_MAX,
-    TIME_MAX_MS,
-    TIME_MIN_MS,
-    KeyQuery,
-    QueryEngine,
-)
+from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
 from services.indexer.engine.answer.tags import TagFilter
-from services.indexer.engine.log.record_reader import FoundRecords, copy, join, select
-from services.indexer.engine.log.record_view import RecordView, view_record
-from services.indexer.engine.log.source import RecordSource
+from services.indexer.engine.log.record_reader import chosen, copy, join
+from services.indexer.engine.log.record_view import RecordView
+from services.indexer.engine.log.source import RecordBlock, RecordSource
 from services.indexer.engine.tables.queue import Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed
@@ -64,12 +57,7 @@ class ScanFilter:
     @property
     def needs_records(self) -> bool:
         """Whether only a look at the records tells what passes."""
-        return not self.tags.passes_all or self.has_times
-
-    @property
-    def has_times(self) -> bool:
-        """Whether store times are bounded."""
-        return self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
+        return not self.tags.passes_all or self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
 
     def passes(self, view: RecordView) -> bool:
         """Whether a record passes."""
@@ -82,7 +70,7 @@ class ScanFilter:
 class ScanChunk:
     """Records of one queue, and the entries that are done with them; no range for keys."""
 
-    found: FoundRecords
+    found: RecordBlock
     range: ScanRange | None
 
 
@@ -175,7 +163,7 @@ class Scanner:
 
     async def _read_rows(
         self, units: Units, rows: NDArray[np.intp], scan_filter: ScanFilter, *, queue_offset: int
-    ) -> FoundRecords:
+    ) -> RecordBlock:
         """Read the records of these units, the first of all of which has this queue offset."""
         parts = []
         while len(rows):
@@ -184,10 +172,8 @@ class Scanner:
                 kept_from = int(np.searchsorted(units.physical_offsets, block.min_physical_offset))
                 gone = int(rows[block.sizes.argmin()])
                 raise OffsetTrimmed(queue_offset + gone, start=queue_offset + kept_from, field="partition.ranges")
-            found = FoundRecords(block.records, block.positions, block.sizes)
-            if scan_filter.needs_records:
-                found = select(block, await _chosen(found, scan_filter.passes))
-            parts.append(found)
+            is_filtered = scan_filter.needs_records
+            parts.append(block.select(await chosen(block, scan_filter.passes)) if is_filtered else block)
             rows = rows[len(block.sizes) :]
         return join(parts)
 
@@ -196,7 +182,7 @@ class Scanner:
     ) -> AsyncGenerator[ScanChunk, None]:
         is_inside = await _inside(partition.ranges)
         order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
-        parts: list[FoundRecords] = []
+        parts: list[RecordBlock] = []
         size_bytes, row_count, chunk_size_bytes = 0, 0, next(sizes_bytes)
         for key in dict.fromkeys(partition.keys):
             query = KeyQuery(partition.key_topic, key, scan_filter.start_time_ms, scan_filter.end_time_ms)
@@ -206,7 +192,7 @@ class Scanner:
                 page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
                 token = page.next_page_token or None
                 place = order[key.encode()]
-                kept = await _chosen(
+                kept = await chosen(
                     page.found,
                     lambda view: (
                         is_inside(view) and scan_filter.passes(view) and _first_place(view, order) == place  # noqa: B023 - called at once
@@ -224,7 +210,7 @@ class Scanner:
             yield chunk
 
 
-async def _encoded(encoder: FrameEncoder, found: FoundRecords) -> memoryview:
+async def _encoded(encoder: FrameEncoder, found: RecordBlock) -> memoryview:
     """A frame; compressing a large one takes its time."""
     if len(found.records) <= LOOP_FRAME_SIZE_BYTES_MAX:
         return encoder.encode(found)
@@ -262,26 +248,12 @@ class _Spans:
         return before > 0 and queue_offset < int(self._ends[before - 1])
 
 
-async def _chosen(found: FoundRecords, is_wanted: Callable[[RecordView], bool]) -> list[int]:
-    """Numbers of the records that are wanted. Others have their turn in between: one may have thousands of keys."""
-    chosen: list[int] = []
-    seen_bytes = STEP_SIZE_BYTES_MAX  # whoever calls has done its share
-    for index, (position, size) in enumerate(zip(found.positions.tolist(), found.sizes.tolist(), strict=True)):
-        seen_bytes += size + LOOK_SIZE_BYTES
-        if seen_bytes > STEP_SIZE_BYTES_MAX:
-            seen_bytes = 0
-            await asyncio.sleep(0)
-        if is_wanted(view_record(found.records, position, size)):
-            chosen.append(index)
-    return chosen
-
-
 def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
     """Place of the first of the keys that a record has; it has one."""
     return min(order[key] for key in view.keys if key in order)
 
 
-async def _by_queue(found: FoundRecords) -> list[ScanChunk]:
+async def _by_queue(found: RecordBlock) -> list[ScanChunk]:
     """One chunk for each queue, its records by queue offset."""
     places: list[tuple[int, int, int]] = []
 
@@ -289,14 +261,11 @@ async def _by_queue(found: FoundRecords) -> list[ScanChunk]:
         places.append((view.queue_id, view.queue_offset, len(places)))
         return True
 
-    await _chosen(found, note)
+    await chosen(found, note)
     queues: dict[int, list[int]] = {}
     for queue_id, _, index in sorted(places):
         queues.setdefault(queue_id, []).append(index)
-    return [
-        ScanChunk(FoundRecords(found.records, found.positions[indexes], found.sizes[indexes]), None)
-        for indexes in queues.values()
-    ]
+    return [ScanChunk(found.select(indexes), None) for indexes in queues.values()]
 
 
 async def _read_ahead(chunks: AsyncGenerator[ScanChunk, None]) -> AsyncGenerator[ScanChunk, None]:

@@ -1,63 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads records for queries: the units of a queue become records, what is gone and what does not pass drops out.
+"""What queries do with blocks of records: choose, copy and join them, and read their store times.
 
 Callers: the event loop's thread. Memory is bounded by one answer of the log (8 MiB and one record).
 """
 
-from typing import NamedTuple
+import asyncio
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from services.indexer.engine.log.record_view import RecordView, view_record
-from services.indexer.engine.log.source import RecordBlock, RecordSource
+from services.indexer.engine.log.record_view import RecordView
+from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
 
-"""Records that the log returns at most for one request."""
+STEP_SIZE_BYTES_MAX = 256 << 10
+"""Bytes of records that are looked at before others have their turn: a record may have thousands of keys."""
 
-
-class FoundRecords(NamedTuple):
-    """Records in one buffer: what kernel.encode_messages takes."""
-
-    records: bytes
-    positions: NDArray[np.int64]
-    sizes: NDArray[np.int32]
-
-    @classmethod
-    def none(cls) -> "FoundRecords":
-        """Return no records; one and the same for all, because each pull that waits holds it."""
-        return _NONE
-
-    def views(self) -> list[RecordView]:
-        """Look at each record."""
-        pairs = zip(self.positions.tolist(), self.sizes.tolist(), strict=True)
-        return [view_record(self.records, position, size) for position, size in pairs]
+LOOK_SIZE_BYTES = 2 << 10
+"""What a look at a record counts beside its bytes."""
 
 
-_NONE = FoundRecords(b"", np.empty(0, np.int64), np.empty(0, np.int32))
+async def chosen(block: RecordBlock, is_wanted: Callable[[RecordView], bool]) -> list[int]:
+    """Return the numbers of the records that are kept and wanted. Others have their turn in between."""
+    found: list[int] = []
+    seen_bytes = STEP_SIZE_BYTES_MAX  # whoever calls has done its share
+    for index, size in enumerate(block.sizes.tolist()):
+        seen_bytes += size + LOOK_SIZE_BYTES
+        if seen_bytes > STEP_SIZE_BYTES_MAX:
+            seen_bytes = 0
+            await asyncio.sleep(0)
+        if size and is_wanted(block.view(index)):
+            found.append(index)
+    return found
 
 
-def select(block: RecordBlock, indexes: list[int] | NDArray[np.intp]) -> FoundRecords:
-    """Take some of the records of a block."""
-    chosen = np.asarray(indexes, np.intp)
-    return FoundRecords(block.records, block.positions[chosen], block.sizes[chosen])
-
-
-def copy(found: FoundRecords, indexes: list[int]) -> FoundRecords:
-    """Take some of the records without keeping the memory of the others."""
+def copy(found: RecordBlock, indexes: list[int]) -> RecordBlock:
+    """Return some of the records without keeping the memory of the others."""
     pairs = [(int(found.positions[index]), int(found.sizes[index])) for index in indexes]
     sizes = found.sizes[indexes]
     records = b"".join([found.records[position : position + size] for position, size in pairs])
-    return FoundRecords(records, np.cumsum(sizes, dtype=np.int64) - sizes, sizes)
+    return RecordBlock(records, np.cumsum(sizes, dtype=np.int64) - sizes, sizes)
 
 
-def join(parts: list[FoundRecords]) -> FoundRecords:
+def join(parts: list[RecordBlock]) -> RecordBlock:
     """Put records of several buffers into one."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return FoundRecords.none()
+        return NO_RECORDS
     starts = np.cumsum([0, *(len(part.records) for part in parts[:-1])])
-    return FoundRecords(
+    return RecordBlock(
         b"".join(part.records for part in parts),
         np.concatenate([part.positions + start for part, start in zip(parts, starts, strict=True)]),
         np.concatenate([part.sizes for part in parts]),
@@ -67,11 +59,9 @@ def join(parts: list[FoundRecords]) -> FoundRecords:
 async def store_times_ms(
     source: RecordSource, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32]
 ) -> list[int | None]:
-    """Store time of each record; None for one that is no longer kept."""
+    """Return the store time of each record, None for one that is no longer kept."""
     times: list[int | None] = []
-    while len(times) < len(physical_offsets):
-        done = len(times)
+    while (done := len(times)) < len(physical_offsets):
         block = await source.read(physical_offsets[done:], record_sizes[done:])
-        for position, size in zip(block.positions.tolist(), block.sizes.tolist(), strict=True):
-            times.append(view_record(block.records, position, size).store_time_ms if size else None)
+        times += [block.view(index).store_time_ms if size else None for index, size in enumerate(block.sizes)]
     return times

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from services.indexer.engine.log.record_view import RecordView, view_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,33 @@ class LogSource(Protocol):
 
 
 class RecordBlock(NamedTuple):
-    """Records that were read, in the order in which they were asked for."""
+    """Records in one buffer, as the log gives them, in the order in which they were asked for; or some of them."""
 
     records: bytes
-    """The records one behind the other."""
+    """What the kernel makes answers of."""
     positions: NDArray[np.int64]
     """Where each record lies in `records`; meaningless for one that is gone."""
     sizes: NDArray[np.int32]
     """Size of each record in bytes; 0 for one that is no longer kept."""
-    min_physical_offset: int
-    """First byte of the log that is kept."""
+    min_physical_offset: int = 0
+    """First byte of the log that is kept, where it was asked."""
+
+    def select(self, indexes: list[int] | NDArray[np.intp]) -> "RecordBlock":
+        """Return some of the records, in the same buffer."""
+        chosen = np.asarray(indexes, np.intp)
+        return self._replace(positions=self.positions[chosen], sizes=self.sizes[chosen])
+
+    def view(self, index: int) -> RecordView:
+        """Look at one of the records that are kept."""
+        return view_record(self.records, int(self.positions[index]), int(self.sizes[index]))
+
+    def views(self) -> list[RecordView]:
+        """Look at each record."""
+        return [self.view(index) for index in range(len(self.sizes))]
+
+
+NO_RECORDS = RecordBlock(b"", np.empty(0, np.int64), np.empty(0, np.int32))
+"""One and the same for all, because each pull that waits holds it."""
 
 
 class RecordSource(Protocol):

@@ -20,7 +20,7 @@ from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanSc
 from services.indexer.engine.answer.scan import ScanChunk, ScanFilter
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.record_reader import FoundRecords
+from services.indexer.engine.log.source import NO_RECORDS
 from services.indexer.engine.statistics import statistics
 from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, TopicNotFound
 from tests.support.fake_log import FakeLog, properties_text
@@ -433,5 +433,5 @@ async def test_frames_have_only_the_asked_columns(columns: tuple[str, ...]) -> N
 
 def test_a_frame_without_rows_has_the_schema() -> None:
     """The end of a range that the filter dropped is still a valid stream."""
-    table = pa.ipc.open_stream(FrameEncoder(DEFAULT_COLUMNS, "lz4").encode(FoundRecords.none())).read_all()
+    table = pa.ipc.open_stream(FrameEncoder(DEFAULT_COLUMNS, "lz4").encode(NO_RECORDS)).read_all()
     assert (table.num_rows, tuple(table.column_names)) == (0, DEFAULT_COLUMNS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogFiles: the log's tail and records from the files of a CommitLog's data directory, without a CommitLog.
+"""LogFiles: the log's tail from the files of a CommitLog's data directory, without a CommitLog.
 
 Invariants: reads only, and changes no byte; steps are those of Dispatch (same scan, same checks, same columns), with
 the checksums of all records looked at on top; it ends where a start of the CommitLog would let the log end, a torn
@@ -19,37 +19,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
-from libs.formats.limits import CLOCK_STEP_MS_MAX, READ_COUNT_MAX
+from libs.formats.limits import CLOCK_STEP_MS_MAX
 from libs.formats.records import dispatch_columns
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.store_layout import file_name, segment_base
-from libs.kernel import layout
-from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import tail_search
-from libs.log.end import STATUS_REASONS, KnownDurable, ScanEnd, ScanEndKind
+from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
 from libs.log.files import MappedLogFile
 from libs.log.state import directories as log_directories
 from libs.log.state import topics_file
 from libs.log.state.set_apart import SetApart
 from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
-from libs.requests.errors import RecordDamaged
+from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
 from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
-from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord
+from services.indexer.errors import Inapplicable
 
 STEP_RECORD_COUNT_MAX = 8_192
 KEYS_PER_RECORD = 4
-READ_SIZE_BYTES_MAX = 8 << 20
-SERVICE = "commitlog"
-NO_RECORD = (layout.S_BAD_MAGIC, layout.S_BAD_OFFSET, layout.S_BLANK)
-"""What `check_record` says of a place where no record begins; anything else is a record with damage."""
 
 
 class LogFiles:
-    """LogSource and RecordSource over the files. `end` tells how the log ended once a `follow` has come there.
+    """LogSource over the files, and a RecordSource that knows topics alone. `end` tells how a `follow` has ended.
 
     `end_physical_offset` is where to end at the latest, and then the log must be whole up to there. `epoch` is the
     log's. `durable` is what must be there, or the end is no end but damage.
@@ -81,7 +75,6 @@ class LogFiles:
         self._clock_step_ms_max = clock_step_ms_max
         self._delay_levels_ms = delay_levels_ms
         self._files = self._list()
-        self._current: MappedLogFile | None = None
         self.min_physical_offset = self._files[0].base_physical_offset if self._files else 0
         """First byte of the log that is kept."""
         self.estimated_end_physical_offset = self._estimate_end()
@@ -113,7 +106,9 @@ class LogFiles:
             end_physical_offset=self._end_physical_offset,
         )
         for step in walk.steps(at):
-            base = self._use(self._files[step.file_index]).base_physical_offset
+            if step.file_index:
+                self._files[step.file_index - 1].close()
+            base = self._files[step.file_index].base_physical_offset
             at = base + step.end
             yield _batch(walk.columns, base + step.start, at)
         self._finish(walk.end())
@@ -143,18 +138,9 @@ class LogFiles:
     async def read(
         self, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32] | None = None
     ) -> RecordBlock:
-        """See RecordSource. Raises LogEndsEarlier behind the last file."""
-        parts: list[bytes] = []
-        sizes: list[int] = []
-        for index, physical_offset in enumerate(physical_offsets[:READ_COUNT_MAX].tolist()):
-            if sum(sizes) >= READ_SIZE_BYTES_MAX:
-                break
-            asked_size = 0 if record_sizes is None else int(record_sizes[index])
-            parts.append(self._read_one(physical_offset, asked_size))
-            sizes.append(len(parts[-1]))
-        found = np.array(sizes, np.int32)
-        ends = np.cumsum(found, dtype=np.int64)
-        return RecordBlock(b"".join(parts), ends - found, found, self.min_physical_offset)
+        """See RecordSource. Nobody asks for records while indexes are built."""
+        del physical_offsets, record_sizes
+        raise DependencyUnavailable("commitlog", "only its files are at hand")
 
     def close(self) -> None:
         """Let go of the files. They are mapped again when they are needed."""
@@ -186,18 +172,6 @@ class LogFiles:
                 return file.base_physical_offset + end
         return self.min_physical_offset
 
-    def _find(self, physical_offset: int) -> MappedLogFile | None:
-        """The file with this byte, None behind the last one."""
-        index = (physical_offset - self.min_physical_offset) // self._segment_size_bytes
-        return self._use(self._files[index]) if index < len(self._files) else None
-
-    def _use(self, file: MappedLogFile) -> MappedLogFile:
-        """Let go of another file that was used before."""
-        if file is not self._current and self._current is not None:
-            self._current.close()
-        self._current = file
-        return file
-
     def _finish(self, end: ScanEnd) -> None:
         wanted = self._end_physical_offset
         if wanted is not None and end.physical_offset < wanted:
@@ -206,21 +180,6 @@ class LogFiles:
             base = segment_base(end.physical_offset, self._segment_size_bytes)
             raise RecordDamaged(segment=file_name(base), position=end.physical_offset - base, reason=end.reason)
         self.end = end
-
-    def _read_one(self, physical_offset: int, asked_size: int) -> bytes:
-        """The bytes of a record, none if it is no longer kept."""
-        if physical_offset < self.min_physical_offset:
-            return b""
-        file = self._find(physical_offset)
-        if file is None or physical_offset >= self.estimated_end_physical_offset:
-            raise LogEndsEarlier(SERVICE, f"the log ends before {physical_offset}")
-        position = physical_offset - file.base_physical_offset
-        size = scan_cy.check_record(file.buffer, position, file.size_bytes, file.base_physical_offset, True)
-        if -size in NO_RECORD or (size > 0 and asked_size not in (0, size)):
-            raise NotARecord(physical_offset)
-        if size <= 0:
-            raise RecordDamaged(segment=file.path.name, position=position, reason=STATUS_REASONS[-size])
-        return bytes(file.buffer[position : position + size])
 
 
 def _batch(columns: ScanColumns, start: int, end: int) -> DispatchBatch:

@@ -15,7 +15,6 @@ from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice
 from services.indexer.engine.log.files import LogFiles
-from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, SEGMENT_SIZE_BYTES, write_log
 
@@ -212,28 +211,3 @@ async def test_files_that_do_not_fit_are_named() -> None:
     fs.remove(COMMIT_LOG / file_name(SEGMENT_SIZE_BYTES))
     with pytest.raises(SegmentMissing):
         LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
-
-
-async def test_records_are_read_and_checked() -> None:
-    """Whole records by offset; what is gone has size 0, and what is none is refused."""
-    log, fs = filled(), MemoryFs()
-    files = files_of(log, fs)
-    wanted = [log.records[index] for index in (59, 3, 20)]
-    places = np.array([made.physical_offset for made in wanted], np.int64)
-    block = await files.read(places, np.array([made.size_bytes for made in wanted], np.int32))
-    assert block.records == b"".join(
-        bytes(log.data[m.physical_offset : m.physical_offset + m.size_bytes]) for m in wanted
-    )
-    assert block.sizes.tolist() == [made.size_bytes for made in wanted]
-    with pytest.raises(NotARecord):
-        await files.read(np.array([5], np.int64))
-    with pytest.raises(NotARecord):
-        await files.read(places, np.array([1, 1, 1], np.int32))
-    with pytest.raises(LogEndsEarlier):
-        await files.read(np.array([log.end_physical_offset], np.int64))
-    _change(fs, wanted[1].physical_offset + log.data[wanted[1].physical_offset :].index(b"body"), b"B")
-    with pytest.raises(RecordDamaged):
-        await files.read(places)
-    fs.remove(COMMIT_LOG / file_name(0))
-    files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
-    assert (await files.read(places)).sizes[1] == 0

@@ -13,6 +13,6 @@ def check_range(value: int, field: str, *, least: int = 0, most: int = INT64_MAX
     return value
 
 
-def size_of_page(value: int, field: str, *, default: int, most: int) -> int:
-    """A size or count: 0 means the default, more than the most means the most. Raises BadArgument below 0."""
-    return min(check_range(value, field) or default, most)
+def size_of_page(request: object, field: str, *, default: int, most: int) -> int:
+    """Return a size or count of a request: the default for 0, and at most the most. Raises BadArgument below 0."""
+    return min(check_range(getattr(request, field), field) or default, most)

@@ -89,7 +89,7 @@ class LogServicer:
         start = check_range(request.start_physical_offset, "start_physical_offset")
         end = check_range(request.end_physical_offset, "end_physical_offset")
         size_max = size_of_page(
-            request.response_size_bytes_max,
+            request,
             "response_size_bytes_max",
             default=RESPONSE_SIZE_BYTES_DEFAULT,
             most=RESPONSE_SIZE_BYTES_MAX,
@@ -124,9 +124,7 @@ class LogServicer:
         del context
         start = check_range(request.start_physical_offset, "start_physical_offset")
         epoch = check_range(request.epoch, "epoch")
-        count_max = size_of_page(
-            request.record_count_max, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX
-        )
+        count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
         with self._service_streams.held(1):
             handshake = self._followers.handshake(follower_epoch=epoch, follower_physical_offset=start)
             yield pb.DispatchResponse(

@@ -39,7 +39,7 @@ class SegmentServicer:
     async def ListSegments(self, request: pb.ListSegmentsRequest, context: Context) -> pb.ListSegmentsResponse:
         """Return one page, oldest first."""
         del context
-        size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         start = decode_number(LIST, (), request.page_token)
         found = self._segments.list_from(start, size + 1)
         token = encode_token(LIST, (), found[size].base_physical_offset) if len(found) > size else ""

@@ -54,7 +54,7 @@ class TopicServicer:
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Return one page, by name."""
         del context
-        size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         token, arguments = request.page_token, (request.include_system,)
         last_name = decode_token(LIST, arguments, token, str) or ""
         found = self._topics.list_after(last_name, size + 1, include_system=request.include_system)

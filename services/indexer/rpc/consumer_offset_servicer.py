@@ -110,7 +110,7 @@ class ConsumerOffsetServicer:
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
         """A page of groups; the token is the last group of the page before, or the last queue of a part of one."""
-        page_size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         position = decode_token("groups", (), request.page_token, GroupPosition) or GroupPosition()
         page = await page_of_groups(
             self._groups, position, group_count_max=page_size, offset_count_max=PAGE_OFFSET_COUNT_MAX

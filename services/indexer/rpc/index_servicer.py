@@ -3,6 +3,7 @@
 
 import dataclasses
 import importlib.metadata
+from collections.abc import Callable
 
 import msgspec
 from reput.common.v1 import consumer_pb2
@@ -11,6 +12,7 @@ from reput.indexer.v1 import index_service_pb2 as messages
 from libs.formats.state.index_progress import Stepped
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
+from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
@@ -18,19 +20,34 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.consumers_below import consumers_below
 from services.indexer.engine.indexer import Follow, Upkeep
+from services.indexer.engine.statistics import IndexerStatistics
+from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
 VERSION = importlib.metadata.version("reput-server")
 
+_REMOVALS = {
+    messages.QUEUE_SELECTION_EXPIRED: QueueRemoval.remove_expired,
+    messages.QUEUE_SELECTION_UNUSED_TOPICS: QueueRemoval.remove_unused,
+}
+
 
 class IndexServicer:
     """Serves reput.indexer.v1.IndexService."""
 
     def __init__(
-        self, indexes: Indexes, follow: Follow, groups: ConsumerOffsets, upkeep: Upkeep, *, start_time_ms: int
+        self,
+        statistics: Callable[[], IndexerStatistics],
+        indexes: Indexes,
+        follow: Follow,
+        groups: ConsumerOffsets,
+        upkeep: Upkeep,
+        *,
+        start_time_ms: int,
     ) -> None:
+        self._statistics = statistics
         self._indexes = indexes
         self._follow = follow
         self._groups = groups
@@ -40,31 +57,23 @@ class IndexServicer:
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
         """How far the indexes are."""
         disk = await self._upkeep.trim.disk_usage()
-        reached, queues, follow = self._indexes.reached, self._indexes.queues, self._follow
-        target = follow.completeness.target_physical_offset
-        return messages.GetStatusResponse(
-            state=messages.ReputState.ValueType(follow.states.state),
-            indexed_physical_offset=reached.indexed_physical_offset,
-            flushed_physical_offset=follow.flush.flushed_physical_offset,
-            confirmed_physical_offset=follow.reput.confirmed_physical_offset,
-            min_physical_offset=queues.min_physical_offset,
-            epoch=reached.epoch,
-            queue_count=queues.sums.queue_count,
-            index_file_count=self._indexes.index.file_count,
+        completeness = self._follow.completeness
+        target = completeness.target_physical_offset
+        return named(
+            messages.GetStatusResponse,
+            self._statistics(),
             index_entry_count=self._indexes.index.entry_count,
-            applied_record_count=self._indexes.applied_record_count,
-            last_store_time=timestamp(reached.last_store_time_ms or None),
-            last_error=follow.states.last_error,
+            last_store_time=timestamp(self._indexes.reached.last_store_time_ms or None),
+            last_error=self._follow.states.last_error,
             start_time=timestamp(self._start_time_ms),
             version=VERSION,
-            is_complete=follow.completeness.is_complete,
+            is_complete=completeness.is_complete,
             complete_physical_offset=0 if target == UNKNOWN else target,
-            delayed_delivery=_delayed(follow.delivery),
+            delayed_delivery=_delayed(self._follow.delivery),
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,
-            stepped_over_record_count=queues.stepped_over.record_count,
-            stepped_over=_stepped_over(queues.stepped_over.notes()),
+            stepped_over=_stepped_over(self._indexes.queues.stepped_over.notes()),
         )
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
@@ -74,24 +83,21 @@ class IndexServicer:
         below, count = await consumers_below(self._groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
         trim = self._upkeep.trim
         trimmed = await trim.would_trim(offset) if request.dry_run else trim.trim(offset)
-        return messages.TrimToResponse(
+        return named(
+            messages.TrimToResponse,
+            trimmed,
             deleted_queue_file_count=trimmed.queue_file_count,
             deleted_index_file_count=trimmed.index_file_count,
-            freed_bytes=trimmed.freed_bytes,
             consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
             consumer_count=count,
-            own_bytes=trimmed.own_bytes,
         )
 
     async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:
         """Remove queues that nobody needs, or tell which they are."""
-        removal = self._upkeep.removal
-        if request.selection == messages.QUEUE_SELECTION_EXPIRED:
-            removed = await removal.remove_expired(dry_run=request.dry_run)
-        elif request.selection == messages.QUEUE_SELECTION_UNUSED_TOPICS:
-            removed = await removal.remove_unused(dry_run=request.dry_run)
-        else:
+        remove = _REMOVALS.get(request.selection)
+        if remove is None:
             raise BadArgument("must be EXPIRED or UNUSED_TOPICS", field="selection", value=request.selection)
+        removed = await remove(self._upkeep.removal, dry_run=request.dry_run)
         return messages.RemoveQueuesResponse(
             removed_queue_count=len(removed.ends),
             deleted_queue_file_count=removed.file_count,
@@ -112,11 +118,10 @@ def _delayed(delivery: DelayDelivery | None) -> messages.DelayedDelivery | None:
     if delivery is None:
         return None
     counts = delivery.statistics()
-    return messages.DelayedDelivery(
+    return named(
+        messages.DelayedDelivery,
+        counts,
         delivered_count=counts.delivered_total,
         lost_count=counts.lost_total,
-        waiting_count=counts.waiting_count,
-        lateness_ms=counts.lateness_ms,
-        blocked_level_count=counts.blocked_level_count,
         last_error=delivery.last_error,
     )

@@ -25,7 +25,7 @@ class QueryServicer:
         start_ms, end_ms = requests.time_range(request)
         topic = self._answers.served(requests.topic(request.topic))
         query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms)
-        page_size = _page_size(request.page_size)
+        page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_key(query, page_size=page_size, page_token=request.page_token)
         return _page(page, indexed)
@@ -36,7 +36,7 @@ class QueryServicer:
         queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
         topic = self._answers.served(requests.topic(request.topic))
         query = TimeQuery(topic, queue_id, start_ms, end_ms)
-        page_size = _page_size(request.page_size)
+        page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_time(query, page_size=page_size, page_token=request.page_token)
         return _page(page, indexed)
@@ -50,10 +50,6 @@ class QueryServicer:
         else:
             found = await self._answers.queries.by_offset_id(request.message_id)
         return messages_field(found, fields.QUERY_BY_ID_RESPONSE_MESSAGE)
-
-
-def _page_size(value: int) -> int:
-    return size_of_page(value, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
 
 
 def _page(page: Page, indexed_physical_offset: int) -> bytes:

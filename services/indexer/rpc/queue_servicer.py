@@ -54,18 +54,7 @@ class QueueServicer:
 
     async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
         """Read messages, waiting for the first one if asked to."""
-        query = PullQuery(
-            topic=self._answers.served(requests.topic(request.topic)),
-            queue_id=requests.queue_id(request.queue_id),
-            queue_offset=check_range(request.queue_offset, "queue_offset"),
-            message_count_max=size_of_page(
-                request.message_count_max, "message_count_max", default=PULL_COUNT_DEFAULT, most=COUNT_MAX
-            ),
-            size_bytes_max=size_of_page(
-                request.size_bytes_max, "size_bytes_max", default=PULL_SIZE_DEFAULT, most=SIZE_MAX
-            ),
-            tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
-        )
+        query = self._query(request, count_default=PULL_COUNT_DEFAULT, size_default=PULL_SIZE_DEFAULT)
         wait_s = requests.wait_s(request, "wait", most_s=WAIT_MAX_S)
         result = await self._answers.puller.pull(query, wait_s=wait_s)
         return b"".join(
@@ -80,20 +69,9 @@ class QueueServicer:
 
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Pull again and again; each answer waits until the reader took the one before."""
-        size_bytes = size_of_page(
-            request.size_bytes_max, "size_bytes_max", default=SUBSCRIBE_SIZE_DEFAULT, most=SIZE_MAX
-        )
-        sizes_bytes = answer_sizes(size_bytes)
-        query = PullQuery(
-            topic=self._answers.served(requests.topic(request.topic)),
-            queue_id=requests.queue_id(request.queue_id),
-            queue_offset=check_range(request.queue_offset, "queue_offset"),
-            message_count_max=size_of_page(
-                request.message_count_max, "message_count_max", default=SUBSCRIBE_COUNT_DEFAULT, most=COUNT_MAX
-            ),
-            size_bytes_max=next(sizes_bytes),
-            tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
-        )
+        query = self._query(request, count_default=SUBSCRIBE_COUNT_DEFAULT, size_default=SUBSCRIBE_SIZE_DEFAULT)
+        sizes_bytes = answer_sizes(query.size_bytes_max)
+        query = replace(query, size_bytes_max=next(sizes_bytes))
         if self._stream_count >= self._stream_count_max:
             raise WindowFull("subscriptions", limit=self._stream_count_max)
         self._stream_count += 1
@@ -127,29 +105,22 @@ class QueueServicer:
         """The bounds of a queue and the times at its ends."""
         topic = self._answers.served(requests.topic(request.topic))
         queue_id = requests.queue_id(request.queue_id)
-        times: list[int | None] = [None, None]
         queue = self._queue(topic, queue_id)
-        low, high = queue.min_queue_offset, queue.max_queue_offset
-        for index, queue_offset in enumerate((low, high - 1) if low < high else ()):
+        entry = _entry(queue)
+        low, high = entry.min_queue_offset, entry.max_queue_offset
+        ends = ((entry.first_store_time, low), (entry.last_store_time, high - 1)) if low < high else ()
+        for store_time, queue_offset in ends:
             units = queue.read(queue_offset, 1)
-            if len(units.physical_offsets):
-                found = await store_times_ms(self._answers.records, units.physical_offsets, units.record_sizes)
-                times[index] = found[0]
-        entry = messages.Queue(
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            min_queue_offset=low,
-            max_queue_offset=high,
-            first_store_time=timestamp(times[0]),
-            last_store_time=timestamp(times[1]),
-        )
+            times_ms = await store_times_ms(self._answers.records, units.physical_offsets, units.record_sizes)
+            if times_ms and (found := timestamp(times_ms[0])) is not None:
+                store_time.CopyFrom(found)
         return messages.GetQueueRangeResponse(queue=entry)
 
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
         """A page of queues; the token is the last queue of the page before."""
         if request.topic:
             self._answers.served(requests.topic(request.topic))
-        page_size = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
         last = decode_token("queues", arguments, request.page_token, tuple[str, int])
         entries = await self._entries(request.topic, last, page_size + 1)
@@ -164,15 +135,7 @@ class QueueServicer:
         entries: list[messages.Queue] = []
         queues = itertools.islice(self._queues_behind(topic, last), count)
         async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
-            entries += [
-                messages.Queue(
-                    topic=queue.topic,
-                    queue_id=queue.queue_id,
-                    min_queue_offset=queue.min_queue_offset,
-                    max_queue_offset=queue.max_queue_offset,
-                )
-                for queue in step
-            ]
+            entries += map(_entry, step)
         return entries
 
     def _queues_behind(self, topic: str, last: tuple[str, int] | None) -> Iterator[ConsumeQueue]:
@@ -185,11 +148,32 @@ class QueueServicer:
                     if queue is not None:  # else it was removed meanwhile
                         yield queue
 
+    def _query(
+        self, request: messages.PullRequest | messages.SubscribeRequest, *, count_default: int, size_default: int
+    ) -> PullQuery:
+        return PullQuery(
+            topic=self._answers.served(requests.topic(request.topic)),
+            queue_id=requests.queue_id(request.queue_id),
+            queue_offset=check_range(request.queue_offset, "queue_offset"),
+            message_count_max=size_of_page(request, "message_count_max", default=count_default, most=COUNT_MAX),
+            size_bytes_max=size_of_page(request, "size_bytes_max", default=size_default, most=SIZE_MAX),
+            tags=parse_tag_expression(request.tag_expression, field="tag_expression"),
+        )
+
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_queue_offset == 0:
             raise QueueNotFound(topic, queue_id)
         return queue
+
+
+def _entry(queue: ConsumeQueue) -> messages.Queue:
+    return messages.Queue(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        min_queue_offset=queue.min_queue_offset,
+        max_queue_offset=queue.max_queue_offset,
+    )
 
 
 def _subscribe_response(query: PullQuery, result: PullResult) -> bytes:

@@ -27,7 +27,7 @@ DURATION_SECONDS_MAX = 315_576_000_000
 
 
 def topic(name: str, field: str = "topic") -> str:
-    """A topic name."""
+    """Return a topic name."""
     if not is_topic(name):
         reason = f"must be 1 to {STORED_TOPIC_SIZE_BYTES_MAX} bytes of letters, digits, _, -, %, | and +"
         raise BadTopicName(reason, field=field, value=name[:TEXT_SHOWN], limit=STORED_TOPIC_SIZE_BYTES_MAX)
@@ -35,7 +35,7 @@ def topic(name: str, field: str = "topic") -> str:
 
 
 def group(name: str) -> str:
-    """A consumer group's name."""
+    """Return a consumer group's name."""
     if not is_group(name):
         reason = f"must be 1 to {GROUP_SIZE_BYTES_MAX} bytes of letters, digits, _, -, % and |"
         raise BadArgument(reason, field="group", value=name[:TEXT_SHOWN], limit=GROUP_SIZE_BYTES_MAX)
@@ -43,12 +43,12 @@ def group(name: str) -> str:
 
 
 def queue_id(value: int, field: str = "queue_id") -> int:
-    """A queue id."""
+    """Return a queue id."""
     return check_range(value, field, most=STORED_QUEUE_ID_MAX)
 
 
 def time_ms(request: Message, field: str, prefix: str = "") -> int | None:
-    """A Timestamp in milliseconds, finer parts cut off; None if it is absent. `prefix` is the path to the field."""
+    """Return a Timestamp in whole milliseconds, None if it is absent. `prefix` is the path to the field."""
     if not request.HasField(field):
         return None
     value: Timestamp = getattr(request, field)
@@ -58,7 +58,7 @@ def time_ms(request: Message, field: str, prefix: str = "") -> int | None:
 
 
 def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
-    """start_time and end_time; absent ones are the ends of all time."""
+    """Return start_time and end_time. Absent ones are the ends of all time."""
     start_ms, end_ms = time_ms(request, "start_time", prefix), time_ms(request, "end_time", prefix)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise BadArgument("is before start_time", field=f"{prefix}end_time", value=end_ms, limit=start_ms)
@@ -69,7 +69,7 @@ def time_range(request: Message, prefix: str = "") -> tuple[int, int]:
 
 
 def wait_s(request: Message, field: str, *, most_s: float) -> float:
-    """A Duration in seconds, more than the most means the most; 0 if it is absent."""
+    """Return a Duration in seconds: 0 if it is absent, and at most the most."""
     value: Duration = getattr(request, field)
     if not (0 <= value.seconds <= DURATION_SECONDS_MAX and 0 <= value.nanos <= NANOS_MAX):
         raise BadArgument("must not be negative", field=field, value=f"{value.seconds} s {value.nanos} ns", limit=0)
@@ -77,14 +77,9 @@ def wait_s(request: Message, field: str, *, most_s: float) -> float:
 
 
 def key(value: str, field: str = "key") -> str:
-    """One index key: KEYS are separated by spaces, so a key has none, and no record has more than its properties."""
+    """Return one index key: KEYS are separated by spaces, so a key has none, and properties have room for so much."""
     if not value or " " in value:
         raise BadArgument("must be one key, without spaces", field=field, value=value[:TEXT_SHOWN])
-    return text(value, field)
-
-
-def text(value: str, field: str) -> str:
-    """A text to look for in the properties of records, which have room for so much."""
     size_bytes = len(value.encode())
     if size_bytes > PROPERTIES_SIZE_BYTES_MAX:
         reason = f"must be at most {PROPERTIES_SIZE_BYTES_MAX} bytes"

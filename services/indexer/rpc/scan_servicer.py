@@ -55,17 +55,10 @@ class ScanServicer:
             start_time_ms=scan_filter.start_time_ms,
             end_time_ms=scan_filter.end_time_ms,
             partition_count_min=size_of_page(
-                request.partition_count_min,
-                "partition_count_min",
-                default=PARTITION_COUNT_DEFAULT,
-                most=PARTITION_COUNT_MAX,
+                request, "partition_count_min", default=PARTITION_COUNT_DEFAULT, most=PARTITION_COUNT_MAX
             ),
-            row_count_max=size_of_page(
-                request.partition_row_count_max, "partition_row_count_max", default=ROW_COUNT_DEFAULT, most=INT64_MAX
-            ),
-            size_bytes_max=size_of_page(
-                request.partition_size_bytes_max, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX
-            ),
+            row_count_max=size_of_page(request, "partition_row_count_max", default=ROW_COUNT_DEFAULT, most=INT64_MAX),
+            size_bytes_max=size_of_page(request, "partition_size_bytes_max", default=SIZE_DEFAULT, most=INT64_MAX),
         )
         indexed = self._answers.indexes.reached.indexed_physical_offset
         partitions = await self._answers.planner.plan(scope)
@@ -91,9 +84,7 @@ class ScanServicer:
         if request.compression not in COMPRESSIONS:
             shown = request.compression[: requests.TEXT_SHOWN]
             raise BadArgument("must be empty, lz4 or zstd", field="compression", value=shown)
-        frame_size = size_of_page(
-            request.frame_size_bytes, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX
-        )
+        frame_size = size_of_page(request, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX)
         encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
         frames = self._answers.scanner.frames(partition, scan_filter, encoder, chunk_size_bytes=frame_size)
         async with contextlib.aclosing(frames):

@@ -51,7 +51,7 @@ class RetentionServicer:
 
     async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:
         """Return a page of past runs. The token is the time of the page's last run."""
-        count = size_of_page(request.page_size, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         before_ms = decode_number(LIST, (), request.page_token) or None
         runs, has_more = self._history.page(before_ms=before_ms, count=count)
         token = encode_token(LIST, (), runs[-1].time_ms) if has_more else ""

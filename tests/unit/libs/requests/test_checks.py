@@ -2,6 +2,7 @@
 """Checks of numbers: each refusal names the field, the value and the nearest value that is allowed."""
 
 import pytest
+from reput.commitlog.v1.segment_service_pb2 import ListSegmentsRequest
 
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument
@@ -30,4 +31,4 @@ def test_both_ends_are_inside() -> None:
 @pytest.mark.parametrize(("value", "size"), [(0, 5), (3, 3), (99, 10)])
 def test_sizes_of_pages(value: int, size: int) -> None:
     """None means the default, and too much means the most."""
-    assert size_of_page(value, "page_size", default=5, most=10) == size
+    assert size_of_page(ListSegmentsRequest(page_size=value), "page_size", default=5, most=10) == size

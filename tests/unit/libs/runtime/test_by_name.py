@@ -6,10 +6,12 @@ import dataclasses
 import pytest
 from google.protobuf.message import Message
 from reput.commitlog.v1 import log_service_pb2
+from reput.indexer.v1 import index_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
 from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.statistics import statistics_of
+from services.indexer.engine.statistics import IndexerStatistics
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.policy import Decision, Reason
 from services.janitor.engine.retention_loop import RetentionStatistics
@@ -21,6 +23,22 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
         {
             *("appended_batches_total", "repeated_batches_total", "rolls_total", "deleted_segments_total"),
             *("evicted_segments_total", "dispatch_stops_by_damage_total", "committed_physical_offset"),
+        },
+    ),
+    (
+        IndexerStatistics,
+        index_service_pb2.GetStatusResponse,
+        {
+            *(
+                "lag_bytes",
+                "consumer_offset_count",
+                "waiting_pull_count",
+                "running_scan_count",
+                "stopped",
+                "gaps_total",
+            ),
+            *("locally_read_records_total", "scanned_rows_total", "scanned_frames_bytes_total", "sync_rounds_total"),
+            *("history_changes_total", "removed_queues_total"),
         },
     ),
     (

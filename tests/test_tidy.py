@@ -25,6 +25,7 @@ PLAIN_ROOTS = (
     "libs/machine",
     "libs/runtime",
     "libs/segments",
+    "services/commitlog",
     "services/janitor",
     "tools",
 )

@@ -10,7 +10,7 @@ Rules: docs/formats/commit_log.md section 9; what an end is called is libs/log/e
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -45,36 +45,25 @@ class Stop:
     reason: str
 
 
+@dataclass(slots=True, eq=False)
 class LogWalk:
-    """One walk over consecutive files, the oldest first. `columns` are used again for each step.
+    """One walk over consecutive files, the oldest first. `columns` are used again for each step."""
 
-    `durable` is what must be there. `end_physical_offset` is where to end at the latest. `last_store_time_ms` is the
-    newest store time of the records behind the walk, and begins with what is known of those before it; 0: unknown.
-    `on_read` hears of each file and number of bytes before they are looked at.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[LogFile],
-        columns: ScanColumns,
-        durable: KnownDurable,
-        *,
-        clock_step_ms_max: int,
-        check_crc: bool = True,
-        last_store_time_ms: int = 0,
-        end_physical_offset: int | None = None,
-        on_read: Callable[[LogFile, int], None] | None = None,
-    ) -> None:
-        self.columns = columns
-        self.last_store_time_ms = last_store_time_ms
-        self.stop: Stop | None = None
-        self._files = files
-        self._durable = durable
-        self._clock_step_ms_max = clock_step_ms_max
-        self._check_crc = check_crc
-        self._end_physical_offset = end_physical_offset
-        self._on_read = on_read
-        self._at = 0
+    _files: Sequence[LogFile]
+    columns: ScanColumns
+    durable: KnownDurable
+    """What must be there."""
+    _: KW_ONLY
+    clock_step_ms_max: int
+    check_crc: bool = True
+    last_store_time_ms: int = 0
+    """Newest store time of the records behind the walk. Begins with what is known of those before it; 0: unknown."""
+    end_physical_offset: int | None = None
+    """Where to end at the latest."""
+    on_read: Callable[[LogFile, int], None] | None = None
+    """Hears of each file and number of bytes before they are looked at."""
+    stop: Stop | None = None
+    _at: int = 0
 
     def steps(self, start_physical_offset: int) -> Iterator[Step]:
         """Yield all records from the start of one on, up to the end of the log or the first `stop`.
@@ -116,25 +105,25 @@ class LogWalk:
     def end(self) -> ScanEnd:
         """Return how the log ends, once all steps are made."""
         if self.stop is None:
-            return judge_closed(self._at, self._durable)
+            return judge_closed(self._at, self.durable)
         return judge(
             self._files[self.stop.file_index :],
             self.stop.position,
             self.stop.reason,
-            self._durable,
+            self.durable,
             last_store_time_ms=self.last_store_time_ms,
-            clock_step_ms_max=self._clock_step_ms_max,
+            clock_step_ms_max=self.clock_step_ms_max,
         )
 
     def _scan(self, file: LogFile, start: int, end: int) -> tuple[int, str]:
         """Fill the columns with the next sound records. Returns the status and the reason of what follows them."""
         buffer, base, columns = file.buffer, file.base_physical_offset, self.columns
-        status = scan_cy.scan(buffer, start, end, base, self._check_crc, columns)
-        unsound = first_unsound(buffer, columns, self.last_store_time_ms, self._clock_step_ms_max, self._durable)
+        status = scan_cy.scan(buffer, start, end, base, self.check_crc, columns)
+        unsound = first_unsound(buffer, columns, self.last_store_time_ms, self.clock_step_ms_max, self.durable)
         if unsound is None:
             return status, STATUS_REASONS.get(status, "")
         index, reason = unsound
-        scan_cy.scan(buffer, start, int(columns.positions[index]), base, self._check_crc, columns)
+        scan_cy.scan(buffer, start, int(columns.positions[index]), base, self.check_crc, columns)
         return UNSOUND, reason
 
     def _newest_ms(self) -> int:
@@ -145,18 +134,18 @@ class LogWalk:
         """Make sure that the next bytes can be looked at. Returns where they end."""
         end = min(end, self._limit(file))
         file.check_readable(start, end)
-        if self._on_read is not None:
-            self._on_read(file, end - start)
+        if self.on_read is not None:
+            self.on_read(file, end - start)
         return end
 
     def _limit(self, file: LogFile) -> int:
         """Return the position behind the last byte of a file that the walk may look at."""
-        if self._end_physical_offset is None:
+        if self.end_physical_offset is None:
             return file.size_bytes
-        return min(file.size_bytes, self._end_physical_offset - file.base_physical_offset)
+        return min(file.size_bytes, self.end_physical_offset - file.base_physical_offset)
 
     def _is_over(self) -> bool:
-        return self._end_physical_offset is not None and self._at >= self._end_physical_offset
+        return self.end_physical_offset is not None and self._at >= self.end_physical_offset
 
 
 def _claimed_bytes(buffer: memoryview, position: int, end: int) -> int:

@@ -17,6 +17,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
+from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
@@ -68,7 +69,11 @@ class Service:
         log = await self.commit_log.open(store_host(self._listen_host, self.server.port))
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
-        self.append.made = AppendServicer(log.pipeline, log.acknowledgements, streams, config, log.store_host)
+        encoder, inflight = (
+            AppendResultEncoder(log.store_host),
+            InflightBudget("bytes", config.append_inflight_bytes_max),
+        )
+        self.append.made = AppendServicer(log.pipeline, log.acknowledgements, encoder, streams, inflight, config)
         self._log.made = LogServicer(
             log.reader, log.followers, log.queue_offsets, log.topics.set_apart.reasons, streams, service_streams
         )
@@ -76,10 +81,10 @@ class Service:
         self._topics.made = TopicServicer(log.topics)
 
     async def until_connected(self) -> None:
-        """It needs no other service."""
+        """Return at once: it needs no other service."""
 
     async def until_complete(self) -> None:
-        """All is done when it is open."""
+        """Return at once: all is done when it is open."""
 
     async def drain(self) -> None:
         """End the streams."""
@@ -93,7 +98,7 @@ class Service:
 
 
 def store_host(listen_host: str, port: int) -> Host:
-    """The address that goes into records when none is configured; loopback for a name or a wildcard address."""
+    """Return the address for records when none is configured: loopback for a name or a wildcard address."""
     try:
         address = ipaddress.ip_address(listen_host)
     except ValueError:

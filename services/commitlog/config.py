@@ -244,7 +244,7 @@ class CommitLogConfig:
                 raise ValueError(f"store_host: {error.reason}") from None
 
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Delays of the levels in milliseconds, level 1 first."""
+        """Return the delays of the levels in milliseconds, level 1 first."""
         return parse_levels(self.message_delay_level)
 
     def _check_directories(self) -> None:
@@ -265,12 +265,12 @@ class CommitLogConfig:
                 raise ValueError(f"log_dirs or log_dirs_read_only: {str(path)!a} is not UTF-8") from None
 
     def segment_directories(self) -> SegmentDirectories:
-        """The directories of the segments."""
+        """Return the directories of the segments."""
         writable = _directories(self.log_dirs, "log_dirs") or [self.data_dir / store_layout.COMMIT_LOG]
         return SegmentDirectories(writable, _directories(self.log_dirs_read_only, "log_dirs_read_only"))
 
     def ballast(self, fs: Fs) -> Ballast:
-        """The file that gives way."""
+        """Return the file that gives way."""
         return Ballast(
             fs,
             self.data_dir / store_layout.BALLAST,
@@ -280,7 +280,7 @@ class CommitLogConfig:
 
 
 def _directories(text: str, name: str) -> list[Path]:
-    """The paths of a setting. Raises ValueError for an empty one between others."""
+    """Return the paths of a setting. Raises ValueError for an empty one between others."""
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(parts):
         raise ValueError(f"{name} is {text!r}: a directory is missing beside a comma")

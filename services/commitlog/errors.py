@@ -29,11 +29,18 @@ class BatchEmpty(RequestRefused):
 
 
 class BatchTooLarge(RequestRefused):
-    """A batch has more bytes or more messages than one append may have."""
+    """A batch has more of something than one append may have."""
+
+    def __init__(self, reason: str, *, value: int, limit: int) -> None:
+        super().__init__(reason, field="messages", value=value, limit=limit)
 
 
 class MessageTooLarge(RequestRefused):
     """A body is longer than the largest message, or its record would not fit into a segment."""
+
+    def __init__(self, what: str, *, field: str, value: int, limit: int) -> None:
+        reason = f"a {what} of {value} bytes is too large, the limit is {limit}"
+        super().__init__(reason, field=field, value=value, limit=limit)
 
 
 class BadProperties(RequestRefused):
@@ -51,8 +58,10 @@ class DelayNotSupported(RequestRefused):
 class WriterError(ServiceError):
     """Base: a batch of a writer is neither its next one nor one that the log is known to have. Nothing was stored."""
 
-    def __init__(self, reason: str, *, writer_id: str, sequence: int) -> None:
-        super().__init__(f"batch {sequence} of writer {writer_id} {reason}")
+    reason: str
+
+    def __init__(self, writer_id: str, sequence: int) -> None:
+        super().__init__(f"batch {sequence} of writer {writer_id} {self.reason}")
         self.writer_id, self.value, self.field = writer_id, sequence, "writer.sequence"
 
 
@@ -60,22 +69,20 @@ class WriterSequenceGap(WriterError):
     """A batch of the writer before this one is missing."""
 
     def __init__(self, writer_id: str, sequence: int, *, expected: int) -> None:
-        super().__init__(f"has come too early, {expected} is next", writer_id=writer_id, sequence=sequence)
-        self.expected = expected
+        self.expected, self.reason = expected, f"has come too early, {expected} is next"
+        super().__init__(writer_id, sequence)
 
 
 class WriterContentDiffers(WriterError):
     """The log has a batch of this number, and its content is another one."""
 
-    def __init__(self, writer_id: str, sequence: int) -> None:
-        super().__init__("is stored with other content", writer_id=writer_id, sequence=sequence)
+    reason = "is stored with other content"
 
 
 class WriterForgotten(WriterError):
     """The batch may have been stored, but too many others came since to tell."""
 
-    def __init__(self, writer_id: str, sequence: int) -> None:
-        super().__init__("is not among those that are remembered", writer_id=writer_id, sequence=sequence)
+    reason = "is not among those that are remembered"
 
 
 class TopicNotFound(ServiceError):
@@ -111,11 +118,11 @@ class NotARecord(ServiceError):
 
 
 class BelowMinOffset(ServiceError):
-    """The offset lies below the oldest that is kept."""
+    """Where to start reading lies below the oldest that is kept."""
 
-    def __init__(self, value: int, *, min_physical_offset: int, field: str) -> None:
+    def __init__(self, value: int, *, min_physical_offset: int) -> None:
         super().__init__(f"physical offset {value} is gone, the log begins at {min_physical_offset}")
-        self.value, self.min, self.field = value, min_physical_offset, field
+        self.value, self.min, self.field = value, min_physical_offset, "start_physical_offset"
 
 
 class BeyondMaxOffset(ServiceError):

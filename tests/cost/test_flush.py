@@ -106,7 +106,7 @@ async def test_a_checkpoint_is_one_page() -> None:
             await log.snapshot.loop.stop()
             await log.snapshot.save()
             with machine.fs.counted() as calls:
-                await log.progress.save()
+                await log.checkpoint.save()
                 await log.snapshot.save()
         assert count_by_operation(calls) == {"write_atomic": 1}
         sizes.append(bytes_by_operation(calls))

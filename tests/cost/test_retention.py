@@ -74,7 +74,7 @@ class IndexedFacts(Owners):
 
     async def log_facts(self) -> LogFacts:
         """All full segments are indexed."""
-        self._log.progress.indexed_flushed_physical_offset = self.end
+        self._log.checkpoint.indexed_flushed_physical_offset = self.end
         return await super().log_facts()
 
 

@@ -53,7 +53,7 @@ async def write_small_files(log: OpenLog) -> None:
     """Make the log durable, and write down that it is."""
     await log.marks.flushed.soon(log.chain.max_physical_offset)
     await log.snapshot.save()
-    await log.progress.save()
+    await log.checkpoint.save()
 
 
 def segment_numbers(paths: list[Path]) -> Counter[int]:

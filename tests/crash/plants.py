@@ -80,7 +80,7 @@ PLANTS = (
     ),
     Plant(
         "the checkpoint is ahead of the sync",
-        "services/commitlog/engine/keep/progress.py",
+        "services/commitlog/engine/keep/checkpoint.py",
         "            flushed_physical_offset=self._marks.flushed.value,\n",
         "            flushed_physical_offset=self._marks.wrote.value,\n",
     ),

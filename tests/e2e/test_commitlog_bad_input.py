@@ -369,7 +369,7 @@ async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
     async with served(tmp_path, **limits) as (service, client):
         good = append_pb.AppendRequest(messages=[message(), message()], durability=2)
         await client.append.Append(good)
-        await service.commit_log.log.progress.save()
+        await service.commit_log.log.checkpoint.save()
         before = digest(tmp_path)
         wrong = [check(await refusal(client, case), case) for case in CASES]
         batches = [case for case in CASES if case.rpc == "AppendService/Append"]

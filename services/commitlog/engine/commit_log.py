@@ -16,7 +16,7 @@ from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.write.gate import Reason
 
 
@@ -28,7 +28,7 @@ class CommitLog:
     ) -> None:
         self.config = config
         self.started_at_ms = clock.now_ms()
-        self.recovery_progress = RecoveryProgress(clock)
+        self.meter = RecoveryMeter(clock)
         self.is_open = False
         self.log: OpenLog | None = None
         self._fs = fs
@@ -42,7 +42,7 @@ class CommitLog:
             self._fs,
             self.config,
             self._clock,
-            self.recovery_progress,
+            self.meter,
             listen_host=listen_host,
             on_failure=self._on_failure,
         )
@@ -75,7 +75,7 @@ class CommitLog:
 
     @staticmethod
     async def _finish(log: OpenLog) -> None:
-        """The last steps of a clean stop."""
+        """Do the last steps of a clean stop."""
         if log.marks.flushed.value < log.marks.wrote.value and not log.seal.is_set:
             await log.flusher.run()
         if log.seal.is_set:
@@ -83,5 +83,5 @@ class CommitLog:
         assert log.marks.flushed.value == log.chain.max_physical_offset
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
-        await log.progress.save()
+        await log.checkpoint.save()
         await log.small_files.write(log.files.mark_clean)

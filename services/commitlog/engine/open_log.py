@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from libs.formats.limits import INT64_MAX
 from libs.formats.records.host import Host
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
@@ -14,13 +15,13 @@ from services.commitlog.engine.durable.syncer import Syncer
 from services.commitlog.engine.follow.followers import Followers
 from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader
+from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
 from services.commitlog.engine.keep.disk_guard import DiskGuard
-from services.commitlog.engine.keep.progress import Progress
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.segments import SegmentKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.opening import recover_store
 from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.gate import Reason, WriteGate
@@ -37,7 +38,7 @@ class OpenLog:
         fs: Fs,
         config: CommitLogConfig,
         clock: Clock,
-        meter: RecoveryProgress,
+        meter: RecoveryMeter,
         *,
         listen_host: Host,
         on_failure: Callable[[BaseException], None],
@@ -59,38 +60,37 @@ class OpenLog:
         self.gate: Final = WriteGate()
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
         self.marks: Final = Marks.of(self.chain, config)
-        self.seal: Final = Seal(
-            self.gate, (self.marks.committed, self.marks.flushed), self.chain.directory, on_set=on_failure
-        )
-        self.tail: Final = LogTailWriter(self.chain, self.state, self.marks, self.gate, self.seal, config)
-        self.pipeline: Final = AppendPipeline(
-            self.tail, self.state, self.topics, self.gate, clock, config, store_host=self.store_host
-        )
+        failing = self.marks.committed, self.marks.flushed
+        self.seal: Final = Seal(self.gate, failing, self.chain.directory, on_failure)
+        self.tail: Final = LogTailWriter(self.chain, self.state, self.marks, self.gate, self.seal)
+        host = self.store_host.to_bytes()
+        self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
         self.acknowledgements: Final = Acknowledgements(self.marks, config)
         self.disk: Final = DiskGuard(fs, clock, config, directories, self.gate, self.small_files)
         self.store_time: Final = StoreTimeWatch(clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
-        self.progress: Final = Progress(
-            fs, clock, config, store.checkpoint, self.flusher, self.marks, self.seal, self.store_time, self.small_files,
-            is_queue_time_kept=self.files.is_owed,
+        kept_time_ms = store.checkpoint.consume_queue_time_ms if self.files.is_owed else INT64_MAX
+        self.checkpoint: Final = CheckpointKeeper(
+            fs, clock, config, store.checkpoint, self.flusher, self.marks, self.seal, self.store_time,
+            self.small_files, kept_time_ms,
         )  # fmt: skip
-        self.progress.note_start(self.chain.min_physical_offset)
+        self.checkpoint.note_start(self.chain.min_physical_offset)
         self.snapshot: Final = SnapshotKeeper(
             fs, self.chain, self.state, self.marks, self.gate, self.small_files, config,
-            end_physical_offset=store.recovery.snapshot_physical_offset,
+            store.recovery.snapshot_physical_offset,
         )  # fmt: skip
         self.segments: Final = SegmentKeeper(
-            fs, self.chain, directories, self.epochs, self.progress, self.snapshot, self.small_files, clock, config
+            fs, self.chain, directories, self.epochs, self.checkpoint, self.snapshot, self.small_files, clock, config
         )
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
-        self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.progress, config)
+        self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
         self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.topics, self.state, self.gate)
 
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:
         """Loops that write small files and look at the disk."""
-        return self.disk.loop, self.progress.loop, self.snapshot.loop
+        return self.disk.loop, self.checkpoint.loop, self.snapshot.loop
 
     @property
     def syncers(self) -> tuple[SupervisedLoop, ...]:

@@ -23,7 +23,7 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "committed_physical_offset": lambda log: log.marks.committed.value,
     "flushed_physical_offset": lambda log: log.marks.flushed.value,
     "confirmed_physical_offset": lambda log: log.marks.visible.value,
-    "indexed_physical_offset": lambda log: log.progress.indexed_physical_offset,
+    "indexed_physical_offset": lambda log: log.checkpoint.indexed_physical_offset,
     "segment_count": lambda log: len(log.chain.segments),
     "topic_count": lambda log: log.topics.topic_count,
     "epoch": lambda log: log.epochs.number,
@@ -42,7 +42,7 @@ _Statistics = make_dataclass("_Statistics", [(name, int, 0) for name in _SOURCES
 
 
 def statistics_of(log: OpenLog | None) -> "DataclassInstance":
-    """A snapshot; zeros before the log is open. Quick, and safe from any thread."""
+    """Return a snapshot, zeros before the log is open. Quick, and safe from any thread."""
     values = {} if log is None else {name: source(log) for name, source in _SOURCES.items()}
     found: DataclassInstance = _Statistics(**values)
     return found

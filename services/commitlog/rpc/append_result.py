@@ -24,7 +24,7 @@ class AppendResultEncoder:
         self._store_host = length_delimited(fields.APPEND_RESULT_STORE_HOST, host)
 
     def response(self, batch: AppendedBatch, durability: int) -> bytes:
-        """A serialized AppendResponse; an AppendOutcome with a result is the same bytes."""
+        """Return a serialized AppendResponse. An AppendOutcome with a result is the same bytes."""
         result = b"".join(
             (
                 int_field(fields.APPEND_RESULT_START_PHYSICAL_OFFSET, batch.start_physical_offset),
@@ -42,10 +42,10 @@ class AppendResultEncoder:
 
 
 def error_outcome(status: Status) -> bytes:
-    """A serialized AppendOutcome with an error."""
+    """Return a serialized AppendOutcome with an error."""
     return length_delimited(fields.APPEND_OUTCOME_ERROR, status.SerializeToString())
 
 
 def stream_response(outcomes: list[bytes]) -> bytes:
-    """A serialized AppendStreamResponse."""
+    """Return a serialized AppendStreamResponse."""
     return b"".join(length_delimited(fields.APPEND_STREAM_RESPONSE_OUTCOMES, outcome) for outcome in outcomes)

@@ -2,8 +2,8 @@
 """AppendService on raw bytes: a request stays bytes from the socket to the segment."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 
-from libs.formats.records.host import Host
 from libs.runtime.rpc.handlers import Context
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgements
@@ -17,28 +17,21 @@ RAW_METHODS = ("Append", "AppendStream")
 """Methods that take requests as bytes."""
 
 
+@dataclass(slots=True, eq=False)
 class AppendServicer:
-    """Serves reput.commitlog.v1.AppendService."""
+    """Serves reput.commitlog.v1.AppendService. `_streams` bounds how many there are, `_inflight` their bytes."""
 
-    def __init__(
-        self,
-        pipeline: AppendPipeline,
-        acknowledgements: Acknowledgements,
-        streams: InflightBudget,
-        config: CommitLogConfig,
-        store_host: Host,
-    ) -> None:
-        self._pipeline = pipeline
-        self._acknowledgements = acknowledgements
-        self._streams = streams
-        self._config = config
-        self._encoder = AppendResultEncoder(store_host)
-        self._inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
-        self.sessions: set[AppendStreamSession] = set()
-        """The streams that run."""
+    _pipeline: AppendPipeline
+    _acknowledgements: Acknowledgements
+    _encoder: AppendResultEncoder
+    _streams: InflightBudget
+    _inflight: InflightBudget
+    _config: CommitLogConfig
+    sessions: set[AppendStreamSession] = field(default_factory=set)
+    """The streams that run."""
 
     async def Append(self, request: bytes, context: Context) -> bytes:
-        """One batch, answered at its durability."""
+        """Append one batch. Answers at its durability."""
         with self._inflight.held(len(request)):
             batch = await self._pipeline.append(request, born_host(context.peer()))
             acknowledgement = self._acknowledgements.of(batch)

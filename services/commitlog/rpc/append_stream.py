@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from libs.requests.errors import Stopping
@@ -48,42 +48,35 @@ _REFUSED = Acknowledgement(0)
 """An error waits for nothing."""
 
 
+@dataclass(slots=True, eq=False)
 class AppendStreamSession:
-    """One stream. `inflight` bounds what waits for durability over all callers."""
+    """One stream. `_inflight` bounds what waits for durability over all callers."""
 
-    def __init__(
-        self,
-        pipeline: AppendPipeline,
-        acknowledgements: Acknowledgements,
-        encoder: AppendResultEncoder,
-        inflight: InflightBudget,
-        born_host: bytes,
-        config: CommitLogConfig,
-    ) -> None:
-        self._pipeline = pipeline
-        self._acknowledgements = acknowledgements
-        self._encoder = encoder
-        self._inflight = inflight
-        self._window = InflightBudget("bytes of one stream", config.append_stream_inflight_bytes_max)
-        self._born_host = born_host
-        self._delay_s = config.acknowledge_delay_ms / 1000
-        self._count_max = config.acknowledge_count_max
-        self._idle_timeout_ms = config.append_stream_idle_timeout_ms
-        self._idle_since_s: float | None = None
-        """When it began to wait for a request, by the loop's clock; None while it works on one."""
-        self._is_too_idle = False
-        self._outcomes: deque[PendingOutcome] = deque()
-        self._arrived = asyncio.Event()
-        self._many_wait = asyncio.Event()
-        self._reading: asyncio.Task[None] | None = None
+    _pipeline: AppendPipeline
+    _acknowledgements: Acknowledgements
+    _encoder: AppendResultEncoder
+    _inflight: InflightBudget
+    _born_host: bytes
+    _config: CommitLogConfig
+    _window: InflightBudget = field(init=False)
+    _idle_since_s: float | None = None
+    """When it began to wait for a request, by the loop's clock; None while it works on one."""
+    _is_too_idle: bool = False
+    _outcomes: deque[PendingOutcome] = field(default_factory=deque)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _many_wait: asyncio.Event = field(default_factory=asyncio.Event)
+    _reading: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._window = InflightBudget("bytes of one stream", self._config.append_stream_inflight_bytes_max)
 
     def stop(self) -> None:
-        """Read no further request; the stream ends with STOPPING after the outcomes that are left."""
+        """Read no further request. The stream ends with STOPPING after the outcomes that are left."""
         if self._reading is not None:
             self._reading.cancel()
 
     async def responses(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """Serialized AppendStreamResponses until the caller has closed its side and has every outcome."""
+        """Yield serialized AppendStreamResponses until the caller has closed its side and has every outcome."""
         self._reading = asyncio.create_task(self._read(requests), name="append stream")
         self._reading.add_done_callback(lambda _: self._arrived.set())
         idling = asyncio.create_task(self._end_when_idle(), name="append stream: idle")
@@ -94,7 +87,7 @@ class AppendStreamSession:
                 yield stream_response(outcomes)
                 self._window.give_back(size_bytes)
             if self._is_too_idle:
-                raise StreamIdle(timeout_ms=self._idle_timeout_ms)
+                raise StreamIdle(timeout_ms=self._config.append_stream_idle_timeout_ms)
             if self._reading.cancelled():
                 raise Stopping
             self._reading.result()
@@ -103,11 +96,11 @@ class AppendStreamSession:
             idling.cancel()
 
     async def _end_when_idle(self) -> None:
-        """Stop reading when no request came for long; looks only when that may be so."""
-        if not self._idle_timeout_ms:
+        """Stop reading when no request came for long. Looks only when that may be so."""
+        if not self._config.append_stream_idle_timeout_ms:
             return
         assert self._reading is not None
-        clock, timeout_s = asyncio.get_running_loop().time, self._idle_timeout_ms / 1000
+        clock, timeout_s = asyncio.get_running_loop().time, self._config.append_stream_idle_timeout_ms / 1000
         while True:
             since_s = self._idle_since_s
             idle_s = 0.0 if since_s is None or self._outcomes else clock() - since_s
@@ -132,7 +125,7 @@ class AppendStreamSession:
                 acknowledgement.when_reached(partial(self._inflight.give_back, len(request)))
             self._outcomes.append(outcome)
             self._arrived.set()
-            if len(self._outcomes) >= self._count_max:
+            if len(self._outcomes) >= self._config.acknowledge_count_max:
                 self._many_wait.set()
             self._idle_since_s = clock()
 
@@ -145,7 +138,7 @@ class AppendStreamSession:
         return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch), b"")
 
     async def _wait_for_outcome(self) -> bool:
-        """Wait for the next outcome; False when none will come."""
+        """Wait for the next outcome. Returns whether there is one."""
         assert self._reading is not None
         while not self._outcomes:
             if self._reading.done():
@@ -160,14 +153,18 @@ class AppendStreamSession:
         first = self._outcomes[0].acknowledgement
         if first.has_waited:
             await first.settle()
-        elif self._delay_s and len(self._outcomes) < self._count_max and not self._reading.done():
+        elif (
+            self._config.acknowledge_delay_ms
+            and len(self._outcomes) < self._config.acknowledge_count_max
+            and not self._reading.done()
+        ):
             self._many_wait.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._delay_s):
+                async with asyncio.timeout(self._config.acknowledge_delay_ms / 1000):
                     await self._many_wait.wait()
 
     def _take_ready(self) -> tuple[list[bytes], int]:
-        """The settled outcomes at the head, serialized, at least one; and what they took of the window."""
+        """Pop the settled outcomes at the head, at least one. Returns them serialized, and their size in the window."""
         taken: list[bytes] = []
         window_bytes = response_bytes = 0
         while self._outcomes and response_bytes < RESPONSE_SIZE_BYTES_MAX:

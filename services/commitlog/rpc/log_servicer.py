@@ -5,6 +5,7 @@ import contextlib
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -15,12 +16,13 @@ from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, Stopping
+from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.follow.dispatch import DispatchTail, TailStep
 from services.commitlog.engine.follow.followers import Followers
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader, RecordRun
-from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import BeyondMaxOffset
 
@@ -127,18 +129,8 @@ class LogServicer:
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
         with self._service_streams.held(1):
             handshake = self._followers.handshake(follower_epoch=epoch, follower_physical_offset=start)
-            yield pb.DispatchResponse(
-                handshake=pb.DispatchHandshake(
-                    common_end_physical_offset=handshake.common_end_physical_offset,
-                    epoch=handshake.epoch,
-                    history_id=handshake.history_id,
-                    min_physical_offset=handshake.min_physical_offset,
-                    confirmed_physical_offset=handshake.confirmed_physical_offset,
-                    set_apart_topics=[
-                        pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.items()
-                    ],
-                )
-            )
+            set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.items()]
+            yield pb.DispatchResponse(handshake=named(pb.DispatchHandshake, handshake, set_apart_topics=set_apart))
             tail = self._followers.tail(
                 start_physical_offset=handshake.start_physical_offset, record_count_max=count_max
             )
@@ -153,22 +145,14 @@ class LogServicer:
     async def ReportProgress(self, request: pb.ReportProgressRequest, context: Context) -> pb.ReportProgressResponse:
         """Take note of how far the Indexer is."""
         del context
-        self._followers.report(
-            IndexerReport(
-                indexed_physical_offset=request.indexed_physical_offset,
-                flushed_physical_offset=request.flushed_physical_offset,
-                queue_flushed_time_ms=request.queue_flushed_time_ms,
-                index_flushed_time_ms=request.index_flushed_time_ms,
-                epoch=request.epoch,
-                history_id=request.history_id,
-            )
-        )
+        names = [one.name for one in fields_of(IndexerReport)]
+        self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
         return pb.ReportProgressResponse()
 
     async def CheckQueueOffsets(
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], context: Context
     ) -> pb.CheckQueueOffsetsResponse:
-        """Compare the Indexer's queues with the numbers that are given next; the whole counts when the stream ends."""
+        """Compare the Indexer's queues with the numbers that are given next. The whole counts when the stream ends."""
         del context
         raised_count = contradicting_count = forgotten_count = 0
         is_complete = False
@@ -177,14 +161,11 @@ class LogServicer:
                 self._check_draining()
                 self._followers.check(request.epoch, request.history_id)
                 is_complete = request.is_complete
-                verdict = await self._queue_offsets.compare(
-                    [
-                        QueueEnd(
-                            end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset, end.is_removed
-                        )
-                        for end in request.queues
-                    ]
-                )
+                ends = [
+                    QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset, end.is_removed)
+                    for end in request.queues
+                ]
+                verdict = await self._queue_offsets.compare(ends)
                 raised_count += verdict.raised_count
                 contradicting_count += verdict.contradicting_count
                 forgotten_count += verdict.forgotten_count
@@ -196,7 +177,7 @@ class LogServicer:
         )
 
     def _step(self, step: TailStep) -> bytes | pb.DispatchResponse:
-        """Columns, or a heartbeat where nothing is new."""
+        """Return columns, or a heartbeat where nothing is new."""
         if step.columns is not None:
             return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
         return pb.DispatchResponse(
@@ -217,7 +198,7 @@ def _is_raw(view: int) -> bool:
 
 
 def _records(runs: list[RecordRun], *, is_raw: bool, raw_field: int, messages_field: int) -> bytes:
-    """The records in the form that was asked for, as fields of a response."""
+    """Return the records in the form that was asked for, as fields of a response."""
     if is_raw:
         return length_delimited(raw_field, b"".join(piece for run in runs for piece in run.raw()))
     return b"".join(

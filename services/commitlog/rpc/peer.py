@@ -13,7 +13,7 @@ UNKNOWN_HOST = Host.parse("127.0.0.1:0")
 
 @functools.lru_cache(maxsize=4096)
 def born_host(peer: str) -> bytes:
-    """8 or 20 bytes for gRPC's name of a peer, such as `ipv4:10.0.0.1:5050` or `ipv6:%5B::1%5D:5050`."""
+    """Return 8 or 20 bytes for gRPC's name of a peer, such as `ipv4:10.0.0.1:5050` or `ipv6:%5B::1%5D:5050`."""
     _, _, address = unquote(peer).partition(":")
     try:
         return Host.parse(address).to_bytes()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log's state as GetStatus tells it, also while the log is being recovered."""
 
-import functools
-from importlib import metadata
+import importlib.metadata
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -16,7 +15,7 @@ from services.commitlog.engine.statistics import statistics_of
 EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
 
-DISTRIBUTION = "reput-server"
+VERSION = importlib.metadata.version("reput-server")
 
 _ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
 
@@ -34,14 +33,14 @@ class StatusServicer:
 
 
 def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
-    """All of it once the log is open; before that, what is known."""
+    """Return all of it once the log is open. Before that, what is known."""
     status = pb.GetStatusResponse(
         role=_ROLES[commit_log.config.role],
         segment_size_bytes=commit_log.config.segment_size_bytes,
         start_time=timestamp(commit_log.started_at_ms),
-        version=_version(),
+        version=VERSION,
         state=pb.LOG_STATE_SERVING if commit_log.is_open else pb.LOG_STATE_RECOVERING,
-        recovery_progress=named(pb.RecoveryProgress, commit_log.recovery_progress),
+        recovery_progress=named(pb.RecoveryProgress, commit_log.meter),
     )
     if commit_log.is_open and commit_log.log is not None:
         status.MergeFrom(_open_status(commit_log.log))
@@ -50,15 +49,14 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
 
 def _open_status(log: OpenLog) -> pb.GetStatusResponse:
     status = named(pb.GetStatusResponse, statistics_of(log), refusals=log.gate.refusals())
-    if log.progress.reported_at_ms is not None:
-        status.indexed_time.FromMilliseconds(log.progress.reported_at_ms)
+    if log.checkpoint.reported_at_ms is not None:
+        status.indexed_time.FromMilliseconds(log.checkpoint.reported_at_ms)
     status.recovery.CopyFrom(named(pb.RecoveryReport, log.recovery))
     status.log_directories.extend(
-        pb.LogDirectory(
+        named(
+            pb.LogDirectory,
+            one,
             path=str(one.path),
-            segment_count=one.segment_count,
-            is_read_only=one.is_read_only,
-            is_full=one.is_full,
             disk_total_bytes=one.usage.total_bytes,
             disk_free_bytes=one.usage.free_bytes,
             disk_used_percent=one.usage.used_percent,
@@ -66,11 +64,3 @@ def _open_status(log: OpenLog) -> pb.GetStatusResponse:
         for one in log.disk.log_directories()
     )
     return status
-
-
-@functools.cache
-def _version() -> str:
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return ""

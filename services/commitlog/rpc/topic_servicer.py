@@ -2,6 +2,7 @@
 """TopicService: protobuf to and from the topic registry."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from reput.commitlog.v1 import topic_service_pb2 as pb
 
@@ -25,25 +26,13 @@ class TopicServicer:
     async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.CreateTopicResponse:
         """Make a topic."""
         del context
-        topic = await self._topics.create(
-            request.name,
-            read_queue_count=request.read_queue_count,
-            write_queue_count=request.write_queue_count,
-            is_readable=request.is_readable if request.HasField("is_readable") else True,
-            is_writable=request.is_writable if request.HasField("is_writable") else True,
-        )
+        topic = await self._topics.create(request.name, **_given(request))
         return pb.CreateTopicResponse(topic=self._topic(topic))
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Context) -> pb.UpdateTopicResponse:
         """Change what the request names."""
         del context
-        topic = await self._topics.update(
-            request.name,
-            read_queue_count=request.read_queue_count if request.HasField("read_queue_count") else None,
-            write_queue_count=request.write_queue_count if request.HasField("write_queue_count") else None,
-            is_readable=request.is_readable if request.HasField("is_readable") else None,
-            is_writable=request.is_writable if request.HasField("is_writable") else None,
-        )
+        topic = await self._topics.update(request.name, **_given(request))
         return pb.UpdateTopicResponse(topic=self._topic(topic))
 
     async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
@@ -78,3 +67,8 @@ class TopicServicer:
             is_system=is_system_topic(topic.name),
             set_apart=self._topics.set_apart.why(topic.name),
         )
+
+
+def _given(request: pb.CreateTopicRequest | pb.UpdateTopicRequest) -> dict[str, Any]:
+    """Return the values of a topic that a request names."""
+    return {field.name: value for field, value in request.ListFields() if field.name != "name"}

@@ -26,7 +26,7 @@ from services.commitlog import errors as log_errors
 from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
 from services.commitlog.engine.follow import queue_offset_check as checks
 from services.commitlog.engine.follow.dispatch import TailStep
-from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors

@@ -43,7 +43,7 @@ class Acknowledgement:
             await asyncio.wait([self._reached], timeout=max(self._deadline_s - _now_s(), 0))
 
     def durability(self) -> int:
-        """The durability that was reached when it was settled. Raises StoreSealed."""
+        """Return the durability that was reached when it was settled. Raises StoreSealed."""
         if self._reached is None:
             return self._durability
         if not self._reached.done():
@@ -52,7 +52,7 @@ class Acknowledgement:
         return self._durability
 
     def when_reached(self, act: Callable[[], None]) -> None:
-        """Call when the mark is there or has failed, however long after the deadline; now if it is so now."""
+        """Call `act` when the mark is there or has failed, however long after the deadline, and at once if it has."""
         if self._reached is None or self._reached.done():
             act()
         else:
@@ -74,7 +74,7 @@ class Acknowledgements:
         self._timeout_s = config.sync_timeout_ms / 1000
 
     def of(self, batch: AppendedBatch) -> Acknowledgement:
-        """What this batch waits for, at most the sync time-out."""
+        """Return what this batch waits for, at most the sync time-out."""
         durability, mark = self._levels[batch.requested_durability]
         if batch.end_physical_offset <= mark.value:
             return self._at_once[durability]

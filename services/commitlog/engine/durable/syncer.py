@@ -14,7 +14,7 @@ FlushDiskWatcher and CommitRealTimeService.
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import NamedTuple, Self
 
 from libs.log.watermark import Watermark
 from libs.machine.clock import Clock
@@ -28,6 +28,14 @@ from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.state import LogState
 
 
+class Pace(NamedTuple):
+    """When the background work is done: from how much on, how often it looks, and when anything is enough."""
+
+    pages_min: int
+    interval_ms: int
+    thorough_interval_ms: int
+
+
 class Syncer:
     """`work` blocks, takes `mark` to where `source` is or further, and returns where that is."""
 
@@ -35,16 +43,13 @@ class Syncer:
         self,
         name: str,
         work: Callable[[], int],
-        *,
         source: Watermark,
         mark: Watermark,
+        pace: Pace,
         state: LogState,
         seal: Seal,
         clock: Clock,
-        segment_size_bytes: int,
-        pages_min: int,
-        interval_ms: int,
-        thorough_interval_ms: int,
+        config: CommitLogConfig,
     ) -> None:
         self.covered_time_ms = state.last_store_time_ms
         """Store time of the last record that the mark is known to cover."""
@@ -52,70 +57,47 @@ class Syncer:
         self._work = work
         self._source = source
         self._mark = mark
+        self._pace = pace
         self._state = state
         self._seal = seal
         self._clock = clock
-        self._segment_size_bytes = segment_size_bytes
-        self._pages_min = pages_min
-        self._thorough_interval_s = thorough_interval_ms / 1000
-        self._thorough_at_s = clock.monotonic_s() + self._thorough_interval_s
+        self._segment_size_bytes = config.segment_size_bytes
+        self._worked_s = clock.monotonic_s()
         self._executor = workers().one_thread(name)
-        self.loop = SupervisedLoop(name, self._step, interval_ms=interval_ms, wakes=mark.is_asked)
+        self.loop = SupervisedLoop(name, self._step, interval_ms=pace.interval_ms, wakes=mark.is_asked)
 
     @classmethod
     def committer(
         cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
     ) -> Self:
-        """Moves `committed`. Only a log with a pool has anything to commit."""
-        return cls(
-            "commit",
-            chain.commit,
-            source=marks.wrote,
-            mark=marks.committed,
-            state=state,
-            seal=seal,
-            clock=clock,
-            segment_size_bytes=config.segment_size_bytes,
-            pages_min=config.commit_pages_min,
-            interval_ms=config.commit_interval_ms,
-            thorough_interval_ms=config.commit_thorough_interval_ms,
-        )
+        """Return what moves `committed`. Only a log with a pool has anything to commit."""
+        pace = Pace(config.commit_pages_min, config.commit_interval_ms, config.commit_thorough_interval_ms)
+        return cls("commit", chain.commit, marks.wrote, marks.committed, pace, state, seal, clock, config)
 
     @classmethod
     def flusher(
         cls, chain: SegmentChain, marks: Marks, state: LogState, seal: Seal, clock: Clock, config: CommitLogConfig
     ) -> Self:
-        """Moves `flushed`, and `committed` with it."""
+        """Return what moves `flushed`, and `committed` with it."""
 
         def work() -> int:
             chain.commit()
             return chain.sync()
 
-        return cls(
-            "flush",
-            work,
-            source=marks.committed,
-            mark=marks.flushed,
-            state=state,
-            seal=seal,
-            clock=clock,
-            segment_size_bytes=config.segment_size_bytes,
-            pages_min=config.flush_pages_min,
-            interval_ms=config.flush_interval_ms,
-            thorough_interval_ms=config.flush_thorough_interval_ms,
-        )
+        pace = Pace(config.flush_pages_min, config.flush_interval_ms, config.flush_thorough_interval_ms)
+        return cls("flush", work, marks.committed, marks.flushed, pace, state, seal, clock, config)
 
     def is_due(self) -> bool:
-        """Whether somebody asks, or there is enough to do; counts page numbers as RocketMQ's isAbleToFlush does."""
+        """Return whether somebody asks, or there is enough to do. Counts page numbers, as RocketMQ's isAbleToFlush."""
         start, end = self._mark.value, self._source.value
         if self._mark.is_wanted:
             return True
         if start == end:
             return False
-        size_bytes = self._segment_size_bytes
-        if self._clock.monotonic_s() >= self._thorough_at_s or end // size_bytes > start // size_bytes:
+        size_bytes, thorough_at_s = self._segment_size_bytes, self._worked_s + self._pace.thorough_interval_ms / 1000
+        if self._clock.monotonic_s() >= thorough_at_s or end // size_bytes > start // size_bytes:
             return True
-        return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self._pages_min
+        return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self._pace.pages_min
 
     async def run(self) -> None:
         """Do it now. Never fails, but may set the seal."""
@@ -127,7 +109,7 @@ class Syncer:
             self._seal.set(error)
             return
         self.work_count += 1
-        self._thorough_at_s = self._clock.monotonic_s() + self._thorough_interval_s
+        self._worked_s = self._clock.monotonic_s()
         self.covered_time_ms = covered_time_ms
         self._source.advance(end)
         self._mark.advance(end)

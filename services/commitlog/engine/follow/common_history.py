@@ -15,7 +15,7 @@ from libs.formats.state.epoch_file import Epoch
 def common_end(
     epochs: Sequence[Epoch], *, max_physical_offset: int, follower_epoch: int, follower_physical_offset: int
 ) -> int:
-    """End of the common history, exclusive, as a physical offset; at most the follower's own.
+    """Return the end of the common history, exclusive, as a physical offset. It is at most the follower's own.
 
     `epochs` are the log's, ascending and at least one. `follower_epoch` 0 means that the follower knows of no epoch, as
     when its indexes were made by RocketMQ: it counts as the log's first. An epoch that the log never had shares

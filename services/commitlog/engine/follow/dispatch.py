@@ -27,9 +27,6 @@ from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.errors import BelowMinOffset
 
-KEYS_PER_RECORD = 4
-"""Room for the keys of an average record; a step with more keys just ends earlier."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -42,28 +39,19 @@ class TailStep:
     columns: ScanColumns | None
 
 
+@dataclass(slots=True, eq=False)
 class DispatchTail:
-    """One follower's place in the log."""
+    """One follower's place in the log, which is at `_at`."""
 
-    def __init__(
-        self,
-        chain: SegmentChain,
-        visible: Watermark,
-        config: CommitLogConfig,
-        *,
-        start_physical_offset: int,
-        record_count_max: int,
-        on_damage: Callable[[RecordDamaged], None],
-    ) -> None:
-        self._chain = chain
-        self._visible = visible
-        self._config = config
-        self._at = start_physical_offset
-        self._columns = ScanColumns(record_count_max, KEYS_PER_RECORD * record_count_max, config.delay_levels_ms())
-        self._on_damage = on_damage
-        self._hold: SegmentHold | None = None
-        self._next_step_s = 0.0
-        self._more: asyncio.Future[None] | None = None
+    _chain: SegmentChain
+    _visible: Watermark
+    _config: CommitLogConfig
+    _at: int
+    _columns: ScanColumns
+    _on_damage: Callable[[], None]
+    _hold: SegmentHold | None = None
+    _next_step_s: float = 0.0
+    _more: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         """Look now: the next step comes at once, with or without news."""
@@ -71,7 +59,7 @@ class DispatchTail:
             self._more.cancel()
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
-        """Steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
+        """Yield steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
         try:
             while True:
                 if self._at >= self._visible.value:
@@ -85,7 +73,7 @@ class DispatchTail:
             self._keep(None)
 
     async def _wait(self) -> None:
-        """Until there is more, at most for a heartbeat."""
+        """Wait until there is more, at most for a heartbeat."""
         self._more = self._visible.reached(self._at + 1)
         try:
             await asyncio.wait([self._more], timeout=self._config.dispatch_heartbeat_ms / 1000)
@@ -93,7 +81,7 @@ class DispatchTail:
             self._more.cancel()
 
     async def _collect(self) -> None:
-        """Until the next step is due, unless it is large already."""
+        """Wait until the next step is due, unless it is large already."""
         now_s = asyncio.get_running_loop().time
         if self._visible.value - self._at < self._config.dispatch_size_bytes_min and self._next_step_s > now_s():
             await asyncio.sleep(self._next_step_s - now_s())
@@ -101,9 +89,7 @@ class DispatchTail:
 
     def _step(self) -> TailStep:
         if self._at < self._chain.min_physical_offset:
-            raise BelowMinOffset(
-                self._at, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
-            )
+            raise BelowMinOffset(self._at, min_physical_offset=self._chain.min_physical_offset)
         segment = self._chain.find(self._at)
         self._keep(segment)
         base, start = segment.base_physical_offset, self._at
@@ -114,11 +100,10 @@ class DispatchTail:
         if status == layout.S_BLANK:
             end_position = segment.size_bytes
         elif columns.count == 0:
-            error = RecordDamaged(
-                segment=segment.path.name, position=columns.error_position, reason=STATUS_REASONS[status]
-            )
+            reason = STATUS_REASONS[status]
+            error = RecordDamaged(segment=segment.path.name, position=columns.error_position, reason=reason)
             _log.critical("dispatch stops at physical offset %d: %s", start, error)
-            self._on_damage(error)
+            self._on_damage()
             raise error
         self._at = base + end_position
         return TailStep(start, self._at, columns)

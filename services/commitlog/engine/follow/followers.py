@@ -6,16 +6,20 @@ Callers: the loop that owns the log. Not handled: its stream (rpc).
 
 from dataclasses import dataclass
 
-from libs.requests.errors import BadArgument, RecordDamaged
+from libs.kernel.scan.scan_columns import ScanColumns
+from libs.requests.errors import BadArgument
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.follow.common_history import common_end
 from services.commitlog.engine.follow.dispatch import DispatchTail
 from services.commitlog.engine.follow.reader import RecordReader
+from services.commitlog.engine.keep.checkpoint import CheckpointKeeper, IndexerReport
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.keep.progress import IndexerReport, Progress
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.errors import StaleEpoch
+
+KEYS_PER_RECORD = 4
+"""Room for the keys of an average record; a step with more keys just ends earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Followers:
     _epochs: EpochHistory
     _marks: Marks
     _reader: RecordReader
-    _progress: Progress
+    _checkpoint: CheckpointKeeper
     _config: CommitLogConfig
     damage_count: int = 0
     """Tails that ended because a record can't be read."""
@@ -64,13 +68,10 @@ class Followers:
 
     def tail(self, *, start_physical_offset: int, record_count_max: int) -> DispatchTail:
         """Follow the log from the first byte of a record."""
+        key_count_max = KEYS_PER_RECORD * record_count_max
+        columns = ScanColumns(record_count_max, key_count_max, self._config.delay_levels_ms())
         return DispatchTail(
-            self._chain,
-            self._marks.visible,
-            self._config,
-            start_physical_offset=start_physical_offset,
-            record_count_max=record_count_max,
-            on_damage=self._count_damage,
+            self._chain, self._marks.visible, self._config, start_physical_offset, columns, self._count_damage
         )
 
     def check(self, epoch: int, history_id: str) -> None:
@@ -84,10 +85,9 @@ class Followers:
             raise BadArgument("the log has no such epoch", field="epoch", value=epoch, limit=mine.number)
 
     def report(self, report: IndexerReport) -> None:
-        """See `Progress.report`. Raises also what `check` raises."""
+        """See `CheckpointKeeper.report`. Raises also what `check` raises."""
         self.check(report.epoch, report.history_id)
-        self._progress.report(report, max_physical_offset=self._marks.visible.value)
+        self._checkpoint.report(report)
 
-    def _count_damage(self, error: RecordDamaged) -> None:
-        del error
+    def _count_damage(self) -> None:
         self.damage_count += 1

@@ -53,12 +53,12 @@ class QueueEnd:
     is_removed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueVerdict:
     """How many queues were raised, how many contradict the log, and how many removed ones will begin again."""
 
-    raised_count: int
-    contradicting_count: int
+    raised_count: int = 0
+    contradicting_count: int = 0
     forgotten_count: int = 0
 
 
@@ -79,80 +79,66 @@ class QueueOffsetCheck:
 
     async def compare(self, ends: Sequence[QueueEnd]) -> QueueVerdict:
         """Compare one page. Raises BadArgument, and then nothing of the page was compared."""
-        _check_count(ends)
+        if len(ends) > QUEUE_END_COUNT_MAX:
+            raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
         async for step in in_steps(enumerate(ends)):
             for index, end in step:
                 _check(end, f"queues[{index}]")
-        raised_count = contradicting_count = forgotten_count = 0
+        verdict = QueueVerdict()
         async for found in in_steps(ends, count=STEP_QUEUE_COUNT):
             for end in found:
-                if end.is_removed:
-                    forgotten_count += self._forget(end)
-                    continue
-                known = self._exceeded(end)
-                if known is None:
-                    continue
-                if self._contradicts(end, known):
-                    contradicting_count += 1
-                    self._tell_contradicting(end, known, contradicting_count)
-                elif not known and self._are_unknown:
-                    raised_count += 1
-                    self._raise(end, raised_count)
-        if max(raised_count, contradicting_count) > TOLD_COUNT_MAX:
+                self._compare(end, verdict)
+        if max(verdict.raised_count, verdict.contradicting_count) > TOLD_COUNT_MAX:
             _log.warning(
                 "of this page %d queues were raised and %d contradict the log; the lines above name %d of each at most",
-                raised_count,
-                contradicting_count,
+                verdict.raised_count,
+                verdict.contradicting_count,
                 TOLD_COUNT_MAX,
             )
-        self.raised_count += raised_count
-        self.contradicting_count += contradicting_count
-        if forgotten_count:
+        self.raised_count += verdict.raised_count
+        self.contradicting_count += verdict.contradicting_count
+        if verdict.forgotten_count:
             self._state.is_worth_saving.set()
-        return QueueVerdict(raised_count, contradicting_count, forgotten_count)
+        return verdict
 
-    def _forget(self, end: QueueEnd) -> bool:
-        """Let a removed queue begin again at 0, unless somebody has made its topic again meanwhile."""
-        topic = end.topic.encode()
-        if self._topics.find(end.topic) is not None or end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
-            return False
-        self._state.table.set_next_queue_offset(topic, end.queue_id, 0)
-        self._state.revision += 1
-        return True
-
-    def _exceeded(self, end: QueueEnd) -> int | None:
-        """The log's own number of a queue, if the Indexer's is higher."""
-        topic = end.topic.encode()
+    def _compare(self, end: QueueEnd, verdict: QueueVerdict) -> None:
+        """Compare one queue, and count what came of it. Passes over a queue that nobody can append to."""
+        topic, table = end.topic.encode(), self._state.table
         if end.queue_id > QUEUE_ID_MAX or len(topic) > TOPIC_SIZE_BYTES_MAX:
-            return None
-        known = self._state.table.next_queue_offset(topic, end.queue_id)
-        return known if end.end_queue_offset > known else None
-
-    def _tell_contradicting(self, end: QueueEnd, known: int, count: int) -> None:
-        if count <= TOLD_COUNT_MAX:
-            _log.error(
-                "the Indexer's queue %r/%d ends at %d, but the log has no record at physical offset %d that is its "
-                "last one: the indexes are wrong and must be rebuilt; the log goes on at %d",
-                end.topic,
-                end.queue_id,
-                end.end_queue_offset,
-                end.last_physical_offset,
-                known,
-            )
-
-    def _raise(self, end: QueueEnd, count: int) -> None:
-        """Go on where the Indexer's queue ends, for the log has no number of its own."""
-        self._state.table.set_next_queue_offset(end.topic.encode(), end.queue_id, end.end_queue_offset)
-        if count <= TOLD_COUNT_MAX:
-            _log.warning(
-                "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at 0",
-                end.topic,
-                end.queue_id,
-                end.end_queue_offset,
-            )
+            return
+        known = table.next_queue_offset(topic, end.queue_id)
+        if end.is_removed:
+            if self._topics.find(end.topic) is None:  # else somebody has made its topic again meanwhile
+                table.set_next_queue_offset(topic, end.queue_id, 0)
+                self._state.revision += 1
+                verdict.forgotten_count += 1
+        elif end.end_queue_offset <= known:
+            return
+        elif self._contradicts(end, known):
+            verdict.contradicting_count += 1
+            if verdict.contradicting_count <= TOLD_COUNT_MAX:
+                _log.error(
+                    "the Indexer's queue %r/%d ends at %d, but the log has no record at physical offset %d that is its "
+                    "last one: the indexes are wrong and must be rebuilt; the log goes on at %d",
+                    end.topic,
+                    end.queue_id,
+                    end.end_queue_offset,
+                    end.last_physical_offset,
+                    known,
+                )
+        elif not known and self._are_unknown:
+            table.set_next_queue_offset(topic, end.queue_id, end.end_queue_offset)
+            verdict.raised_count += 1
+            if verdict.raised_count <= TOLD_COUNT_MAX:
+                _log.warning(
+                    "queue %r/%d goes on at queue offset %d, which the Indexer knows, and not at 0",
+                    end.topic,
+                    end.queue_id,
+                    end.end_queue_offset,
+                )
 
     def finish(self, *, is_complete: bool) -> None:
-        """All pages of a comparison were compared; a complete one lets appends in."""
+        """End a comparison, all pages of which were compared. A complete one lets appends in."""
         if not self._are_unknown:
             return
         if is_complete:
@@ -167,7 +153,7 @@ class QueueOffsetCheck:
             )
 
     def _contradicts(self, end: QueueEnd, known: int) -> bool:
-        """Whether the log knows better: its own number is exact, unless it shows that very record as the last one."""
+        """Return whether the log knows better. Its own number is exact, unless that very record is its last one."""
         if end.last_physical_offset < self._chain.min_physical_offset:
             return known > 0 or not self._are_unknown
         if end.last_physical_offset >= self._chain.max_physical_offset:
@@ -185,11 +171,6 @@ class QueueOffsetCheck:
             return True
         expected = (end.topic, end.queue_id, end.end_queue_offset - 1)
         return (found.topic, found.queue_id, found.queue_offset) != expected
-
-
-def _check_count(ends: Sequence[QueueEnd]) -> None:
-    if len(ends) > QUEUE_END_COUNT_MAX:
-        raise BadArgument("too many queues", field="queues", value=len(ends), limit=QUEUE_END_COUNT_MAX)
 
 
 def _check(end: QueueEnd, field: str) -> None:

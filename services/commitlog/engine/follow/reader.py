@@ -40,7 +40,7 @@ class RecordRun:
     sizes: array[int]
 
     def raw(self) -> list[memoryview]:
-        """The bytes of the records, neighbours joined."""
+        """Return the bytes of the records, neighbours joined."""
         pieces: list[memoryview] = []
         start = end = 0
         for position, size in zip(self.positions, self.sizes, strict=True):
@@ -87,9 +87,9 @@ class RecordReader:
         return self._visible.value
 
     def read(self, physical_offsets: Sequence[int], sizes: Sequence[int], *, size_bytes_max: int) -> RecordBatch:
-        """Find records; `sizes` is empty or has the size that each must have.
+        """Find records. `sizes` is empty or has the size that each must have.
 
-        Stops before the record with which the answer would exceed `size_bytes_max`, but takes the first one whatever
+        Stops before the record with which the answer would exceed `size_bytes_max`, but the first one is there whatever
         its size. Raises BeyondMaxOffset, NotARecord or RecordDamaged.
         """
         found_sizes: list[int] = []
@@ -143,8 +143,7 @@ class RecordReader:
                 hold.let_go()
 
     def _below_min(self, physical_offset: int) -> BelowMinOffset:
-        kept = self._chain.min_physical_offset
-        return BelowMinOffset(physical_offset, min_physical_offset=kept, field="start_physical_offset")
+        return BelowMinOffset(physical_offset, min_physical_offset=self._chain.min_physical_offset)
 
     def check_boundary(self, physical_offset: int, field: str) -> None:
         """Raise NotARecord unless a record, a blank, a segment or the readable end begins here."""
@@ -160,15 +159,13 @@ class RecordReader:
 
     def _check_start(self, start: int) -> None:
         if start < self._chain.min_physical_offset:
-            raise BelowMinOffset(
-                start, min_physical_offset=self._chain.min_physical_offset, field="start_physical_offset"
-            )
+            raise self._below_min(start)
         if start > self._visible.value:
             raise BeyondMaxOffset(start, max_physical_offset=self._visible.value, field="start_physical_offset")
         self.check_boundary(start, "start_physical_offset")
 
     def _segment_of(self, physical_offset: int, field: str) -> Segment | None:
-        """The segment of an offset, None if it is no longer kept. Raises BeyondMaxOffset."""
+        """Return the segment of an offset, or None if it is no longer kept. Raises BeyondMaxOffset."""
         if physical_offset >= self._visible.value:
             raise BeyondMaxOffset(physical_offset, max_physical_offset=self._visible.value, field=field)
         return None if physical_offset < self._chain.min_physical_offset else self._chain.find(physical_offset)
@@ -187,7 +184,7 @@ class RecordReader:
     def _stretch(
         self, segment: Segment, at: int, end: int, size_bytes_max: int, columns: scan_cy.ScanColumns
     ) -> RecordStretch:
-        """The next records of a segment that begin below `end`. The first one is taken whatever its size."""
+        """Return the next records of a segment that begin below `end`. The first one is there whatever its size."""
         base, buffer = segment.base_physical_offset, segment.buffer
         start, readable = at - base, min(self._visible.value - base, segment.wrote_position)
         size = scan_cy.check_record(buffer, start, readable, base, True)
@@ -204,7 +201,7 @@ class RecordReader:
 
 
 def _looks_like_record(segment: Segment, position: int) -> bool:
-    """Whether the bytes say that they are the record of this very place, whatever else is wrong with them."""
+    """Return whether the bytes say that they are the record of this very place, whatever else is wrong with them."""
     if segment.wrote_position - position < PHYSICAL_OFFSET_AT + INT64.size:
         return False
     magic = INT32.unpack_from(segment.buffer, position + MAGIC_AT)[0]

@@ -13,7 +13,7 @@ Rules: RocketMQ 5.3 CleanCommitLogService.isSpaceToDelete and RunningFlags.DISK_
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.machine.clock import Clock
@@ -23,6 +23,8 @@ from libs.segments.directories import SegmentDirectories
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.write.gate import Reason, WriteGate
+
+NOT_LOOKED_AT = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
 
 _log = logging.getLogger(__name__)
 
@@ -38,32 +40,28 @@ class LogDirectory:
     is_full: bool
 
 
+@dataclass(slots=True, eq=False)
 class DiskGuard:
     """Keeps the gate's flags about disks up to date."""
 
-    def __init__(
-        self,
-        fs: Fs,
-        clock: Clock,
-        config: CommitLogConfig,
-        directories: SegmentDirectories,
-        gate: WriteGate,
-        small_files: SmallFiles,
-    ) -> None:
-        self.usages = dict.fromkeys(directories.all, DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0))
-        """Of each directory of the log, as of the last look that it let."""
-        self.data_usage = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
-        """Of the data directory, where all other files are."""
-        self.unusable: frozenset[Path] = frozenset()
-        """Directories that take no new segments because their file system is read-only, or can't be looked at."""
-        self._directories = directories
-        self._fs = fs
-        self._clock = clock
-        self._config = config
-        self._gate = gate
-        self._small_files = small_files
-        self._reported_s = 0.0
-        self.loop = SupervisedLoop("disk guard", self.look, interval_ms=config.disk_interval_ms)
+    _fs: Fs
+    _clock: Clock
+    _config: CommitLogConfig
+    _directories: SegmentDirectories
+    _gate: WriteGate
+    _small_files: SmallFiles
+    usages: dict[Path, DiskUsage] = field(init=False)
+    """Of each directory of the log, from the last look that was possible."""
+    data_usage: DiskUsage = NOT_LOOKED_AT
+    """Of the data directory, where all other files are."""
+    unusable: frozenset[Path] = frozenset()
+    """Directories that take no new segments because their file system is read-only, or can't be looked at."""
+    loop: SupervisedLoop = field(init=False)
+    _reported_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.usages = dict.fromkeys(self._directories.all, NOT_LOOKED_AT)
+        self.loop = SupervisedLoop("disk guard", self.look, interval_ms=self._config.disk_interval_ms)
 
     async def look(self) -> None:
         """Look once. Raises OSError."""
@@ -83,7 +81,7 @@ class DiskGuard:
         return min(self._usable(), key=lambda usage: usage.used_percent)
 
     def log_directories(self) -> list[LogDirectory]:
-        """The directories of the segments, as of the last look at their disks."""
+        """Return the directories of the segments, as of the last look at their disks."""
         return [
             LogDirectory(
                 path=directory,
@@ -96,12 +94,14 @@ class DiskGuard:
         ]
 
     def _usable(self) -> list[DiskUsage]:
-        """Of the disks that take new segments; of all that should, if none does."""
-        usable = [self.usages[one] for one in self._directories.writable if one not in self.unusable]
-        return usable or [self.usages[one] for one in self._directories.writable]
+        """Return how the disks are used that take new segments, or those that should if none does."""
+        writable = self._directories.writable
+        return [self.usages[one] for one in writable if one not in self.unusable] or [
+            self.usages[one] for one in writable
+        ]
 
     def _measure(self) -> dict[Path, str]:
-        """Look at all disks; which of them take no segments, and why. Raises OSError for that of data_dir."""
+        """Look at all disks. Returns which of them take no segments, and why. Raises OSError for that of data_dir."""
         self.data_usage = self._fs.disk_usage(self._config.data_dir)
         unusable = {}
         for directory in self.usages:
@@ -123,7 +123,7 @@ class DiskGuard:
         self.unusable = frozenset(unusable)
 
     def report(self, *, is_full: bool, used_ratio: float) -> None:
-        """Take the Janitor's verdict: a full disk refuses appends until a report says otherwise, or none comes."""
+        """Hear the Janitor's verdict: a full disk refuses appends until a report says otherwise, or none comes."""
         self._reported_s = self._clock.monotonic_s()
         if self._gate.put(Reason.DISK_REPORTED_FULL, holds=is_full):
             state = "full" if is_full else "not full"
@@ -136,7 +136,7 @@ class DiskGuard:
             _log.warning("the Janitor has not reported for %.0f s: its verdict of a full disk has ended", age_s)
 
     def _judge_reserve(self) -> None:
-        """The small files need some space, and the next segment."""
+        """Judge whether there is space for the small files and the next segment."""
         most_bytes = max(usage.free_bytes for usage in self._usable())
         free_bytes = min(self.data_usage.free_bytes, most_bytes)
         is_short = free_bytes < self._config.disk_reserve_bytes

@@ -10,6 +10,7 @@ Callers: recovery and the segment keeper, one at a time. Layouts: docs/formats/e
 
 import logging
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -26,19 +27,19 @@ HISTORY_ID_SIZE_BYTES = 16
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class EpochHistory:
-    """The epochs, oldest first. Make it with `open`."""
+    """The epochs that still have a record, oldest first. Make it with `open`."""
 
-    def __init__(self, fs: Fs, data_dir: Path, epochs: list[Epoch], history_id: str) -> None:
-        self.history_id = history_id
-        """Random name of the history; empty if unknown."""
-        self._fs = fs
-        self._data_dir = data_dir
-        self._epochs = epochs
+    _fs: Fs
+    _data_dir: Path
+    epochs: list[Epoch]
+    history_id: str
+    """Random name of the history; empty if unknown."""
 
     @classmethod
     def open(cls, fs: Fs, data_dir: Path) -> Self:
-        """Read the files; a store without an epoch file has no epoch yet. Raises EpochsDamaged."""
+        """Read the files. A store without an epoch file has no epoch yet. Raises EpochsDamaged."""
         path = data_dir / store_layout.EPOCHS
         if not fs.exists(path):
             if fs.exists(data_dir / store_layout.HISTORY):
@@ -51,35 +52,26 @@ class EpochHistory:
         return cls(fs, data_dir, epochs, history_file.load(fs, data_dir))
 
     @property
-    def epochs(self) -> list[Epoch]:
-        """All epochs that still have a record, oldest first."""
-        return self._epochs
-
-    @property
     def number(self) -> int:
-        """The current epoch; 0 before the first one."""
-        return self._epochs[-1].number if self._epochs else 0
+        """The current epoch, 0 before the first one."""
+        return self.epochs[-1].number if self.epochs else 0
 
     def begin(self, start_physical_offset: int) -> None:
         """Start the next epoch, durably. Those that began past this offset have lost all that they wrote."""
-        if not self._epochs:
-            self._begin_history()
-        kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self._epochs]
+        if not self.epochs:  # the name comes before the first epoch: a crash in between only changes it once more
+            self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
+            history_file.save(self._fs, self._data_dir, self.history_id)
+        kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self.epochs]
         self._save([*kept, Epoch(self.number + 1, start_physical_offset)])
 
     def trim(self, min_physical_offset: int) -> None:
         """Forget, durably, the epochs that ended before the first byte that is kept."""
-        kept = self._epochs
+        kept = self.epochs
         while len(kept) > 1 and kept[1].start_physical_offset <= min_physical_offset:
             kept = kept[1:]
-        if len(kept) < len(self._epochs):
+        if len(kept) < len(self.epochs):
             self._save(kept)
-
-    def _begin_history(self) -> None:
-        """Take a new name before the first epoch has it: a crash in between only changes it once more."""
-        self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
-        history_file.save(self._fs, self._data_dir, self.history_id)
 
     def _save(self, epochs: list[Epoch]) -> None:
         self._fs.write_atomic(self._data_dir / store_layout.EPOCHS, epoch_file.encode(epochs))
-        self._epochs = epochs
+        self.epochs = epochs

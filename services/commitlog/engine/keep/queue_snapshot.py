@@ -8,7 +8,8 @@ the queue offsets are not known.
 Callers: a start; the loop that owns the log. Layout: libs/formats/state/queue_snapshot.py.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.formats import store_layout
@@ -25,11 +26,9 @@ from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import StoreSealed
 
-Write = Callable[[Callable[[], None]], Awaitable[None]]
-
 
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
-    """Read the snapshot; None if there is none. Raises FormatError for a damaged one."""
+    """Read the snapshot. Returns None if there is none. Raises FormatError for a damaged one."""
     path = data_dir / store_layout.QUEUE_SNAPSHOT
     return queue_snapshot.decode(fs.read(path)) if fs.exists(path) else None
 
@@ -39,40 +38,32 @@ def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Cou
     fs.write_atomic(data_dir / store_layout.QUEUE_SNAPSHOT, queue_snapshot.encode(snapshot, counters))
 
 
+@dataclass(slots=True, eq=False)
 class SnapshotKeeper:
     """`end_physical_offset` is the end of what the file covers; None without one that fits the log."""
 
-    def __init__(
-        self,
-        fs: Fs,
-        chain: SegmentChain,
-        state: LogState,
-        marks: Marks,
-        gate: WriteGate,
-        small_files: SmallFiles,
-        config: CommitLogConfig,
-        *,
-        end_physical_offset: int | None,
-    ) -> None:
-        self.end_physical_offset = end_physical_offset
-        self._revision = state.revision
-        self._fs = fs
-        self._chain = chain
-        self._state = state
-        self._marks = marks
-        self._gate = gate
-        self._small_files = small_files
-        self._data_dir = config.data_dir
-        self.loop = SupervisedLoop(
-            "queue offset snapshot", self.save, interval_ms=config.snapshot_interval_ms, wakes=state.is_worth_saving
-        )
+    _fs: Fs
+    _chain: SegmentChain
+    _state: LogState
+    _marks: Marks
+    _gate: WriteGate
+    _small_files: SmallFiles
+    _config: CommitLogConfig
+    end_physical_offset: int | None
+    loop: SupervisedLoop = field(init=False)
+    _revision: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._revision, wakes = self._state.revision, self._state.is_worth_saving
+        interval_ms = self._config.snapshot_interval_ms
+        self.loop = SupervisedLoop("queue offset snapshot", self.save, interval_ms=interval_ms, wakes=wakes)
 
     async def save(self) -> None:
         """Write the counters as of now, once everything that they count is durable, unless it would be the same again.
 
         Raises OSError.
         """
-        await self._save(self._small_files.write)
+        await self._save(with_ballast=False)
 
     async def cover(self, physical_offset: int) -> None:
         """Have a snapshot of all records below an offset, unless the queue offsets are lost anyway.
@@ -81,23 +72,28 @@ class SnapshotKeeper:
         """
         if self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN) or self._covers(physical_offset):
             return
-        await self._save(self._small_files.write_with_ballast)
+        await self._save(with_ballast=True)
         if not self._covers(physical_offset):
             raise StoreSealed
 
     def _covers(self, physical_offset: int) -> bool:
         return (self.end_physical_offset or 0) >= physical_offset
 
-    async def _save(self, write: Write) -> None:
+    async def _save(self, *, with_ballast: bool) -> None:
         end, revision = self._marks.wrote.value, self._state.revision
         is_same = end == self.end_physical_offset and revision == self._revision
         if is_same or self._gate.holds(Reason.SEALED) or self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):
             return
         counters = self._state.table.frozen_counters()
+        segment_times = [
+            SegmentTimes(s.base_physical_offset, s.first_store_time_ms, s.last_store_time_ms)
+            for s in self._chain.segments
+            if s.wrote_position > 0
+        ]
         snapshot = QueueSnapshot(
             end,
             self._state.last_store_time_ms,
-            self._segment_times(),
+            segment_times,
             [],
             self._state.writers.batches(),
             self._state.writers.next_sequences(),
@@ -106,12 +102,7 @@ class SnapshotKeeper:
             await self._marks.flushed.soon(end)
         except StoreSealed:
             return
-        await write(lambda: save(self._fs, self._data_dir, snapshot, counters))
+        await self._small_files.write(
+            lambda: save(self._fs, self._config.data_dir, snapshot, counters), with_ballast=with_ballast
+        )
         self.end_physical_offset, self._revision = end, revision
-
-    def _segment_times(self) -> list[SegmentTimes]:
-        return [
-            SegmentTimes(s.base_physical_offset, s.first_store_time_ms, s.last_store_time_ms)
-            for s in self._chain.segments
-            if s.wrote_position > 0
-        ]

@@ -25,8 +25,8 @@ from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.keep.progress import Progress
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
 
@@ -78,7 +78,7 @@ class SegmentKeeper:
     _chain: SegmentChain
     _directories: SegmentDirectories
     _epochs: EpochHistory
-    _progress: Progress
+    _checkpoint: CheckpointKeeper
     _snapshot: SnapshotKeeper
     _small_files: SmallFiles
     _clock: Clock
@@ -97,7 +97,7 @@ class SegmentKeeper:
         return self._chain.min_physical_offset
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
-        """Up to `count` segments that begin at or after this offset, oldest first."""
+        """Return up to `count` segments that begin at or after this offset, oldest first."""
         segments = self._chain.segments
         if not segments:
             return []
@@ -106,7 +106,7 @@ class SegmentKeeper:
         return [self._facts(segment) for segment in segments[first : first + count]]
 
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
-        """Delete segments at the old end, durably; one answer for each, in order.
+        """Delete segments at the old end, durably. Returns one answer for each, in order.
 
         Raises BadArgument, and StoreSealed or OSError when what they alone tell can't be kept.
         """
@@ -123,11 +123,11 @@ class SegmentKeeper:
             deletions = []
             for base in bases:
                 refusal = await self._lasting_refusal(base, allow_unindexed=allow_unindexed)
-                is_gone = refusal is None and base < self._chain.min_physical_offset
-                if refusal is None and not is_gone:
+                freed_bytes = 0
+                if refusal is None and base >= self._chain.min_physical_offset:
                     await self._delete_first()
                     self.deleted_count += 1
-                freed_bytes = 0 if refusal is not None or is_gone else self._chain.segment_size_bytes
+                    freed_bytes = self._chain.segment_size_bytes
                 deletions.append(Deletion(base, refusal, freed_bytes))
             if any(deletion.freed_bytes for deletion in deletions):
                 await self._tidy()
@@ -141,7 +141,7 @@ class SegmentKeeper:
             segment.evict()
             self.evicted_count += 1
         await self._snapshot.cover(segment.end_physical_offset)
-        await self._progress.save_start(segment.end_physical_offset)
+        await self._checkpoint.save_start(segment.end_physical_offset)
         is_held = segment.hold()  # whoever reads it meanwhile needs the mapping, for there is no file to map any more
         assert is_held
         try:
@@ -159,7 +159,7 @@ class SegmentKeeper:
             log_directories.save(self._fs, self._config.data_dir, self._directories.used)
 
         try:
-            await self._small_files.write_with_ballast(save)
+            await self._small_files.write(save, with_ballast=True)
         except OSError as error:
             _log.warning("small files still speak of deleted segments: %s", error)
 
@@ -171,7 +171,7 @@ class SegmentKeeper:
         failpoint("delete_segment.after_remove")
 
     async def _lasting_refusal(self, base: int, *, allow_unindexed: bool) -> Refusal | None:
-        """The refusal that is left when readers of a moment are done."""
+        """Return the refusal that is left when readers of a moment are done."""
         now_s = asyncio.get_running_loop().time
         end_s = now_s() + self.reader_wait_s
         while True:
@@ -197,7 +197,7 @@ class SegmentKeeper:
         return Refusal.IN_USE if self._must_wait(segments[0]) else None
 
     def _must_wait(self, segment: Segment) -> bool:
-        """Whether readers still have time to finish with a segment that is wanted now."""
+        """Return whether readers still have time to finish with a segment that is wanted now."""
         if not segment.is_held:
             return False
         base, now_s = segment.base_physical_offset, self._clock.monotonic_s()
@@ -206,7 +206,7 @@ class SegmentKeeper:
         return (now_s - self._wanted[1]) * 1000 < self._config.segment_release_timeout_ms
 
     def _is_indexed(self, segment: Segment) -> bool:
-        return self._progress.indexed_flushed_physical_offset >= segment.end_physical_offset
+        return self._checkpoint.indexed_flushed_physical_offset >= segment.end_physical_offset
 
     def _facts(self, segment: Segment) -> SegmentFacts:
         return SegmentFacts(

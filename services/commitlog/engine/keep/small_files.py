@@ -8,6 +8,7 @@ Callers: the loop that owns the log.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from libs.machine.workers import workers
 from libs.segments.ballast import Ballast
@@ -20,18 +21,14 @@ class SmallFiles:
         self.ballast = ballast
         self._executor = workers().one_thread("small files")
 
-    async def write(self, save: Callable[[], None]) -> None:
-        """Call a function that blocks. Raises what it raises."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, save)
+    async def write(self, save: Callable[[], None], *, with_ballast: bool = False) -> None:
+        """Call a function that blocks, where asked for while the ballast gives way. Raises what the function raises."""
 
-    async def write_with_ballast(self, save: Callable[[], None]) -> None:
-        """The same while the ballast gives way."""
-
-        def with_ballast() -> None:
-            with self.ballast.given_way():
+        def run() -> None:
+            with self.ballast.given_way() if with_ballast else nullcontext():
                 save()
 
-        await self.write(with_ballast)
+        await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
     async def end(self) -> None:
         """End the thread, after what it does."""

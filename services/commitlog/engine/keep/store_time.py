@@ -24,11 +24,11 @@ class StoreTimeWatch:
 
     @property
     def ahead_ms(self) -> int:
-        """Milliseconds by which the last record's store time is ahead of the clock; 0 if it is not."""
+        """Milliseconds by which the last record's store time is ahead of the clock, 0 if it is not."""
         return max(0, self._state.last_store_time_ms - self._clock.now_ms())
 
     def look(self) -> None:
-        """Say what is new."""
+        """Log a line when store time has begun to be too far ahead, or has ended to be."""
         ahead_ms = self.ahead_ms
         if ahead_ms > self._ahead_ms_max and not self._is_told:
             _log.warning(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RecoveryProgress: how far the scan of a start is, for the console and for whoever asks for the status.
+"""RecoveryMeter: how far the scan of a start is, for the console and for whoever asks for the status.
 
 Invariants: `scanned_bytes` never goes back; `target_bytes` is an estimate from above, because nobody knows where the
 records end before the scan is there.
@@ -15,7 +15,7 @@ LOG_INTERVAL_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class RecoveryProgress:
+class RecoveryMeter:
     """Counts of one start. Lines go to the log when it takes longer than a second, at most one each second."""
 
     def __init__(self, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class RecoveryProgress:
         self.segment_count = max(self.segment_count, self.segment_number)
 
     def advance(self, size_bytes: int) -> None:
-        """So many bytes more are read."""
+        """Count bytes that were read."""
         self.scanned_bytes += size_bytes
         now_s = self._clock.monotonic_s()
         if now_s - self._logged_s >= LOG_INTERVAL_S:

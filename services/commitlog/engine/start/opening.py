@@ -27,7 +27,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.start import recovery
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.recovery import RecoveryReport
 from services.commitlog.engine.start.store_files import StoreFiles
 from services.commitlog.engine.write.state import LogState
@@ -56,7 +56,7 @@ def recover_store(
     directories: SegmentDirectories,
     ballast: Ballast,
     clock: Clock,
-    meter: RecoveryProgress,
+    meter: RecoveryMeter,
 ) -> RecoveredStore:
     """Claim and recover the store of `config.data_dir`, whose segments are in `directories`.
 
@@ -69,23 +69,26 @@ def recover_store(
         undo.callback(files.release)
         with ballast.given_way():
             _claim_directories(fs, config, directories, files)
-            chain = _open_chain(fs, config, directories, is_clean=was_clean_stop)
+            pool = None
+            if config.transient_store_pool:
+                pool = TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
+            chain = SegmentChain.open(
+                fs,
+                directories.writable[0],
+                config.segment_size_bytes,
+                preallocates=config.preallocate,
+                warms=config.warm_segments,
+                pool=pool,
+                directories=directories,
+                is_clean=was_clean_stop,
+            )
             undo.callback(chain.close)
             # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
             if not was_clean_stop or len(directories.all) > 1:
                 for directory in chain.directory_paths:
                     fs.sync_directory(directory)
             epochs = EpochHistory.open(fs, config.data_dir)
-            topics = TopicRegistry(
-                fs,
-                config.data_dir,
-                clock,
-                default_queue_count=config.default_queue_count,
-                topic_count_max=config.topic_count_max,
-                topic_queue_count_max=config.topic_queue_count_max,
-                queue_count_max=config.queue_count_max,
-                delay_level_count=len(config.delay_levels_ms()),
-            )
+            topics = TopicRegistry(fs, config, clock)
             state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
             checkpoint = _load_checkpoint(fs, config)
             if files.is_of_rocketmq:
@@ -115,19 +118,6 @@ def recover_store(
     return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
 
 
-def _open_chain(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, *, is_clean: bool) -> SegmentChain:
-    return SegmentChain.open(
-        fs,
-        directories.writable[0],
-        config.segment_size_bytes,
-        preallocates=config.preallocate,
-        warms=config.warm_segments,
-        pool=_take_pool(config),
-        directories=directories,
-        is_clean=is_clean,
-    )
-
-
 def _tell(report: RecoveryReport) -> None:
     _log.info(
         "the log ends at %d (%s), %d records scanned from %d in %d ms, %d bytes cut off",
@@ -141,7 +131,7 @@ def _tell(report: RecoveryReport) -> None:
 
 
 def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, files: StoreFiles) -> None:
-    """Compare the settings with what is there, so that no disk's part is missed in silence; then lock them."""
+    """Compare the settings with what is there, so that no disk's part is missed in silence. Locks the directories."""
     named = {log_directories.real(directory) for directory in directories.all}
     listed = _listed_directories(fs, config.data_dir, directories)
     for directory in dict.fromkeys((config.data_dir / store_layout.COMMIT_LOG, *listed)):
@@ -158,7 +148,7 @@ def _claim_directories(fs: Fs, config: CommitLogConfig, directories: SegmentDire
 
 
 def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories) -> list[Path]:
-    """Those that the log used when it last ran; none if it had the usual one alone."""
+    """Return the directories that the log used when it last ran. There are none if it had the usual one alone."""
     try:
         return log_directories.load(fs, data_dir) if fs.exists(data_dir / store_layout.LOG_DIRECTORIES) else []
     except FormatError as error:
@@ -169,7 +159,7 @@ def _listed_directories(fs: Fs, data_dir: Path, directories: SegmentDirectories)
 
 
 def _missing_bytes(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
-    """How much is gone from the log's start that neither Reput nor RocketMQ deleted."""
+    """Return how much is gone from the log's start that neither Reput nor RocketMQ deleted."""
     missing_bytes = checkpoint.missing_before(chain.min_physical_offset)
     if missing_bytes:
         _log.error(
@@ -180,12 +170,6 @@ def _missing_bytes(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
             missing_bytes,
         )
     return missing_bytes
-
-
-def _take_pool(config: CommitLogConfig) -> TransientStorePool | None:
-    if not config.transient_store_pool:
-        return None
-    return TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
 
 
 def _load_checkpoint(fs: Fs, config: CommitLogConfig) -> StoreCheckpoint:

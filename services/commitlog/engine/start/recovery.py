@@ -28,7 +28,7 @@ from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import LogDamaged
@@ -66,14 +66,14 @@ def examine(
     chain: SegmentChain,
     state: LogState,
     config: CommitLogConfig,
-    progress: RecoveryProgress,
+    meter: RecoveryMeter,
     *,
     was_clean_stop: bool,
     checkpoint: StoreCheckpoint,
     snapshot: QueueSnapshot | None,
     epochs: Sequence[Epoch],
 ) -> RecoveryReport:
-    """Find the end of the log; fill its state and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
+    """Find the end of the log. Fills its state and the segments' store times. Raises LogDamaged, SegmentUnreadable."""
     known_end = max(
         snapshot.end_physical_offset if snapshot else 0,
         checkpoint.durable_physical_offset,
@@ -82,7 +82,8 @@ def examine(
     if not chain.segments and known_end > 0:
         base = segment_base(known_end, config.segment_size_bytes)
         raise LogDamaged(segment=file_name(base), position=0, reason="the log has no file, although it had records")
-    snapshot = snapshot if _fits(snapshot, chain) else None
+    if snapshot is not None and not _fits(snapshot, chain):
+        snapshot = None
     if snapshot is not None:
         state.restore(snapshot)
         _restore_times(snapshot, chain)
@@ -94,15 +95,9 @@ def examine(
             physical_offset=max(snapshot.end_physical_offset, durable.physical_offset),
             is_end=was_clean_stop and not checkpoint.is_of_rocketmq,
         )
-    state.last_store_time_ms = _last_store_time_ms_before(chain, start)
-    scan = LogScan(
-        chain,
-        state,
-        durable,
-        progress,
-        check_crc=config.check_crc_on_recover,
-        clock_step_ms_max=config.clock_step_ms_max,
-    )
+    times_before_ms = [s.last_store_time_ms for s in chain.segments if s.base_physical_offset < start]
+    state.last_store_time_ms = max(times_before_ms, default=0)
+    scan = LogScan(chain, state, durable, meter, config)
     end = scan.run(start)
     if end.kind is ScanEndKind.DAMAGED:
         base = segment_base(end.physical_offset, config.segment_size_bytes)
@@ -160,10 +155,8 @@ def _write_again(chain: SegmentChain, durable_physical_offset: int) -> None:
             segment.flushed_position = segment.wrote_position
 
 
-def _fits(snapshot: QueueSnapshot | None, chain: SegmentChain) -> bool:
-    """Whether the snapshot can belong to this chain: it knows every segment below its end, and its end is not gone."""
-    if snapshot is None:
-        return False
+def _fits(snapshot: QueueSnapshot, chain: SegmentChain) -> bool:
+    """Return whether the snapshot knows every segment of the chain below its end, and its end is not gone."""
     end = snapshot.end_physical_offset
     known = {times.base_physical_offset for times in snapshot.segment_times}
     below = {segment.base_physical_offset for segment in chain.segments if segment.base_physical_offset < end}
@@ -185,7 +178,7 @@ def _restore_times(snapshot: QueueSnapshot, chain: SegmentChain) -> None:
 def _scan_start(
     chain: SegmentChain, checkpoint: StoreCheckpoint, snapshot: QueueSnapshot | None, *, was_clean_stop: bool
 ) -> int:
-    """First byte of the segment to begin with: early enough for the counters, and for what may not be on disk."""
+    """Return the first byte of the segment to begin with, early enough for counters and for what may not be on disk."""
     first, size = chain.min_physical_offset, chain.segment_size_bytes
     if snapshot is None:
         return first
@@ -199,7 +192,7 @@ def _scan_start(
 
 
 def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
-    """First byte of the newest segment that began before the last sync that the checkpoint's times know of.
+    """Return the first byte of the newest segment that began before the last sync of the checkpoint's times.
 
     For a checkpoint without an offset of the log. Only the log's own time counts: RocketMQ also looks at the queues'
     time, because it dispatches again from here.
@@ -212,13 +205,8 @@ def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
     return chain.min_physical_offset
 
 
-def _last_store_time_ms_before(chain: SegmentChain, start: int) -> int:
-    times = [s.last_store_time_ms for s in chain.segments if s.base_physical_offset < start]
-    return max(times, default=0)
-
-
 def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, epoch: int) -> tuple[int, str]:
-    """Copy what will be cut off, without the zeros behind it, to one file for each segment; size and first file.
+    """Copy what will be cut off, without the zeros behind it, to a file for each segment. Returns size and first file.
 
     The names tell the epoch that begins with the cut: a start that died while it cut leaves less to copy for the next
     one, whose copy must not take the place of the first.

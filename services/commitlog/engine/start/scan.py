@@ -9,44 +9,37 @@ all three cases.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from libs.formats.state.queue_snapshot import WriterBatch
 from libs.formats.store_layout import segment_base
 from libs.kernel.scan import scan_cy
+from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
 from libs.log.tail_search import LogFile
 from libs.log.walk import LogWalk
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.write.state import LogState
 
 SCAN_RECORD_COUNT_MAX = 16_384
 SCAN_KEY_COUNT_MAX = 4 * SCAN_RECORD_COUNT_MAX
 
 
+@dataclass(slots=True, eq=False)
 class LogScan:
-    """One walk. `state` has what is known of the records before the start; `durable` is what must be there."""
+    """One walk. `_state` has what is known of the records before the start; `_durable` is what must be there."""
 
-    def __init__(
-        self,
-        chain: SegmentChain,
-        state: LogState,
-        durable: KnownDurable,
-        progress: RecoveryProgress,
-        *,
-        check_crc: bool,
-        clock_step_ms_max: int,
-    ) -> None:
-        self.record_count = 0
-        self._chain = chain
-        self._state = state
-        self._durable = durable
-        self._progress = progress
-        self._check_crc = check_crc
-        self._clock_step_ms_max = clock_step_ms_max
-        self._columns = scan_cy.ScanColumns(SCAN_RECORD_COUNT_MAX, SCAN_KEY_COUNT_MAX)
-        self._file: LogFile | None = None
+    _chain: SegmentChain
+    _state: LogState
+    _durable: KnownDurable
+    _meter: RecoveryMeter
+    _config: CommitLogConfig
+    record_count: int = 0
+    _columns: ScanColumns = field(default_factory=lambda: ScanColumns(SCAN_RECORD_COUNT_MAX, SCAN_KEY_COUNT_MAX))
+    _file: LogFile | None = None
 
     def run(self, start_physical_offset: int) -> ScanEnd:
         """Walk from the first byte of a segment to the end of the log. Raises SegmentUnreadable."""
@@ -65,13 +58,13 @@ class LogScan:
         assert start_physical_offset == segment_base(start_physical_offset, size)
         segments = [s for s in self._chain.segments if s.base_physical_offset >= start_physical_offset]
         segment_count, target_bytes = _with_data(segments)
-        self._progress.begin(segment_count=segment_count, target_bytes=target_bytes)
+        self._meter.begin(segment_count=segment_count, target_bytes=target_bytes)
         walk = LogWalk(
             segments,
             self._columns,
             self._durable,
-            clock_step_ms_max=self._clock_step_ms_max,
-            check_crc=self._check_crc,
+            clock_step_ms_max=self._config.clock_step_ms_max,
+            check_crc=self._config.check_crc_on_recover,
             last_store_time_ms=self._state.last_store_time_ms,
             on_read=self._advance,
         )
@@ -84,11 +77,11 @@ class LogScan:
     def _advance(self, file: LogFile, size_bytes: int) -> None:
         if file is not self._file:
             self._file = file
-            self._progress.next_segment()
-        self._progress.advance(size_bytes)
+            self._meter.next_segment()
+        self._meter.advance(size_bytes)
 
     def _leave_out(self, batch: WriterBatch, end_physical_offset: int) -> None:
-        """Take back what the scan learned from the records of a batch up to here, the end of the log."""
+        """Undo what the scan learned from the records of a batch up to here, the end of the log."""
         state = self._state
         state.writers.remove_last()
         state.last_store_time_ms = state.time_before_batch_ms
@@ -112,7 +105,7 @@ class LogScan:
 
 
 def _with_data(segments: Sequence[Segment]) -> tuple[int, int]:
-    """About what there is to scan, segments and bytes: without what was never written at the end."""
+    """Return about how many segments and bytes there are to scan, without what was never written at the end."""
     for count in range(len(segments), 0, -1):
         last = segments[count - 1]
         last.check_readable(0, 0)

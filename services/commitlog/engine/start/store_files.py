@@ -37,7 +37,7 @@ class StoreFiles:
         """Whether RocketMQ has yet to recover from that; `claim` finds out, and who knows better may deny it."""
 
     def claim(self) -> bool:
-        """Lock the directory, which is made when missing; whether the stop before was clean. Raises StoreLocked."""
+        """Lock the directory, made when missing. Returns whether the stop before was clean. Raises StoreLocked."""
         self._fs.make_directory(self._data_dir)
         self._lock = self._fs.lock(self._data_dir / store_layout.LOCK)
         if not self._fs.exists(self._abort):
@@ -52,13 +52,13 @@ class StoreFiles:
         self._directory_locks.append(self._fs.lock_directory(directory))
 
     def mark_in_use(self) -> None:
-        """From here on a stop is unclean, durably."""
+        """Note, durably, that a stop from here on is unclean."""
         self._fs.write_atomic(
             self._abort, b"%d" % os.getpid() + (b" " + store_layout.OWED if self.is_owed else OWN_END)
         )
 
     def mark_clean(self) -> None:
-        """The store is complete on disk; call it last, durably."""
+        """Note, durably, that the store is complete on disk. Comes last."""
         failpoint("mark_clean.before_remove")
         if self.is_owed:
             _log.warning("`abort` stays, for RocketMQ to recover its own queues: start it with messageIndexSafe=true")

@@ -11,11 +11,10 @@ Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.records import writer_stamp
-from libs.formats.records.host import Host
 from libs.formats.state.queue_snapshot import WriterBatch
 from libs.kernel import layout
 from libs.kernel.append import append_cy
@@ -26,7 +25,7 @@ from libs.machine.failpoints import failpoint
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
-from services.commitlog.engine.write.refusal import AppendRefusal
+from services.commitlog.engine.write.refusal import refusal_of
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.tail import LogTailWriter
 from services.commitlog.engine.write.topics import TopicRegistry
@@ -48,40 +47,37 @@ class AppendedBatch:
     end_physical_offset: int
     store_time_ms: int
     requested_durability: int
-    message_count: int
-    physical_offsets: bytes
-    queue_offsets: bytes
-    queue_ids: bytes
+    message_count: int = 0
+    physical_offsets: bytes = b""
+    queue_offsets: bytes = b""
+    queue_ids: bytes = b""
     is_repeated: bool = False
     """The log had the batch of this writer before; nothing was appended, and there are no columns."""
 
 
+@dataclass(slots=True, eq=False)
 class AppendPipeline:
     """The one writer of the log."""
 
-    def __init__(
-        self,
-        tail: LogTailWriter,
-        state: LogState,
-        topics: TopicRegistry,
-        gate: WriteGate,
-        clock: Clock,
-        config: CommitLogConfig,
-        *,
-        store_host: Host,
-    ) -> None:
-        self.message_count = 0
-        self.batch_count = 0
-        self.repeated_batch_count = 0
-        self._tail = tail
-        self._state = state
-        self._topics = topics
-        self._gate = gate
-        self._clock = clock
-        self._config = config
-        self._store_host = store_host.to_bytes()
-        self._writer_batch: WriterBatch | None = None
-        """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
+    _tail: LogTailWriter
+    _state: LogState
+    _topics: TopicRegistry
+    _gate: WriteGate
+    _clock: Clock
+    _config: CommitLogConfig
+    _store_host: bytes
+    message_count: int = 0
+    batch_count: int = 0
+    repeated_batch_count: int = 0
+    _store_time_ms: int = 0
+    _writer_batch: WriterBatch | None = None
+    """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
+    _limits: AppendLimits = field(init=False)
+    _limits_of_checked: AppendLimits = field(init=False)
+    _columns: AppendColumns = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self._config
         self._limits = AppendLimits(
             body_size_bytes_max=config.message_size_bytes_max,
             record_size_bytes_max=min(
@@ -95,26 +91,20 @@ class AppendPipeline:
         )
         self._limits_of_checked = copy.copy(self._limits)
         self._limits_of_checked.begun_queue_count_max = BATCH_MESSAGE_COUNT_MAX
-        self._store_time_ms = state.last_store_time_ms
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
-        self._refusal = AppendRefusal(self._limits, self._write_queue_count, topics.set_apart.why)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
-        """Write one serialized AppendRequest; on return its bytes are in the page cache.
+        """Write one serialized AppendRequest. On return its bytes are in the page cache.
 
         `born_host` (8 or 20 bytes) is for messages that name none. Raises a ServiceError that names the field at
         fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nor was it if the batch of a writer
         is there already: the answer tells where.
         """
         self._gate.check()
-        if len(request) > self._config.append_request_size_bytes_max:
-            raise BatchTooLarge(
-                f"a batch of {len(request)} bytes is too large, the limit is "
-                f"{self._config.append_request_size_bytes_max}",
-                field="messages",
-                value=len(request),
-                limit=self._config.append_request_size_bytes_max,
-            )
+        size_bytes, limit = len(request), self._config.append_request_size_bytes_max
+        if size_bytes > limit:
+            reason = f"a batch of {size_bytes} bytes is too large, the limit is {limit}"
+            raise BatchTooLarge(reason, value=size_bytes, limit=limit)
         segment = await self._tail.segment()
         code = self._place(segment, segment.room, request, born_host, self._topics.table)
         if code == layout.E_TOPIC_UNKNOWN and self._config.auto_create_topics:
@@ -131,38 +121,50 @@ class AppendPipeline:
         if code == REPEATED:
             return self._repeated()
         if code < 0:
-            raise self._refusal.error(code, request, self._columns)
+            raise refusal_of(code, request, self._columns, self._limits, self._topics)
         return self._publish(segment, code)
 
     def _place(self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable) -> int:
-        """Make the records of a request; their size in bytes, REPEATED, or the kernel's code for what is wrong."""
+        """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
+
+        def encode(limits: AppendLimits, stamp: bytes) -> int:
+            return append_cy.append(
+                request,
+                room,
+                0,
+                segment.end_physical_offset,
+                self._store_time_ms,
+                born_host,
+                self._store_host,
+                table,
+                limits,
+                self._columns,
+                stamp,
+            )
+
         failpoint("append.before_write")
         self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
         self._writer_batch = None
-        code = self._encode(segment, room, request, born_host, table, b"")
+        code = encode(self._limits, b"")
         if code == layout.E_QUEUES:
             self._check_begun(table)
-            code = self._encode(segment, room, request, born_host, table, b"", checks_begun=False)
+            code = encode(self._limits_of_checked, b"")
         if code == layout.E_WRITER:
             stamp = self._stamp(segment, request)
             if stamp is None:
                 return REPEATED
-            code = self._encode(segment, room, request, born_host, table, stamp, checks_begun=False)
+            code = encode(self._limits_of_checked, stamp)
         return code
 
     def _check_begun(self, table: TopicTable) -> None:
         """Count the queues that a batch begins, of which the kernel knows only that they may be too many."""
         count, limit = table.begun_count(self._columns.places()), self._config.batch_new_queue_count_max
         if count > limit:
-            raise BatchTooLarge(
-                f"a batch with the first messages of {count} queues is too large, the limit is {limit}",
-                field="messages",
-                value=count,
-                limit=limit,
-            )
+            reason = f"a batch with the first messages of {count} queues is too large, the limit is {limit}"
+            raise BatchTooLarge(reason, value=count, limit=limit)
 
     def _stamp(self, segment: Segment, request: bytes) -> bytes | None:
-        """The stamp for a request that names a writer; None if the log has it. Raises a WriterError for a wrong one."""
+        """Return the stamp for a request that names a writer, or None if the log has it. Raises WriterError."""
         columns = self._columns
         claim = claim_of(request, request[columns.writer_start : columns.writer_start + columns.writer_size])
         self._writer_batch = self._state.writers.stored(claim)
@@ -172,33 +174,8 @@ class AppendPipeline:
         self._writer_batch = WriterBatch.of(stamp, self._store_time_ms)
         return writer_stamp.encode_property(stamp)
 
-    def _encode(
-        self,
-        segment: Segment,
-        room: memoryview,
-        request: bytes,
-        born_host: bytes,
-        table: TopicTable,
-        stamp: bytes,
-        *,
-        checks_begun: bool = True,
-    ) -> int:
-        return append_cy.append(
-            request,
-            room,
-            0,
-            segment.end_physical_offset,
-            self._store_time_ms,
-            born_host,
-            self._store_host,
-            table,
-            self._limits if checks_begun else self._limits_of_checked,
-            self._columns,
-            stamp,
-        )
-
     def _repeated(self) -> AppendedBatch:
-        """Where the log has the batch."""
+        """Return where the log has the batch."""
         stored = self._writer_batch
         assert stored is not None
         self.repeated_batch_count += 1
@@ -207,10 +184,6 @@ class AppendPipeline:
             end_physical_offset=stored.end_physical_offset,
             store_time_ms=stored.store_time_ms,
             requested_durability=self._columns.durability,
-            message_count=0,
-            physical_offsets=b"",
-            queue_offsets=b"",
-            queue_ids=b"",
             is_repeated=True,
         )
 
@@ -242,24 +215,16 @@ class AppendPipeline:
         """Refuse a batch that no segment can hold, before any segment is closed for it (RocketMQ closes two)."""
         needed, limit = self._columns.error_value, self._config.segment_size_bytes - BLANK_SIZE_BYTES_MIN
         if needed > limit:
-            raise BatchTooLarge(
-                f"the records of the batch take {needed} bytes, more than a segment",
-                field="messages",
-                value=needed,
-                limit=limit,
-            )
+            reason = f"the records of the batch take {needed} bytes, more than a segment"
+            raise BatchTooLarge(reason, value=needed, limit=limit)
 
     async def _create_topics(self, segment: Segment, request: bytes, born_host: bytes) -> int:
-        """Make the topics that the batch names, if nothing else is wrong with it; then the code is E_FULL."""
+        """Make the topics that the batch names, if nothing else is wrong with it. Returns E_FULL then."""
         field = f"messages[{self._columns.error_index}].topic"
         names = [topic.decode("ascii") for topic in self._columns.topics(request)]
         if len(names) > NEW_BATCH_TOPIC_COUNT_MAX:
-            raise BatchTooLarge(
-                f"a batch that makes a topic names at most {NEW_BATCH_TOPIC_COUNT_MAX}",
-                field="messages",
-                value=len(names),
-                limit=NEW_BATCH_TOPIC_COUNT_MAX,
-            )
+            reason = f"a batch that makes a topic names at most {NEW_BATCH_TOPIC_COUNT_MAX}"
+            raise BatchTooLarge(reason, value=len(names), limit=NEW_BATCH_TOPIC_COUNT_MAX)
         missing, table = self._topics.trial(names, field=field)
         # Without room nothing fits, so a request without a fault is told apart and leaves nothing behind.
         code = self._place(segment, segment.room[:0], request, born_host, table)
@@ -267,7 +232,3 @@ class AppendPipeline:
             self._check_fits()
             await self._topics.create_missing(missing, field=field)
         return code
-
-    def _write_queue_count(self, topic: str) -> int:
-        found = self._topics.find(topic)
-        return self._config.default_queue_count if found is None else found.write_queue_count

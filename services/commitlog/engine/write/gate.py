@@ -48,7 +48,7 @@ class WriteGate:
         return not self._holding
 
     def holds(self, reason: Reason) -> bool:
-        """Whether appends are refused for this reason, perhaps among others."""
+        """Return whether appends are refused for this reason, perhaps among others."""
         return reason in self._holding
 
     def put(self, reason: Reason, *, holds: bool) -> bool:
@@ -64,5 +64,5 @@ class WriteGate:
             raise self._holding[0].error()
 
     def refusals(self) -> list[str]:
-        """Names of the reasons that hold, as in ErrorReason."""
+        """Return the names of the reasons that hold, as in ErrorReason."""
         return list(dict.fromkeys(reason.error_reason for reason in self._holding))

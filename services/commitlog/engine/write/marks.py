@@ -26,7 +26,7 @@ class Marks:
 
     @classmethod
     def of(cls, chain: SegmentChain, config: CommitLogConfig) -> Self:
-        """Those of a log that was just recovered."""
+        """Return the marks of a log that was just recovered."""
         wrote = Watermark(chain.max_physical_offset)
         committed = Watermark(chain.committed_physical_offset) if config.transient_store_pool else wrote
         flushed = Watermark(chain.flushed_physical_offset)

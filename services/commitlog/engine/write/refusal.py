@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the append kernel's codes mean to the caller: one exception for each, with the path of the field at fault.
 
-Pure. The kernel says which message and which proto field number; the names stand in reput.commitlog.v1.AppendMessage.
+The kernel says which message and which proto field number; the names stand in reput.commitlog.v1.AppendMessage.
 """
 
-from collections.abc import Callable
-
 from libs.formats import fields
-from libs.formats.limits import (
-    BATCH_MESSAGE_COUNT_MAX,
-    PROPERTIES_SIZE_BYTES_MAX,
-    QUEUE_COUNT_MAX,
-    TOPIC_SIZE_BYTES_MAX,
-)
+from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX, QUEUE_COUNT_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.formats.state import set_apart
 from libs.kernel import layout
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError, TopicSetApart
+from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import (
     BadProperties,
     BatchEmpty,
@@ -31,7 +25,7 @@ from services.commitlog.errors import (
 
 
 def _names(prefix: str) -> dict[int, str]:
-    """Names of a message's fields, by number."""
+    """Return the names of a message's fields, by number."""
     return {
         number: name.removeprefix(prefix).lower() for name, number in vars(fields).items() if name.startswith(prefix)
     }
@@ -42,7 +36,7 @@ SHOWN_SIZE_MAX = 200
 
 
 def field_path(columns: AppendColumns) -> str:
-    """Path of the field at fault, such as `messages[3].queue_id`; empty if the request as a whole is."""
+    """Return the path of the field at fault, such as `messages[3].queue_id`. It is empty for the request as a whole."""
     if columns.error_index < 0:
         return REQUEST_FIELDS.get(columns.error_field, "")
     message = f"messages[{columns.error_index}]"
@@ -50,88 +44,57 @@ def field_path(columns: AppendColumns) -> str:
 
 
 def _property(request: bytes, columns: AppendColumns, prefix: str) -> str:
-    """The property at fault as `name=value`, if its name begins so."""
+    """Return the property at fault as `name=value`, or nothing if its name does not begin so."""
     name, value = columns.property_at_fault(request)
     if not name.startswith(prefix.encode()):
         return ""
     return (name + b"=" + value[:SHOWN_SIZE_MAX]).decode("utf-8", "replace")[:SHOWN_SIZE_MAX]
 
 
-class AppendRefusal:
-    """Turns a refusal into an exception.
-
-    `queue_count_of` gives a topic's write queues, 0 if it does not exist; `why_set_apart` why nobody appends to it.
-    """
-
-    def __init__(
-        self, limits: AppendLimits, queue_count_of: Callable[[str], int], why_set_apart: Callable[[str], str]
-    ) -> None:
-        self._limits = limits
-        self._queue_count_of = queue_count_of
-        self._why_set_apart = why_set_apart
-
-    def error(self, code: int, request: bytes, columns: AppendColumns) -> ServiceError:  # noqa: C901 - a table
-        """The exception for one negative code of `append`."""
-        field, value = field_path(columns), columns.error_value
-        topic = request[columns.topic_start : columns.topic_start + columns.topic_size].decode("utf-8", "replace")
-        match code:
-            case layout.E_WIRE:
-                return MalformedRequest(f"{field or 'the request'} is not valid protobuf near byte {value}")
-            case layout.E_EMPTY:
-                return BatchEmpty()
-            case layout.E_TOO_MANY:
-                limit = min(self._limits.message_count_max, BATCH_MESSAGE_COUNT_MAX)
-                return BatchTooLarge(f"too many messages, the limit is {limit}", field=field, value=value, limit=limit)
-            case layout.E_TOPIC_NAME:
-                return BadTopicName(
-                    f"a topic name has 1 to {TOPIC_SIZE_BYTES_MAX} letters, digits, `_`, `-`, `%` and `|`",
-                    field=field,
-                    value=topic[:TOPIC_SIZE_BYTES_MAX],
-                    limit=TOPIC_SIZE_BYTES_MAX,
-                )
-            case layout.E_TOPIC_UNKNOWN:
-                return TopicNotFound(topic, field=field)
-            case layout.E_TOPIC_FORBIDDEN if why := self._why_set_apart(topic):
-                return TopicSetApart(topic, why=why, field=field)
-            case layout.E_LIGHT:
-                names = _property(request, columns, set_apart.MULTI_DISPATCH)
-                return TopicSetApart(names, why=set_apart.LIGHT_QUEUE, field=field)
-            case layout.E_TOPIC_FORBIDDEN:
-                return TopicForbidden(topic, permission="write", field=field)
-            case layout.E_QUEUE:
-                limit = (self._queue_count_of(topic) or QUEUE_COUNT_MAX) - 1
-                return QueueOutOfRange(field=field, topic=topic, value=value, limit=limit)
-            case layout.E_BODY_SIZE:
-                return MessageTooLarge(
-                    f"a body of {value} bytes is too large, the limit is {self._limits.body_size_bytes_max}",
-                    field=field,
-                    value=value,
-                    limit=self._limits.body_size_bytes_max,
-                )
-            case layout.E_RECORD_SIZE:
-                return MessageTooLarge(
-                    f"a record of {value} bytes is too large, the limit is {self._limits.record_size_bytes_max}",
-                    field=field,
-                    value=value,
-                    limit=self._limits.record_size_bytes_max,
-                )
-            case layout.E_PROPERTIES:
-                return BadProperties("the properties are not well formed", field=field)
-            case layout.E_PROPERTIES_SIZE:
-                return PropertiesTooLarge(
-                    f"properties of {value} bytes are too large, the limit is {PROPERTIES_SIZE_BYTES_MAX}",
-                    field=field,
-                    value=value,
-                    limit=PROPERTIES_SIZE_BYTES_MAX,
-                )
-            case layout.E_DELAY:
-                return DelayNotSupported(
-                    "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY",
-                    field=field,
-                    value=_property(request, columns, "TIMER_"),
-                )
-            case layout.E_HOST:
-                return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
-            case layout.E_FIELD:
-                return BadArgument("the value is out of range", field=field, value=value)
-        raise AssertionError(f"code {code} is no refusal")
+def refusal_of(  # noqa: C901 - a table
+    code: int, request: bytes, columns: AppendColumns, limits: AppendLimits, topics: TopicRegistry
+) -> ServiceError:
+    """Return the exception for one negative code of `append`."""
+    field, value = field_path(columns), columns.error_value
+    topic = request[columns.topic_start : columns.topic_start + columns.topic_size].decode("utf-8", "replace")
+    match code:
+        case layout.E_WIRE:
+            return MalformedRequest(f"{field or 'the request'} is not valid protobuf near byte {value}")
+        case layout.E_EMPTY:
+            return BatchEmpty()
+        case layout.E_TOO_MANY:
+            limit = limits.message_count_max
+            return BatchTooLarge(f"too many messages, the limit is {limit}", value=value, limit=limit)
+        case layout.E_TOPIC_NAME:
+            limit = TOPIC_SIZE_BYTES_MAX
+            reason = f"a topic name has 1 to {limit} letters, digits, `_`, `-`, `%` and `|`"
+            return BadTopicName(reason, field=field, value=topic[:limit], limit=limit)
+        case layout.E_TOPIC_UNKNOWN:
+            return TopicNotFound(topic, field=field)
+        case layout.E_TOPIC_FORBIDDEN if why := topics.set_apart.why(topic):
+            return TopicSetApart(topic, why=why, field=field)
+        case layout.E_LIGHT:
+            names = _property(request, columns, set_apart.MULTI_DISPATCH)
+            return TopicSetApart(names, why=set_apart.LIGHT_QUEUE, field=field)
+        case layout.E_TOPIC_FORBIDDEN:
+            return TopicForbidden(topic, permission="write", field=field)
+        case layout.E_QUEUE:
+            limit = (topics.write_queue_count(topic) or QUEUE_COUNT_MAX) - 1
+            return QueueOutOfRange(field=field, topic=topic, value=value, limit=limit)
+        case layout.E_BODY_SIZE:
+            return MessageTooLarge("body", field=field, value=value, limit=limits.body_size_bytes_max)
+        case layout.E_RECORD_SIZE:
+            return MessageTooLarge("record", field=field, value=value, limit=limits.record_size_bytes_max)
+        case layout.E_PROPERTIES:
+            return BadProperties("the properties are not well formed", field=field)
+        case layout.E_PROPERTIES_SIZE:
+            reason = f"properties of {value} bytes are too large, the limit is {PROPERTIES_SIZE_BYTES_MAX}"
+            return PropertiesTooLarge(reason, field=field, value=value, limit=PROPERTIES_SIZE_BYTES_MAX)
+        case layout.E_DELAY:
+            reason = "delivery after any time (properties TIMER_...) is not offered, only the levels of DELAY"
+            return DelayNotSupported(reason, field=field, value=_property(request, columns, "TIMER_"))
+        case layout.E_HOST:
+            return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
+        case layout.E_FIELD:
+            return BadArgument("the value is out of range", field=field, value=value)
+    raise AssertionError(f"code {code} is no refusal")

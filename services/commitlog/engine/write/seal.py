@@ -8,7 +8,8 @@ Callers: the loop that owns the log.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from libs.log.watermark import Watermark
@@ -19,16 +20,14 @@ from services.commitlog.errors import StoreSealed
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Seal:
-    """Closes the gate and fails `marks`, which stand still from then on. `on_set` hears of it, to end the process."""
+    """Closes the gate and fails `_marks`, which stand still then. `_on_set` hears of it, to end the process."""
 
-    def __init__(
-        self, gate: WriteGate, marks: Iterable[Watermark], directory: Path, *, on_set: Callable[[BaseException], None]
-    ) -> None:
-        self._gate = gate
-        self._marks = tuple(marks)
-        self._directory = directory
-        self._on_set = on_set
+    _gate: WriteGate
+    _marks: tuple[Watermark, ...]
+    _directory: Path
+    _on_set: Callable[[BaseException], None]
 
     @property
     def is_set(self) -> bool:
@@ -46,7 +45,7 @@ class Seal:
         self._on_set(error)
 
     def _sync_failed(self, cause: Exception) -> SyncFailed:
-        """What could not even begin, such as mapping a file, has failed as well."""
+        """Return the error for what could not even begin, such as mapping a file."""
         position = min(mark.value for mark in self._marks)
         error = SyncFailed(path=self._directory, position=position, reason=str(cause))
         error.__cause__ = cause

@@ -50,7 +50,7 @@ class LogState:
         self.counted_physical_offset = snapshot.end_physical_offset
 
     def note(self, columns: ScanColumns, segment: Segment, *, has_writers: bool) -> None:
-        """Take note of the next records of a segment; of their stamps only if they have any meaning."""
+        """Take note of the next records of a segment, and of their stamps if they have any meaning (`has_writers`)."""
         count = columns.count
         if count == 0:
             return
@@ -80,7 +80,7 @@ class LogState:
     def _note_writers(
         self, columns: ScanColumns, times: np.ndarray[tuple[int], np.dtype[np.int64]], segment_end: int
     ) -> None:
-        """Take over the stamps of the records; `times` are their store times.
+        """Note the batches that the stamps of the records tell of. `times` are the store times of the records.
 
         A stamp that is not of this place, or of more than its segment holds, is none.
         """
@@ -96,7 +96,7 @@ class LogState:
 
 
 def _end_after(queue_offsets: np.ndarray[tuple[int], np.dtype[np.int64]], end: int) -> int:
-    """Where a queue ends after these records."""
+    """Return where a queue ends after these records."""
     first, last = int(queue_offsets[0]), int(queue_offsets[-1])
     is_run = last - first == len(queue_offsets) - 1 and bool((queue_offsets[1:] > queue_offsets[:-1]).all())
     if is_run and has_place(first, end=end, is_empty=end == 0):

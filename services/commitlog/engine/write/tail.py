@@ -9,11 +9,12 @@ then; the file would hold later bytes than the pool, and a crash would leave a h
 Callers: one writer, in the loop that owns the log. Not handled: what the bytes are.
 """
 
+from dataclasses import dataclass
+
 from libs.formats.records.record import encode_blank
 from libs.segments.chain import SegmentChain
 from libs.segments.errors import SyncFailed
 from libs.segments.segment import Segment
-from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.seal import Seal
@@ -21,32 +22,23 @@ from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import StoreSealed
 
 
+@dataclass(slots=True, eq=False)
 class LogTailWriter:
     """The bytes of the next piece are made in the room of a segment, which `put` takes over."""
 
-    def __init__(
-        self,
-        chain: SegmentChain,
-        state: LogState,
-        marks: Marks,
-        gate: WriteGate,
-        seal: Seal,
-        config: CommitLogConfig,
-    ) -> None:
-        self.roll_count = 0
-        self._chain = chain
-        self._state = state
-        self._marks = marks
-        self._gate = gate
-        self._seal = seal
-        self._is_synced_at_once = config.flush_mode == "sync"
+    _chain: SegmentChain
+    _state: LogState
+    _marks: Marks
+    _gate: WriteGate
+    _seal: Seal
+    roll_count: int = 0
 
     async def segment(self) -> Segment:
-        """The segment that takes the next piece. Raises StoreSealed, StoreFull, or what the gate raises meanwhile."""
+        """Return the segment for the next piece. Raises StoreSealed, StoreFull, or what the gate raises meanwhile."""
         return self._active() or await self._roll()
 
     def put(self, segment: Segment, size_bytes: int) -> None:
-        """Add the first bytes of the segment's room. Raises StoreSealed; then nothing was added."""
+        """Add the first bytes of the segment's room. Raises StoreSealed, and then nothing was added."""
         try:
             segment.put(size_bytes)
         except SyncFailed as error:
@@ -64,7 +56,7 @@ class LogTailWriter:
     def _moved(self, segment: Segment) -> None:
         end = segment.end_physical_offset
         self._marks.wrote.advance(end)
-        if self._is_synced_at_once:
+        if self._marks.visible is self._marks.flushed:
             self._marks.flushed.hurry(end)
 
     def _active(self) -> Segment | None:
@@ -79,7 +71,7 @@ class LogTailWriter:
         return active
 
     async def _roll(self) -> Segment:
-        """The next segment, which another batch may have begun while this one waited for a free buffer."""
+        """Return the next segment, which another batch may have begun while this one waited for a free buffer."""
         while not self._chain.can_roll:
             await self._marks.committed.soon(self._marks.wrote.value)
             self._gate.check()

@@ -11,14 +11,14 @@ Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicC
 
 import asyncio
 import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
-from libs.formats.records.delay_level import DELAY_LEVEL_MAX, SCHEDULE_TOPIC
+from libs.formats.names import is_appendable_topic
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.system_topics import SYSTEM_TOPICS, is_system_topic
 from libs.kernel.append.topic_table import TopicTable
 from libs.log.state import topics_file
@@ -26,42 +26,35 @@ from libs.log.state.set_apart import SetApart
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-from libs.requests.errors import BadArgument, TopicSetApart
-from services.commitlog.engine.write.topic_names import check_topic_name
+from libs.requests.errors import BadArgument, BadTopicName, TopicSetApart
+from services.commitlog.config import CommitLogConfig
 from services.commitlog.errors import TopicExists, TopicForbidden, TopicNotFound
 
+_SHOWN_SIZE_MAX = 80
 
-def permission_of(*, is_readable: bool, is_writable: bool) -> int:
-    """The permission bits of topics.json."""
-    return PERMISSION_READ * is_readable | PERMISSION_WRITE * is_writable
+
+def check_topic_name(name: str, field: str) -> None:
+    """Raise BadTopicName, which names the field, for a name that no topic may have (libs/formats/names.py)."""
+    size, shown, limit = len(name.encode()), name[:_SHOWN_SIZE_MAX], TOPIC_SIZE_BYTES_MAX
+    if not name:
+        raise BadTopicName("a topic name is missing", field=field, value="", limit=limit)
+    if size > limit:
+        raise BadTopicName(f"a topic name of {size} bytes is too long", field=field, value=size, limit=limit)
+    if not is_appendable_topic(name):
+        reason = f"a topic name has letters, digits, `_`, `-`, `%` and `|` only, not {shown!r}"
+        raise BadTopicName(reason, field=field, value=shown, limit="[%|a-zA-Z0-9_-]")
 
 
 class TopicRegistry:
     """All topics by name. `load` comes first."""
 
-    def __init__(
-        self,
-        fs: Fs,
-        data_dir: Path,
-        clock: Clock,
-        *,
-        default_queue_count: int,
-        topic_count_max: int,
-        topic_queue_count_max: int,
-        queue_count_max: int,
-        delay_level_count: int = DELAY_LEVEL_MAX,
-    ) -> None:
+    def __init__(self, fs: Fs, config: CommitLogConfig, clock: Clock) -> None:
         self.table = TopicTable()
         self.set_apart = SetApart()
         """Topics that nobody appends to, changes, makes or deletes here."""
         self._fs = fs
-        self._data_dir = data_dir
+        self._config = config
         self._clock = clock
-        self._default_queue_count = default_queue_count
-        self._topic_count_max = topic_count_max
-        self._topic_queue_count_max = topic_queue_count_max
-        self._queue_count_max = queue_count_max
-        self._delay_level_count = delay_level_count
         self._file = TopicsFile()
         self._names: list[str] = []
         self._change = asyncio.Lock()
@@ -72,14 +65,14 @@ class TopicRegistry:
         Raises ConfigFileDamaged when there are files and none can be read: a store that forgot its topics would take
         messages for queues that do not exist.
         """
-        found = topics_file.load(self._fs, self._data_dir)
+        found = topics_file.load(self._fs, self._config.data_dir)
         topics = dict(found.topics)
         missing = {topic.name: topic for topic in SYSTEM_TOPICS if topic.name not in topics}
         self._file = TopicsFile(topics, found.data_version)
         if missing:
             self._file = self._with(missing)
-            topics_file.save(self._fs, self._data_dir, self._file)
-        self.set_apart = SetApart.load(self._fs, self._data_dir, self._file.topics.values())
+            topics_file.save(self._fs, self._config.data_dir, self._file)
+        self.set_apart = SetApart.load(self._fs, self._config.data_dir, self._file.topics.values())
         self._names = sorted(self._file.topics)
         for topic in self._file.topics.values():
             self._put(self.table, topic)
@@ -101,6 +94,11 @@ class TopicRegistry:
         """Return a topic, or None."""
         return self._file.topics.get(name)
 
+    def write_queue_count(self, name: str) -> int:
+        """Return how many queues a topic has for appends, or would get if it were made now."""
+        topic = self.find(name)
+        return self._config.default_queue_count if topic is None else topic.write_queue_count
+
     def list_after(self, name: str, count: int, *, include_system: bool) -> list[TopicConfig]:
         """Return up to `count` topics whose names come after this one, sorted by name."""
         found: list[TopicConfig] = []
@@ -112,65 +110,70 @@ class TopicRegistry:
         return found
 
     async def create(
-        self, name: str, *, read_queue_count: int, write_queue_count: int, is_readable: bool, is_writable: bool
+        self,
+        name: str,
+        *,
+        read_queue_count: int = 0,
+        write_queue_count: int = 0,
+        is_readable: bool = True,
+        is_writable: bool = True,
     ) -> TopicConfig:
-        """Make a topic, durably; a queue count of 0 is the default.
+        """Make a topic, durably. A queue count of 0 is the default.
 
         Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
         """
         check_topic_name(name, "name")
         self._check_served(name, "name")
+        default = self._config.default_queue_count
         topic = TopicConfig(
             name=name,
-            read_queue_count=self._check_count(read_queue_count or self._default_queue_count, "read_queue_count"),
-            write_queue_count=self._check_count(write_queue_count or self._default_queue_count, "write_queue_count"),
-            permission=permission_of(is_readable=is_readable, is_writable=is_writable),
+            read_queue_count=self._checked_count(read_queue_count or default, "read_queue_count"),
+            write_queue_count=self._checked_count(write_queue_count or default, "write_queue_count"),
+            permission=PERMISSION_READ * is_readable | PERMISSION_WRITE * is_writable,
         )
-        await uninterrupted(self._create(topic))
+        if not await uninterrupted(self._add_missing([topic], field="name")):
+            raise TopicExists(name)
         return topic
 
     async def update(
         self,
         name: str,
         *,
-        read_queue_count: int | None,
-        write_queue_count: int | None,
-        is_readable: bool | None,
-        is_writable: bool | None,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        is_readable: bool | None = None,
+        is_writable: bool | None = None,
     ) -> TopicConfig:
-        """Change a topic, durably; None leaves a value as it is.
+        """Change a topic, durably. None leaves a value as it is.
 
         Raises TopicNotFound, TopicForbidden, TopicSetApart and BadArgument.
         """
 
-        def change(old: TopicConfig) -> TopicConfig:
+        def changed(old: TopicConfig) -> TopicConfig:
+            reads = old.is_readable if is_readable is None else is_readable
+            writes = old.is_writable if is_writable is None else is_writable
             return replace(
                 old,
-                read_queue_count=old.read_queue_count
-                if read_queue_count is None
-                else self._check_count(read_queue_count, "read_queue_count", known=old.read_queue_count),
-                write_queue_count=old.write_queue_count
-                if write_queue_count is None
-                else self._check_count(write_queue_count, "write_queue_count", known=old.write_queue_count),
-                permission=permission_of(
-                    is_readable=old.is_readable if is_readable is None else is_readable,
-                    is_writable=old.is_writable if is_writable is None else is_writable,
+                read_queue_count=self._checked_count(read_queue_count, "read_queue_count", known=old.read_queue_count),
+                write_queue_count=self._checked_count(
+                    write_queue_count, "write_queue_count", known=old.write_queue_count
                 ),
+                permission=PERMISSION_READ * reads | PERMISSION_WRITE * writes,
             )
 
-        return await uninterrupted(self._update(name, change))
+        return await uninterrupted(self._update(name, changed))
 
     async def delete(self, name: str) -> None:
-        """Forget a topic, durably; its counters stay. Raises TopicNotFound, TopicForbidden and TopicSetApart."""
+        """Forget a topic, durably. Its counters stay. Raises TopicNotFound, TopicForbidden and TopicSetApart."""
         await uninterrupted(self._delete(name))
 
     def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
-        """The topics that these names lack, and a table with all of them, in which a batch can be tried.
+        """Return the topics that these names lack, and a table with all of them, in which a batch can be tried.
 
         Nothing of it stays: the table of the log never forgets a topic. Raises BadArgument when there are too many, and
         TopicSetApart.
         """
-        count = self._default_queue_count
+        count = self._config.default_queue_count
         missing = [
             TopicConfig(name=name, read_queue_count=count, write_queue_count=count)
             for name in names
@@ -189,32 +192,29 @@ class TopicRegistry:
 
     async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
-        await uninterrupted(self._create_missing(list(topics), field=field))
+        await uninterrupted(self._add_missing(list(topics), field=field))
 
     async def finish(self) -> None:
         """Wait for the changes that are under way, whose callers may be gone."""
         async with self._change:
             pass
 
-    async def _create(self, topic: TopicConfig) -> None:
+    async def _add_missing(self, topics: list[TopicConfig], *, field: str) -> bool:
+        """Make those of the topics that are not there. Returns whether there was one."""
         async with self._change:
-            if topic.name in self._file.topics:
-                raise TopicExists(topic.name)
-            await self._add([topic], field="name")
-
-    async def _create_missing(self, topics: list[TopicConfig], *, field: str) -> None:
-        async with self._change:
-            missing = [topic for topic in topics if topic.name not in self._file.topics]
+            missing = {topic.name: topic for topic in topics if topic.name not in self._file.topics}
             if missing:
-                await self._add(missing, field=field)
+                self._check_room(missing.values(), field)
+                await self._save(self._with(missing))
+                for topic in missing.values():
+                    bisect.insort(self._names, topic.name)
+                    self._put(self.table, topic)
+            return bool(missing)
 
-    async def _update(self, name: str, change: Callable[[TopicConfig], TopicConfig]) -> TopicConfig:
+    async def _update(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicConfig:
         async with self._change:
-            old = self.get(name)
-            if is_system_topic(name):
-                raise TopicForbidden(name, permission="change", field="name")
-            self._check_served(name, "name")
-            topic = change(old)
+            old = self._changeable(name, "change")
+            topic = changed(old)
             if topic.write_queue_count > old.write_queue_count:
                 self._check_queue_room(topic.write_queue_count - old.write_queue_count, "write_queue_count")
             if topic != old:
@@ -224,42 +224,42 @@ class TopicRegistry:
 
     async def _delete(self, name: str) -> None:
         async with self._change:
-            self.get(name)
-            if is_system_topic(name):
-                raise TopicForbidden(name, permission="delete", field="name")
-            self._check_served(name, "name")
+            self._changeable(name, "delete")
             topics = {key: topic for key, topic in self._file.topics.items() if key != name}
             await self._save(TopicsFile(topics, self._next_version()))
             self._names.remove(name)
             self.table.remove_topic(name.encode())
 
-    async def _add(self, topics: list[TopicConfig], *, field: str) -> None:
-        self._check_room(topics, field)
-        await self._save(self._with({topic.name: topic for topic in topics}))
-        for topic in topics:
-            bisect.insort(self._names, topic.name)
-            self._put(self.table, topic)
+    def _changeable(self, name: str, permission: str) -> TopicConfig:
+        """Return a topic that callers may change. Raises TopicNotFound, TopicForbidden and TopicSetApart."""
+        topic = self.get(name)
+        if is_system_topic(name):
+            raise TopicForbidden(name, permission=permission, field="name")
+        self._check_served(name, "name")
+        return topic
 
     def _check_served(self, name: str, field: str) -> None:
         if why := self.set_apart.why(name):
             raise TopicSetApart(name, why=why, field=field)
 
-    def _check_room(self, topics: list[TopicConfig], field: str) -> None:
+    def _check_room(self, topics: Collection[TopicConfig], field: str) -> None:
         """Refuse topics, none of which is there, that would be too many or have too many queues."""
-        count = self.topic_count + len(topics)
-        if count > self._topic_count_max:
-            raise BadArgument("the store has too many topics", field=field, value=count, limit=self._topic_count_max)
+        count, limit = self.topic_count + len(topics), self._config.topic_count_max
+        if count > limit:
+            raise BadArgument("the store has too many topics", field=field, value=count, limit=limit)
         self._check_queue_room(sum(topic.write_queue_count for topic in topics), field)
 
     def _check_queue_room(self, new_count: int, field: str) -> None:
-        count = self.table.queue_count + new_count
-        if new_count and count > self._queue_count_max:
+        count, limit = self.table.queue_count + new_count, self._config.queue_count_max
+        if new_count and count > limit:
             reason = "the topics of the store have too many queues (queue_count_max)"
-            raise BadArgument(reason, field=field, value=count, limit=self._queue_count_max)
+            raise BadArgument(reason, field=field, value=count, limit=limit)
 
-    def _check_count(self, value: int, field: str, *, known: int = 0) -> int:
-        """The value, if a topic that has `known` queues may be given so many."""
-        most = max(self._topic_queue_count_max, known)
+    def _checked_count(self, value: int | None, field: str, *, known: int = 0) -> int:
+        """Return the value, if a topic that has `known` queues may be given so many, or what is known for None."""
+        if value is None:
+            return known
+        most = max(self._config.topic_queue_count_max, known)
         if not 1 <= value <= most:
             limit = 1 if value < 1 else most
             raise BadArgument(f"a topic has 1 to {most} queues, not {value}", field=field, value=value, limit=limit)
@@ -270,7 +270,7 @@ class TopicRegistry:
         name = topic.name.encode()
         queue_count = topic.write_queue_count
         if topic.name == SCHEDULE_TOPIC:
-            queue_count = max(queue_count, self._delay_level_count)
+            queue_count = max(queue_count, len(self._config.delay_levels_ms()))
         if queue_count == 0 or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX:
             return  # RocketMQ may keep such topics; nothing can be appended to them
         is_writable = topic.is_writable and not is_system_topic(topic.name) and not self.set_apart.why(topic.name)
@@ -284,5 +284,5 @@ class TopicRegistry:
         return replace(version, counter=version.counter + 1, timestamp_ms=self._clock.now_ms())
 
     async def _save(self, file: TopicsFile) -> None:
-        await asyncio.to_thread(topics_file.save, self._fs, self._data_dir, file)
+        await asyncio.to_thread(topics_file.save, self._fs, self._config.data_dir, file)
         self._file = file

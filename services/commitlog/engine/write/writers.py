@@ -39,7 +39,7 @@ class WriterClaim:
     checksum: int
 
     def stamp(self, *, start_physical_offset: int, plain_size_bytes: int) -> WriterStamp:
-        """The stamp of the batch at this place. `plain_size_bytes` is the size of its records without the stamp."""
+        """Return the batch's stamp at this place. `plain_size_bytes` is the size of its records without the stamp."""
         size_bytes = plain_size_bytes + writer_stamp.property_size_bytes(self.writer_id)
         return WriterStamp(self.writer_id, self.sequence, self.checksum, start_physical_offset, size_bytes)
 
@@ -65,11 +65,11 @@ class WriterTable:
         return next(reversed(self._batches.values()), None)
 
     def batches(self) -> list[WriterBatch]:
-        """All of them, oldest first."""
+        """Return all batches, oldest first."""
         return list(self._batches.values())
 
     def next_sequences(self) -> list[tuple[str, int]]:
-        """The next number of each writer, the one that has been silent for longest first."""
+        """Return the next number of each writer. The writer that has been silent for longest comes first."""
         return list(self._next_sequences.items())
 
     def restore(
@@ -82,7 +82,7 @@ class WriterTable:
         self.end_physical_offset = end_physical_offset
 
     def note(self, batch: WriterBatch) -> None:
-        """The log has this batch. What the table has seen is passed over, so that a scan may begin early."""
+        """Note that the log has this batch. What the table has seen is passed over, so that a scan may begin early."""
         if batch.start_physical_offset < self.end_physical_offset:
             return
         self.end_physical_offset = batch.start_physical_offset + 1
@@ -96,7 +96,7 @@ class WriterTable:
             del self._next_sequences[next(iter(self._next_sequences))]
 
     def remove_last(self) -> None:
-        """The newest batch is not in the log as a whole, and is cut off."""
+        """Forget the newest batch, which is not in the log as a whole and is cut off."""
         (writer_id, sequence), batch = self._batches.popitem()
         self.end_physical_offset = batch.start_physical_offset
         if sequence > 0:
@@ -105,7 +105,7 @@ class WriterTable:
             del self._next_sequences[writer_id]
 
     def stored(self, claim: WriterClaim) -> WriterBatch | None:
-        """The batch that the log has for this claim; None if it is the writer's next.
+        """Return the batch that the log has for this claim, or None if it is the writer's next.
 
         Raises WriterSequenceGap, WriterContentDiffers or WriterForgotten for one that is neither.
         """

@@ -10,7 +10,7 @@ import pytest
 from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state import checkpoint_file
-from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from tests.support.commitlog import DATA_DIR, Machine, append, bodies, message
 from tests.support.records import encoded
@@ -70,9 +70,8 @@ async def test_reput_goes_by_its_own_word_again() -> None:
 def report(log: OpenLog, time_ms: int) -> None:
     """Say that all is indexed up to this time."""
     end = log.chain.max_physical_offset
-    log.progress.report(
-        IndexerReport(end, end, queue_flushed_time_ms=time_ms, index_flushed_time_ms=time_ms, epoch=1),
-        max_physical_offset=end,
+    log.checkpoint.report(
+        IndexerReport(end, end, queue_flushed_time_ms=time_ms, index_flushed_time_ms=time_ms, epoch=1)
     )
 
 

@@ -230,8 +230,8 @@ async def test_the_checkpoint_tells_of_synced_records_only() -> None:
 
         with armed("segment.before_sync", late):
             await log.marks.flushed.soon(log.chain.max_physical_offset)
-        await log.progress.save()
-        assert log.progress.checkpoint.commit_log_time_ms == first.store_time_ms
+        await log.checkpoint.save()
+        assert log.checkpoint.value.commit_log_time_ms == first.store_time_ms
 
 
 async def test_a_segment_that_is_not_in_its_file_stays() -> None:

@@ -62,7 +62,7 @@ class Life:
             return
         for number, (topic, size) in enumerate([("a", 10), ("b", 30_000), ("b", 40_000), ("c", 10), ("c", 60_000)]):
             await self._send(log, topic, b"%d" % number * size)
-        for step in (log.segments.delete([0], allow_unindexed=True), log.progress.save(), log.snapshot.save()):
+        for step in (log.segments.delete([0], allow_unindexed=True), log.checkpoint.save(), log.snapshot.save()):
             await tolerant(step)
         await self._send(log, "a", b"last")
         await tolerant(process.close())

@@ -193,7 +193,7 @@ async def test_checkpoint_and_snapshot_come_later() -> None:
     log = await machine.start()
     await append(log, durability=LOCAL_DISK)
     fill_disk(machine)
-    while log.progress.loop.last_error is None or log.snapshot.loop.last_error is None:
+    while log.checkpoint.loop.last_error is None or log.snapshot.loop.last_error is None:
         await append(log, durability=LOCAL_DISK)
     assert isinstance(log.snapshot.loop.last_error, DiskFull)
     with pytest.raises(DiskFull, match="queue_offsets: the disk has no room"):

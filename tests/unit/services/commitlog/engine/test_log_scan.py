@@ -14,7 +14,8 @@ from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.segments.chain import SegmentChain
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.writers import WriterTable
@@ -24,6 +25,7 @@ SECTOR = 512
 SECTOR_COUNT = 8
 SIZE = 16 * SECTOR
 CRC_PROPERTY_SIZE = 20
+CONFIG = CommitLogConfig(clock_step_ms_max=1_000)
 
 
 def tail(seed: int, *, crc_property: bool = True) -> tuple[bytes, list[int]]:
@@ -49,15 +51,7 @@ def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
     chain.roll().buffer[: len(content)] = content
     chain.segments[0].advance(SIZE)
     state = LogState(TopicTable(), WriterTable(1, 1), **options)
-    walk = LogScan(
-        chain,
-        state,
-        durable,
-        RecoveryProgress(ManualClock()),
-        check_crc=True,
-        clock_step_ms_max=1_000,
-    )
-    return walk.run(0)
+    return LogScan(chain, state, durable, RecoveryMeter(ManualClock()), CONFIG).run(0)
 
 
 def losses(data: bytes, old_end: int) -> Iterator[bytes]:

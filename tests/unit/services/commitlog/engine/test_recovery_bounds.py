@@ -11,7 +11,7 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryMappedFile
 from services.commitlog.engine.keep import queue_snapshot
-from services.commitlog.engine.start.meter import RecoveryProgress
+from services.commitlog.engine.start.meter import RecoveryMeter
 from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
@@ -46,7 +46,7 @@ async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: boo
     machine.clock.advance(60_000)
     await fill(log, 5)
     await append(log, durability=2)
-    await log.progress.save()
+    await log.checkpoint.save()
     await log.snapshot.save()
     machine.clock.advance(60_000)
     await append(log)
@@ -81,7 +81,7 @@ async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
     synced_at = machine.clock.now_ms()
     machine.clock.advance(5_000)
     await append(log, durability=1)
-    await log.progress.save()
+    await log.checkpoint.save()
     await machine.kill(log)
     stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert stored.commit_log_time_ms == synced_at
@@ -116,7 +116,7 @@ async def grown(segment_count: int) -> Machine:
         await append(log, *(message(bytes(8_000)) for _ in range(7)))
         machine.clock.advance(10_000)
     await append(log, durability=2)
-    await log.progress.save()
+    await log.checkpoint.save()
     await log.snapshot.save()
     for _ in range(5):
         await append(log)
@@ -140,9 +140,7 @@ async def test_an_unclean_start_reads_what_is_past_the_checkpoint(monkeypatch: p
         read_bytes = 0
         async with machine.running() as log:
             assert not log.recovery.was_clean_stop
-            costs.append(
-                (log.recovery.scanned_record_count, machine.process(log).recovery_progress.scanned_bytes, read_bytes)
-            )
+            costs.append((log.recovery.scanned_record_count, machine.process(log).meter.scanned_bytes, read_bytes))
     assert costs[0] == costs[1]
     assert costs[0][2] < 4 * SEGMENT_SIZE
 
@@ -152,15 +150,15 @@ async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = await grown(4)
     machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     seen: list[tuple[int, int, int]] = []
-    advance = RecoveryProgress.advance
+    advance = RecoveryMeter.advance
 
-    def watched(progress: RecoveryProgress, size_bytes: int) -> None:
-        advance(progress, size_bytes)
-        seen.append((progress.segment_number, progress.scanned_bytes, progress.target_bytes))
+    def watched(meter: RecoveryMeter, size_bytes: int) -> None:
+        advance(meter, size_bytes)
+        seen.append((meter.segment_number, meter.scanned_bytes, meter.target_bytes))
 
-    monkeypatch.setattr(RecoveryProgress, "advance", watched)
+    monkeypatch.setattr(RecoveryMeter, "advance", watched)
     async with machine.running() as log:
-        assert machine.process(log).recovery_progress.segment_count == 4
+        assert machine.process(log).meter.segment_count == 4
         data_bytes = len(bytes(machine.segment_bytes(3 * SEGMENT_SIZE)).rstrip(b"\0"))
     assert [number for number, _, _ in seen] == [1, 2, 3, 4]
     assert [scanned for _, scanned, _ in seen] == [SEGMENT_SIZE * number for number in (1, 2, 3, 4)]
@@ -170,7 +168,7 @@ async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_of_progress(caplog: pytest.LogCaptureFixture) -> None:
     """One line each second at most, the first after a second: segment, share, bytes and the time that is left."""
     clock = ManualClock()
-    progress = RecoveryProgress(clock)
+    progress = RecoveryMeter(clock)
     progress.begin(segment_count=4, target_bytes=400 << 20)
     with caplog.at_level("INFO"):
         for step in range(16):

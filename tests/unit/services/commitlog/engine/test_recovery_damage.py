@@ -75,7 +75,7 @@ async def test_damage_that_only_the_checkpoint_knows_of() -> None:
     await append(log, message(b"first"), durability=2)
     machine.clock.advance(10_000)
     batch = await append(log, message(b"second"), durability=2)
-    await log.progress.save()
+    await log.checkpoint.save()
     await machine.kill(log)
     assert not machine.fs.exists(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     garble(machine.segment_bytes(), batch.start_physical_offset)
@@ -166,7 +166,7 @@ async def test_a_missing_newest_segment_is_no_clean_end(knows: str) -> None:
     log = await machine.start()
     await fill(log, 3)
     await append(log, durability=2)
-    await log.progress.save()
+    await log.checkpoint.save()
     await log.snapshot.save()
     await machine.kill(log)
     if knows == "epochs":

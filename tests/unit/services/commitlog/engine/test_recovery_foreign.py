@@ -175,7 +175,7 @@ async def test_rocketmq_goes_on_where_reput_stopped() -> None:
     machine = Machine()
     async with machine.running() as log:
         await append(log)
-        end, checkpoint = log.chain.max_physical_offset, log.progress.checkpoint
+        end, checkpoint = log.chain.max_physical_offset, log.checkpoint.value
     newer = checkpoint_file.load(machine.fs, DATA_DIR / "checkpoint")
     assert newer.durable_physical_offset == end
     made = encoded(end, topic="orders", queue_id=0, queue_offset=1, store_time_ms=machine.clock.now_ms() - 60_000)

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from libs.requests.errors import BadArgument
-from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.keep.segments import Refusal
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
@@ -201,12 +201,12 @@ async def test_a_start_misses_the_oldest_segment(is_clean: bool, caplog: pytest.
     machine = Machine()
     log = await machine.start()
     await fill(log, 5)
-    await log.progress.save()
+    await log.checkpoint.save()
     await log.segments.delete([0], allow_unindexed=True)
     await (machine.stop(log) if is_clean else machine.kill(log))
     log = await machine.start()
     assert log.recovery.missing_bytes == 0
-    await log.progress.save()
+    await log.checkpoint.save()
     await (machine.stop(log) if is_clean else machine.kill(log))
     for number in (1, 2):
         machine.fs.remove(DATA_DIR / "commitlog" / f"{number * SEGMENT_SIZE:020d}")

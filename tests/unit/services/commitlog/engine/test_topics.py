@@ -18,7 +18,7 @@ from libs.log.state import config_file, topics_file
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
 from libs.requests.errors import BadArgument, BadTopicName, TopicSetApart
-from services.commitlog.engine.write.topic_names import check_topic_name
+from services.commitlog.engine.write.topics import check_topic_name
 from services.commitlog.errors import TopicExists, TopicForbidden, TopicNotFound
 from tests.support.commitlog import DATA_DIR, Machine, append, message
 from tests.support.patience import LIMIT_S

@@ -231,7 +231,7 @@ async def test_a_torn_batch_at_the_beginning_of_a_segment() -> None:
         assert (len(bodies(log)), log.chain.max_physical_offset) == (1, SEGMENT_SIZE)
         assert log.state.last_store_time_ms == records(log)[0].store_time_ms
         assert log.segments.list_from(start, 9) == []
-        await log.progress.save()
+        await log.checkpoint.save()
         await machine.kill(log)
     async with machine.running() as log:
         assert places(await send(log, batch_of("w", 0, b"a", bytes(2000))))[0][0] == SEGMENT_SIZE
@@ -244,7 +244,7 @@ async def test_a_batch_that_was_on_disk_and_is_not_whole_is_damage() -> None:
     await send(log, batch_of("w", 0, b"a", b"b"))
     bound = records(log)[1].physical_offset
     await log.marks.flushed.soon(log.chain.max_physical_offset)
-    await log.progress.save()
+    await log.checkpoint.save()
     await machine.kill(log)
     machine.segment_bytes()[bound:] = bytes(SEGMENT_SIZE - bound)
     with pytest.raises(LogDamaged):

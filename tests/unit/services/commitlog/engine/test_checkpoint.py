@@ -8,7 +8,7 @@ import pytest
 from libs.formats import store_layout
 from libs.log.state import checkpoint_file
 from libs.requests.errors import BadArgument, ServiceError
-from services.commitlog.engine.keep.progress import IndexerReport
+from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.errors import BeyondMaxOffset, StaleEpoch
 from tests.support.commitlog import DATA_DIR, Machine, append
 
@@ -27,7 +27,7 @@ async def test_a_report_reaches_the_checkpoint() -> None:
     async with machine.running() as log:
         await append(log)
         log.followers.report(GOOD)
-        assert log.progress.reported_at_ms == machine.clock.now_ms()
+        assert log.checkpoint.reported_at_ms == machine.clock.now_ms()
     stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
     assert (stored.consume_queue_time_ms, stored.index_time_ms) == (7, 5)
 
@@ -41,9 +41,9 @@ async def test_offsets_never_go_back_and_times_do() -> None:
         log.followers.report(
             replace(GOOD, indexed_physical_offset=10, flushed_physical_offset=9, queue_flushed_time_ms=1)
         )
-        assert log.progress.indexed_physical_offset == 100
-        assert log.progress.indexed_flushed_physical_offset == 50
-        assert log.progress.checkpoint.consume_queue_time_ms == 1
+        assert log.checkpoint.indexed_physical_offset == 100
+        assert log.checkpoint.indexed_flushed_physical_offset == 50
+        assert log.checkpoint.value.consume_queue_time_ms == 1
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_bad_reports(changes: dict[str, int], error: type[ServiceError], f
         with pytest.raises(error) as caught:
             log.followers.report(replace(GOOD, **{"epoch": 2, **changes}))
         assert caught.value.field == field  # type: ignore[attr-defined]
-        assert log.progress.reported_at_ms is None
+        assert log.checkpoint.reported_at_ms is None
 
 
 async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
@@ -79,8 +79,8 @@ async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
     machine = Machine(checkpoint_interval_ms=1)
     async with machine.running() as log:
         await append(log, durability=2)
-        await log.progress.save()
+        await log.checkpoint.save()
         path = DATA_DIR / store_layout.CHECKPOINT
         machine.fs.remove(path)
-        await log.progress.save()
+        await log.checkpoint.save()
         assert not machine.fs.exists(path)

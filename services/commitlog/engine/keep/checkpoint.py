@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress: how far the Indexer is, and the checkpoint file that RocketMQ keeps of such facts.
+"""CheckpointKeeper: how far the Indexer is, and the checkpoint file that RocketMQ keeps of such facts.
 
 Invariants: what the Indexer reported never goes back within an epoch; the checkpoint tells of what is durable alone,
 and after a failure nothing new; a time in it is the store time of a record that is durable.
@@ -7,10 +7,9 @@ Callers: the loop that owns the log. Layout: docs/formats/store_checkpoint.md.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from libs.formats import store_layout
-from libs.formats.limits import INT64_MAX
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state import checkpoint_file
 from libs.machine.clock import Clock
@@ -40,60 +39,54 @@ class IndexerReport:
     history_id: str = ""
 
 
-class Progress:
-    """The Indexer's last report and the checkpoint; says from time to time when store time runs ahead."""
+@dataclass(slots=True, eq=False)
+class CheckpointKeeper:
+    """The Indexer's last report and the checkpoint. Says from time to time when store time runs ahead."""
 
-    def __init__(
-        self,
-        fs: Fs,
-        clock: Clock,
-        config: CommitLogConfig,
-        checkpoint: StoreCheckpoint,
-        flusher: Syncer,
-        marks: Marks,
-        seal: Seal,
-        store_time: StoreTimeWatch,
-        small_files: SmallFiles,
-        *,
-        is_queue_time_kept: bool,
-    ) -> None:
-        """With `is_queue_time_kept` the queues' time does not pass the checkpoint's: RocketMQ goes on there."""
-        self.indexed_physical_offset = 0
-        self.indexed_flushed_physical_offset = 0
-        self.reported_at_ms: int | None = None
-        self.checkpoint = self._saved = checkpoint
-        self._fs = fs
-        self._clock = clock
-        self._path = config.data_dir / store_layout.CHECKPOINT
-        self._flusher = flusher
-        self._marks = marks
-        self._seal = seal
-        self._store_time = store_time
-        self._small_files = small_files
-        self._queue_time_ms_max = checkpoint.consume_queue_time_ms if is_queue_time_kept else INT64_MAX
-        self.loop = SupervisedLoop("checkpoint", self._look_and_save, interval_ms=config.checkpoint_interval_ms)
+    _fs: Fs
+    _clock: Clock
+    _config: CommitLogConfig
+    value: StoreCheckpoint
+    """What the next save writes."""
+    _flusher: Syncer
+    _marks: Marks
+    _seal: Seal
+    _store_time: StoreTimeWatch
+    _small_files: SmallFiles
+    _queue_time_ms_max: int
+    """The queues' time does not pass this: RocketMQ goes on there."""
+    indexed_physical_offset: int = 0
+    indexed_flushed_physical_offset: int = 0
+    reported_at_ms: int | None = None
+    loop: SupervisedLoop = field(init=False)
+    _saved: StoreCheckpoint = field(init=False)
 
-    def report(self, report: IndexerReport, *, max_physical_offset: int) -> None:
+    def __post_init__(self) -> None:
+        self._saved = self.value
+        interval_ms = self._config.checkpoint_interval_ms
+        self.loop = SupervisedLoop("checkpoint", self._look_and_save, interval_ms=interval_ms)
+
+    def report(self, report: IndexerReport) -> None:
         """Take note of a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
-        self._check(report, max_physical_offset)
+        _check(report, self._marks.visible.value)
         self.indexed_physical_offset = max(self.indexed_physical_offset, report.indexed_physical_offset)
         self.indexed_flushed_physical_offset = max(self.indexed_flushed_physical_offset, report.flushed_physical_offset)
         self.reported_at_ms = self._clock.now_ms()
-        was_own = not self.checkpoint.is_of_rocketmq
+        was_own = not self.value.is_of_rocketmq
         noted = replace(
-            self.checkpoint,
+            self.value,
             # These do go back: whoever recovers by the checkpoint must begin where an Indexer that rebuilds is.
             consume_queue_time_ms=min(report.queue_flushed_time_ms, self._queue_time_ms_max),
             index_time_ms=report.index_flushed_time_ms,
         )
-        self.checkpoint = noted.of_reput() if was_own else noted
+        self.value = noted.of_reput() if was_own else noted
 
     def note_start(self, physical_offset: int) -> None:
         """Take note that the log begins here, or is about to: what is below may be missing at the next start.
 
-        And of what is durable, and confirmed, which RocketMQ hands to its log at the next start.
+        Also notes what is durable, and confirmed, which RocketMQ hands to its log at the next start.
         """
-        self.checkpoint = replace(self.checkpoint, start_physical_offset=physical_offset)
+        self.value = replace(self.value, start_physical_offset=physical_offset)
         self._note_marks()
 
     async def save(self) -> None:
@@ -106,7 +99,7 @@ class Progress:
         """Write that the log is about to begin here: then it is Reput that deletes what is below."""
         self.note_start(physical_offset)
         try:
-            await self._small_files.write_with_ballast(self._write)
+            await self._small_files.write(self._write, with_ballast=True)
         except OSError as error:  # the deletion makes the room that it lacks; the next save comes within a second
             _log.warning("the checkpoint does not know yet that the log begins at %d: %s", physical_offset, error)
 
@@ -115,38 +108,32 @@ class Progress:
         await self.save()
 
     def _note_marks(self) -> None:
-        self.checkpoint = replace(
-            self.checkpoint,
-            commit_log_time_ms=max(self.checkpoint.commit_log_time_ms, self._flusher.covered_time_ms),
+        self.value = replace(
+            self.value,
+            commit_log_time_ms=max(self.value.commit_log_time_ms, self._flusher.covered_time_ms),
             flushed_physical_offset=self._marks.flushed.value,
             confirmed_physical_offset=self._marks.visible.value,
         ).of_reput()
 
     def _write(self) -> None:
-        checkpoint = self.checkpoint
+        checkpoint = self.value
         if checkpoint != self._saved:
-            checkpoint_file.save(self._fs, self._path, checkpoint)
+            checkpoint_file.save(self._fs, self._config.data_dir / store_layout.CHECKPOINT, checkpoint)
             self._saved = checkpoint
 
-    @staticmethod
-    def _check(report: IndexerReport, max_physical_offset: int) -> None:
-        for field in (
-            "indexed_physical_offset",
-            "flushed_physical_offset",
-            "queue_flushed_time_ms",
-            "index_flushed_time_ms",
-        ):
-            value = getattr(report, field)
-            if value < 0:
-                raise BadArgument("the value is negative", field=field, value=value, limit=0)
-        if report.indexed_physical_offset > max_physical_offset:
-            raise BeyondMaxOffset(
-                report.indexed_physical_offset, max_physical_offset=max_physical_offset, field="indexed_physical_offset"
-            )
-        if report.flushed_physical_offset > report.indexed_physical_offset:
-            raise BadArgument(
-                "more is flushed than indexed",
-                field="flushed_physical_offset",
-                value=report.flushed_physical_offset,
-                limit=report.indexed_physical_offset,
-            )
+
+def _check(report: IndexerReport, max_physical_offset: int) -> None:
+    for name in (
+        "indexed_physical_offset",
+        "flushed_physical_offset",
+        "queue_flushed_time_ms",
+        "index_flushed_time_ms",
+    ):
+        value = getattr(report, name)
+        if value < 0:
+            raise BadArgument("the value is negative", field=name, value=value, limit=0)
+    indexed, flushed = report.indexed_physical_offset, report.flushed_physical_offset
+    if indexed > max_physical_offset:
+        raise BeyondMaxOffset(indexed, max_physical_offset=max_physical_offset, field="indexed_physical_offset")
+    if flushed > indexed:
+        raise BadArgument("more is flushed than indexed", field="flushed_physical_offset", value=flushed, limit=indexed)

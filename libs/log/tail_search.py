@@ -22,7 +22,7 @@ RECORD_HEAD_BYTES = 4
 _ZEROS = bytes(WINDOW_BYTES)
 MAGIC_SIZE_BYTES = 4
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]")
-_MAGIC_OR_BLANK = re.compile(_MAGIC.pattern + b"|\xcb\xd4\x31\x94")
+MAGIC_OR_BLANK = re.compile(_MAGIC.pattern + b"|\xcb\xd4\x31\x94")
 
 
 class LogFile(Protocol):
@@ -85,7 +85,7 @@ def find_record(
     `store_time_ms_min`, which tells it from a record that an older log left behind. It may end behind `end`: its last
     bytes may be zeros. `or_blank` also finds the blank that closes the buffer.
     """
-    pattern = _MAGIC_OR_BLANK if or_blank else _MAGIC
+    pattern = MAGIC_OR_BLANK if or_blank else _MAGIC
     window_start = start
     while window_start < end:
         window_end = min(window_start + WINDOW_BYTES, end)

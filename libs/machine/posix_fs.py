@@ -120,7 +120,7 @@ class PosixMappedFile:
         """
         assert 0 <= position <= self.size_bytes
         with self._opened() as descriptor:
-            return _data_ranges(descriptor, position, self.size_bytes)
+            return data_ranges(descriptor, position, self.size_bytes)
 
     def close(self) -> None:
         """Close the descriptor and forget the mapping."""
@@ -382,7 +382,8 @@ def _open_unfinished(path: Path) -> tuple[int, Path | None]:
     return os.open(temporary, flags | os.O_CREAT | os.O_TRUNC, 0o644), temporary
 
 
-def _data_ranges(descriptor: int, position: int, size_bytes: int) -> list[tuple[int, int]]:
+def data_ranges(descriptor: int, position: int, size_bytes: int) -> list[tuple[int, int]]:
+    """Return the ranges from a position on that are no holes, up to the end of a file of this size. Raises OSError."""
     ranges: list[tuple[int, int]] = []
     end = position
     while end < size_bytes:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from libs.formats.errors import BadField, Truncated
 from libs.formats.java import string_hash
 from libs.formats.limits import INDEX_ENTRY_CAPACITY, INDEX_SLOT_COUNT, INT32_MAX
@@ -23,6 +25,11 @@ SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")  # key hash, physical offset, time difference in seconds, previous entry
 HEADER_SIZE_BYTES, SLOT_SIZE_BYTES, ENTRY_SIZE_BYTES = 40, 4, 20
 assert (HEADER.size, SLOT.size, ENTRY.size) == (HEADER_SIZE_BYTES, SLOT_SIZE_BYTES, ENTRY_SIZE_BYTES)
+ENTRY_ARRAY = np.dtype(
+    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")]
+)
+"""The same as ENTRY for arrays."""
+assert ENTRY_ARRAY.itemsize == ENTRY_SIZE_BYTES
 
 BEGIN_TIME_AT, END_TIME_AT, BEGIN_PHYSICAL_OFFSET_AT, END_PHYSICAL_OFFSET_AT = 0, 8, 16, 24
 SLOT_COUNT_AT, ENTRY_COUNT_AT = 32, 36
@@ -87,6 +94,13 @@ def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:
 def file_size_bytes(slot_count: int = INDEX_SLOT_COUNT, entry_capacity: int = INDEX_ENTRY_CAPACITY) -> int:
     """Size of a file with so many slots and so many places for entries."""
     return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry_capacity
+
+
+def guess_slot_count(size_bytes: int) -> int:
+    """Return the slots of a file of this size with RocketMQ's four entries per slot, 0 if no file has that size."""
+    per_slot = SLOT_SIZE_BYTES + INDEX_ENTRY_CAPACITY // INDEX_SLOT_COUNT * ENTRY_SIZE_BYTES
+    count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
+    return max(count, 0) if spare == 0 else 0
 
 
 def slot_position(key_hash: int, slot_count: int) -> int:

@@ -109,11 +109,33 @@ class DispatchBatch:
     """Indexes of queues whose records each hold a batch of messages."""
 
     def below(self, physical_offset: int) -> DispatchBatch:
-        """The part whose records lie below an offset, which is the end of it."""
+        """Return the part whose records lie below an offset, which is the end of it."""
+        return self.split(physical_offset)[0]
+
+    def split(self, physical_offset: int) -> tuple[DispatchBatch, DispatchBatch]:
+        """Return the part whose records lie below an offset, which is the end of it, and the part that begins there."""
         count = int(np.searchsorted(self.physical_offsets, physical_offset))
-        columns = {name: getattr(self, name)[:count] for name, _ in _COLUMNS.values()}
-        key_hashes = self.key_hashes[: int(self.key_counts[:count].sum())]
-        return replace(self, end_physical_offset=physical_offset, **(columns | {"key_hashes": key_hashes}))
+        counts = dict.fromkeys((name for name, _ in _COLUMNS.values()), count)
+        counts["key_hashes"] = int(self.key_counts[:count].sum())
+        below = {name: getattr(self, name)[:end] for name, end in counts.items()}
+        above = {name: getattr(self, name)[start:] for name, start in counts.items()}
+        return (
+            replace(self, end_physical_offset=physical_offset, **below),
+            replace(self, start_physical_offset=physical_offset, **above),
+        )
+
+
+def batch_of(columns: Columns, start: int, end: int) -> DispatchBatch:
+    """Return the records between two physical offsets as a batch. Its arrays are views, which the next scan changes.
+
+    Bytes of a topic that are not UTF-8 are escaped.
+    """
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.frombuffer(getattr(columns, name), kind, columns.key_count if name == "key_hashes" else columns.count)
+        for name, kind in _COLUMNS.values()
+    }
+    queues = [(topic.decode("utf-8", "backslashreplace"), queue_id) for topic, queue_id in columns.queues()]
+    return DispatchBatch(start, end, queues, batch_queues=columns.batch_queues, **arrays)
 
 
 def encode(columns: Columns, start: int, end: int) -> bytes:

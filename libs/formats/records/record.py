@@ -214,6 +214,16 @@ def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None =
         return _shape(view, position, end)
 
 
+def is_head(buffer: ReadableBuffer, position: int, physical_offset: int) -> bool:
+    """Return whether a record's magic stands here and the record says that it lies at this physical offset."""
+    with memoryview(buffer) as view:
+        if len(view) - position < SYS_FLAG_AT:
+            return False
+        magic = INT.unpack_from(view, position + MAGIC_AT)[0]
+        stored = LONG.unpack_from(view, position + PHYSICAL_OFFSET_AT)[0]
+    return magic in (MAGIC_V1, MAGIC_V2) and stored == physical_offset
+
+
 def claimed_body_end(buffer: ReadableBuffer, position: int, physical_offset: int) -> int | None:
     """Where the body ends that the head at `position` announces; None unless it is the head of a record of this place.
 

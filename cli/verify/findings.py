@@ -7,7 +7,8 @@ can be a fault in one store and a note in another: what the next start of a serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cli.verify.codes import CODES, Area, Severity
@@ -52,6 +53,7 @@ class Report:
     areas: frozenset[Area] = frozenset(Area)
     counts: dict[str, Counts] = field(default_factory=dict)
     _shown: Counts = field(default_factory=Counts)
+    _tallies: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     @property
     def fault_count(self) -> int:
@@ -89,13 +91,26 @@ class Report:
         if (self._shown.faults if severity == "fault" else self._shown.notes) <= self.limit:
             self.show(Finding(code, severity, file, position, physical_offset, message, count))
 
-    def add_all(self, indexes: Iterable[int], add_one: Callable[[int], None], add_rest: Callable[[int], None]) -> None:
-        """Tell of each index alone, and of the rest by its number when there are too many."""
-        rest = 0
-        for told, index in enumerate(indexes):
-            if told < SINGLE_COUNT_MAX:
-                add_one(index)
-            else:
-                rest += 1
-        if rest:
-            add_rest(rest)
+    def add_each(
+        self,
+        indexes: Sequence[int],
+        tell: Callable[[int], None],
+        code: str,
+        file: str,
+        message: str = "more of the same",
+        *,
+        is_note: bool = False,
+    ) -> None:
+        """Let `tell` add a finding about each index. When there are too many, one more finding counts the rest."""
+        for index in indexes[:SINGLE_COUNT_MAX]:
+            tell(index)
+        self.add(code, file, message, count=max(len(indexes) - SINGLE_COUNT_MAX, 0), is_note=is_note)
+
+    def tally(self, code: str, file: str, message: str, count: int = 1) -> None:
+        """Count more of what `add_tallies` adds as one finding of each code, file and message."""
+        self._tallies[code, file, message] += count
+
+    def add_tallies(self) -> None:
+        """Add a finding for each tally, once all of the store was looked at."""
+        for (code, file, message), count in self._tallies.items():
+            self.add(code, file, message, count=count)

@@ -17,6 +17,7 @@ from cli.verify.log.files import LogFiles
 from cli.verify.queues.check import QueueState
 from cli.verify.state import StoreState
 from libs.formats import store_layout
+from libs.formats.limits import INT64_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.store_checkpoint import OWN_FIELDS_AT
 from libs.formats.state.system_topics import is_made_by_store
@@ -31,9 +32,8 @@ def check_snapshot_counters(state: StoreState, facts: LogFacts, states: States, 
     end = state.snapshot.end_physical_offset
     known = {(counter.topic, counter.queue_id): counter.next_queue_offset for counter in state.snapshot.counters}
     for (topic, queue_id), queue in states.items():
-        if queue.first is None or not queue.is_checked:
-            continue
-        if facts.has_damage_between(queue.last_physical_offset, end):
+        is_known = queue.first is not None and queue.is_checked
+        if not is_known or facts.has_damage_between(queue.last_physical_offset, end):
             continue
         counted = known.get((topic.encode().decode("latin-1"), queue_id), 0)
         if counted not in (0, queue.next):  # 0: the log has dropped it with the queue of a deleted topic
@@ -60,10 +60,8 @@ def _check_topics(state: StoreState, states: States, report: Report) -> None:
         return
     for topic in sorted({queue.topic for queue in states.values() if queue.is_checked}):
         if topic not in state.topics.topics and not is_made_by_store(topic):
-            message = (
-                f"there are queues or records of {topic[:80]!r}, which is not among the topics; it was deleted or lost"
-            )
-            report.add("TOPIC_UNKNOWN", store_layout.TOPICS, message)
+            message = f"there are queues or records of {topic[:80]!r}, which is not among the topics"
+            report.add("TOPIC_UNKNOWN", store_layout.TOPICS, f"{message}; it was deleted or lost")
 
 
 def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report: Report) -> None:
@@ -109,16 +107,14 @@ def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: R
         return
     for times in snapshot.segment_times:
         base = times.base_physical_offset
-        span = facts.spans.get(base)
-        if span is None or facts.has_damage_between(base, base + log.segment_size_bytes):
+        if base not in facts.spans or facts.has_damage_between(base, base + log.segment_size_bytes):
             continue
-        known = (times.first_store_time_ms, times.last_store_time_ms)
+        first, last = times.first_store_time_ms, times.last_store_time_ms
         is_final = base + log.segment_size_bytes <= snapshot.end_physical_offset or snapshot.end_physical_offset == end
-        actual = (span.first_store_time_ms, span.last_store_time_ms if is_final else known[1])
-        if known != actual:
-            message = (
-                f"segment {base} has store times {known[0]} to {known[1]} there, {actual[0]} to {actual[1]} in fact"
-            )
+        actual_first, actual_last = facts.spans[base]
+        if first != actual_first or (is_final and last != actual_last):
+            actual_last = actual_last if is_final else last
+            message = f"segment {base} has store times {first} to {last} there, {actual_first} to {actual_last} in fact"
             report.add("SNAPSHOT_TIMES", store_layout.QUEUE_SNAPSHOT, message, physical_offset=base)
 
 
@@ -127,28 +123,22 @@ def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report:
     if checkpoint is None:
         return
     if missing_bytes := checkpoint.missing_before(log.min_physical_offset):
-        message = f"the log began at {checkpoint.start_physical_offset}: {missing_bytes} bytes before its first segment"
-        report.add(
-            "LOG_START_MISSING", store_layout.CHECKPOINT, message, physical_offset=checkpoint.start_physical_offset
-        )
-    is_end_known = not facts.is_damaged(facts.end_physical_offset - 1)
-    times = {
-        "log": checkpoint.commit_log_time_ms,
-        "queue": checkpoint.consume_queue_time_ms,
-        "index": checkpoint.index_time_ms,
-    }
-    for index, (name, time_ms) in enumerate(times.items()):
-        if time_ms < 0 or (facts.record_count and is_end_known and time_ms > facts.last_store_time_ms):
-            message = f"the {name} time is {time_ms}, but the log's last record is of {facts.last_store_time_ms}"
-            report.add("CHECKPOINT_AHEAD", store_layout.CHECKPOINT, message, position=8 * index)
-    offsets = {
-        24: ("flushed", checkpoint.master_flushed_physical_offset),
-        32: ("confirmed", checkpoint.confirmed_physical_offset),
-        OWN_FIELDS_AT: ("synced", checkpoint.durable_physical_offset),
-    }
-    for position, (name, physical_offset) in offsets.items():
-        if physical_offset < -1 or physical_offset > facts.end_physical_offset:
-            message = f"the {name} physical offset is {physical_offset}, the log ends at {facts.end_physical_offset}"
+        start = checkpoint.start_physical_offset
+        message = f"the log began at {start}: {missing_bytes} bytes before its first segment"
+        report.add("LOG_START_MISSING", store_layout.CHECKPOINT, message, physical_offset=start)
+    is_end_known = facts.record_count and not facts.is_damaged(facts.end_physical_offset - 1)
+    last_ms, end = facts.last_store_time_ms, facts.end_physical_offset
+    of_times, of_ends = f"but the log's last record is of {last_ms}", f"the log ends at {end}"
+    for position, name, value, least, most, bound in (
+        (0, "log time", checkpoint.commit_log_time_ms, 0, last_ms if is_end_known else INT64_MAX, of_times),
+        (8, "queue time", checkpoint.consume_queue_time_ms, 0, last_ms if is_end_known else INT64_MAX, of_times),
+        (16, "index time", checkpoint.index_time_ms, 0, last_ms if is_end_known else INT64_MAX, of_times),
+        (24, "flushed physical offset", checkpoint.master_flushed_physical_offset, -1, end, of_ends),
+        (32, "confirmed physical offset", checkpoint.confirmed_physical_offset, -1, end, of_ends),
+        (OWN_FIELDS_AT, "synced physical offset", checkpoint.durable_physical_offset, -1, end, of_ends),
+    ):
+        if not least <= value <= most:
+            message = f"the {name} is {value}, {bound}"
             report.add("CHECKPOINT_AHEAD", store_layout.CHECKPOINT, message, position=position)
 
 

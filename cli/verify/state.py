@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -113,7 +114,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     topics = _load(log_dir, store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads), report)
     return StoreState(
         is_log_clean=_check_abort(log_dir, report),
-        checkpoint=_load(log_dir, store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", _checkpoint(report), report),
+        checkpoint=_load(log_dir, store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", partial(_checkpoint, report), report),
         epochs=_load(log_dir, store_layout.EPOCHS, "EPOCHS_DAMAGED", epoch_file.decode, report),
         snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", queue_snapshot.decode, report),
         progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", index_progress.decode, report),
@@ -200,18 +201,15 @@ def _read(data_dir: Path, name: str, report: Report) -> bytes | None:
         return None
 
 
-def _checkpoint(report: Report) -> Callable[[bytes], StoreCheckpoint]:
-    def decode(data: bytes) -> StoreCheckpoint:
-        checkpoint = store_checkpoint.decode(data)
-        if len(data) != store_checkpoint.FILE_SIZE_BYTES:
-            reason = f"{len(data)} bytes, not {store_checkpoint.FILE_SIZE_BYTES}"
-            raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
-        if (position := store_checkpoint.stray_position(data)) is not None:
-            message = "a byte that belongs to no value is not zero"
-            report.add("CHECKPOINT_DAMAGED", store_layout.CHECKPOINT, message, position=position)
-        return checkpoint
-
-    return decode
+def _checkpoint(report: Report, data: bytes) -> StoreCheckpoint:
+    checkpoint = store_checkpoint.decode(data)
+    if len(data) != store_checkpoint.FILE_SIZE_BYTES:
+        reason = f"{len(data)} bytes, not {store_checkpoint.FILE_SIZE_BYTES}"
+        raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
+    if (position := store_checkpoint.stray_position(data)) is not None:
+        message = "a byte that belongs to no value is not zero"
+        report.add("CHECKPOINT_DAMAGED", store_layout.CHECKPOINT, message, position=position)
+    return checkpoint
 
 
 def _kept_ends(data: bytes) -> dict[tuple[str, int], int]:

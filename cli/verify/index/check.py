@@ -9,22 +9,21 @@ a whole range missing after an unclean stop. Rules: docs/formats/index_file.md.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.index.file_check import IndexFileCheck
-from cli.verify.log.check import LogBatch, LogFacts
-from cli.verify.log.files import LogFiles
+from cli.verify.log.check import LogFacts
+from cli.verify.log.files import LogFiles, common_size
 from cli.verify.state import StoreState
 from libs.formats import store_layout
 from libs.formats.indexes import index_file
@@ -35,42 +34,21 @@ from libs.formats.indexes.index_file import (
     HEADER_SIZE_BYTES,
     KEY_HASH_AT,
     SLOT_SIZE_BYTES,
+    guess_slot_count,
 )
+from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.machine.fs import TEMPORARY_SUFFIX
 
 WRONG_COUNT_MAX = 10_000
 """A file with more wrong entries than this is not looked at any further."""
-_ENTRIES_PER_SLOT = 4
 _VIEW_COUNT = 16
 """Keys in view that are wanted to tell what a difference is."""
 _T = TypeVar("_T")
 
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Keys that the log demands, in its order: hash, physical offset and store time of the record of each."""
-
-    hashes: NDArray[np.int32]
-    physical_offsets: NDArray[np.int64]
-    store_times_ms: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def part(self, start: int, end: int | None = None) -> Keys:
-        """Return the keys numbered [start, end)."""
-        return Keys(self.hashes[start:end], self.physical_offsets[start:end], self.store_times_ms[start:end])
-
-    def joined(self, later: Keys) -> Keys:
-        """Return these keys and then the later ones."""
-        return Keys(
-            np.concatenate((self.hashes, later.hashes)),
-            np.concatenate((self.physical_offsets, later.physical_offsets)),
-            np.concatenate((self.store_times_ms, later.store_times_ms)),
-        )
-
-
-NO_KEYS = Keys(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+KEY = np.dtype([("key_hash", np.int32), ("physical_offset", np.int64), ("store_time_ms", np.int64)], align=True)
+"""A key that the log demands: its hash, and the physical offset and the store time of its record."""
+Keys: TypeAlias = "NDArray[np.void]"
+"""Keys in the order of the log."""
 
 
 class IndexCheck:
@@ -96,32 +74,36 @@ class IndexCheck:
         self._store = store
         self._report = report
         self._directory = data_dir / store_layout.INDEX
+        self._is_wanted = Area.INDEX in report.areas and self._directory.is_dir()
+        if Area.INDEX in report.areas and not self._is_wanted:
+            report.add("NO_INDEX", store_layout.INDEX, "there is no index")
         self._slot_count = slot_count or 0
         self._entry_capacity = 0
         self._names = self._list()
         self._has_files = bool(self._names)
         self._first_name = f"{store_layout.INDEX}/{self._names[-1]}" if self._names else ""
         self._is_complete = store.has_finished_files(self._names)
-        self._forgotten_count = 0
         self._file: IndexFileCheck | None = None
         self._previous_end_time_ms: int | None = None
-        self._held = NO_KEYS
+        self._held = np.empty(0, KEY)
         self._has_matched = False
         self._last_physical_offset = -1
         self._wrong_count = 0
         self._is_lost = False
-        self._behind_count = 0
-        self._unchecked_count = 0
         self._missing_count = 0
         self._first_missing = 0
 
-    def check(self, batch: LogBatch) -> None:
+    def check(self, batch: DispatchBatch) -> None:
         """Compare the keys of these records."""
-        if not len(batch.key_hashes):
+        if not self._is_wanted or not len(batch.key_hashes):
             return
-        offsets = np.repeat(batch.physical_offsets, batch.key_counts)
-        keys = Keys(batch.key_hashes, offsets, np.repeat(batch.store_times_ms, batch.key_counts))
-        self._held = self._compare(self._held.joined(keys) if len(self._held) else keys, is_last=False)
+        keys = np.empty(len(self._held) + len(batch.key_hashes), KEY)
+        keys[: len(self._held)] = self._held
+        new = keys[len(self._held) :]
+        new["key_hash"] = batch.key_hashes
+        new["physical_offset"] = np.repeat(batch.physical_offsets, batch.key_counts)
+        new["store_time_ms"] = np.repeat(batch.store_times_ms, batch.key_counts)
+        self._held = self._compare(keys, is_last=False)
 
     def finish(self) -> None:
         """Compare what is left, look at the entries that no key demands, and tell what is missing."""
@@ -137,43 +119,34 @@ class IndexCheck:
                 physical_offset=self._first_missing,
                 count=self._missing_count,
             )
-        message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
-        self._report.add("INDEX_BEHIND", store_layout.INDEX, message, count=self._behind_count)
-        message = "keys have no entry any more: the Indexer has forgotten them, and the log was not deleted since"
-        self._report.add("INDEX_TRIMMED", store_layout.INDEX, message, count=self._forgotten_count)
-        message = "entries point into damaged parts of the log"
-        self._report.add("INDEX_ENTRY_UNCHECKED", store_layout.INDEX, message, count=self._unchecked_count)
 
     def _list(self) -> list[str]:
         """Return the names of the index files, the next one last. Reports wrong names and sizes."""
-        names: list[str] = []
         sizes: dict[str, int] = {}
-        for path in sorted(self._directory.iterdir()) if self._directory.is_dir() else []:
+        for path in sorted(self._directory.iterdir()) if self._is_wanted else []:
             if path.name.endswith(TEMPORARY_SUFFIX):
                 continue
-            if not _is_index_name(path.name) or not path.is_file():
+            if _is_index_name(path.name) and path.is_file():
+                sizes[path.name] = path.stat().st_size
+            else:
                 message = "it is no file whose name is a time of 17 digits"
                 self._report.add("INDEX_FILE_NAME", f"{store_layout.INDEX}/{path.name}", message)
-                continue
-            names.append(path.name)
-            sizes[path.name] = path.stat().st_size
-        if not names:
+        if not sizes:
             return []
         self.size_bytes = sum(sizes.values())
-        counts = Counter(sizes.values())
-        common = max(counts, key=lambda size: (counts[size], size))
-        self._slot_count = self._slot_count or _guess_slot_count(common)
+        common = common_size([(int(name), size) for name, size in sizes.items()])
+        self._slot_count = self._slot_count or guess_slot_count(common)
         entries_bytes = common - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * self._slot_count
         if self._slot_count < 1 or entries_bytes < 2 * ENTRY_SIZE_BYTES or entries_bytes % ENTRY_SIZE_BYTES:
             message = f"{common} bytes do not tell how many slots a file has; give --index-slots"
-            self._report.add("INDEX_FILE_SIZE", f"{store_layout.INDEX}/{names[0]}", message)
+            self._report.add("INDEX_FILE_SIZE", f"{store_layout.INDEX}/{min(sizes)}", message)
             return []
         self._entry_capacity = entries_bytes // ENTRY_SIZE_BYTES
-        for name in names:
-            if sizes[name] != common:
-                message = f"{sizes[name]} bytes, but index files of this store have {common}"
+        for name, size in sizes.items():
+            if size != common:
+                message = f"{size} bytes, but index files of this store have {common}"
                 self._report.add("INDEX_FILE_SIZE", f"{store_layout.INDEX}/{name}", message)
-        return [name for name in reversed(names) if sizes[name] == common]
+        return [name for name, size in reversed(sizes.items()) if size == common]
 
     def _current(self) -> IndexFileCheck | None:
         """Return the file that the next entry is in, or None behind the last one."""
@@ -222,58 +195,59 @@ class IndexCheck:
         while at < len(keys):
             file = self._current()
             if file is None:
-                self._missing(keys.part(at), None)
+                self._missing(keys[at:], None)
                 break
             if not is_last and len(keys) - at < _VIEW_COUNT:
-                return keys.part(at).joined(NO_KEYS)
-            at += self._guarded(file, partial(self._step, keys.part(at))) or 0
-        return NO_KEYS
+                return keys[at:].copy()
+            at += self._guarded(file, partial(self._step, keys[at:])) or 0
+        return keys[:0].copy()
 
     def _step(self, keys: Keys, file: IndexFileCheck) -> int:
         """Pass over equal entries, or over one difference. Returns how many keys that settles."""
         entries = file.entries()
         count = min(len(entries), len(keys))
-        is_same = entries["key_hash"][:count] == keys.hashes[:count]
-        is_same &= entries["physical_offset"][:count] == keys.physical_offsets[:count]
+        is_same = entries["key_hash"][:count] == keys["key_hash"][:count]
+        is_same &= entries["physical_offset"][:count] == keys["physical_offset"][:count]
         good = count if is_same.all() else int(is_same.argmin())
         if not good:
             return self._align(file, entries, keys)
-        self._accept(file, entries[:good], keys.part(0, good))
+        self._accept(file, entries[:good], keys[:good])
         self._has_matched, self._is_lost = True, False
         return good
 
     def _align(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
         """Tell what the difference at the next entry is and pass over it. Returns how many keys that settles."""
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
-        if self._facts.is_damaged(int(offsets[0])) or (not self._has_matched and self._is_gone(offsets[:1])[0]):
+        wanted_hashes, wanted_offsets = keys["key_hash"], keys["physical_offset"]
+        if self._undemanded_count(offsets[:1]):
             self._undemanded(file, entries[: self._undemanded_count(offsets)])
             return 0
-        if len(entries) > 1 and len(keys) > 1 and (hashes[1], offsets[1]) == (keys.hashes[1], keys.physical_offsets[1]):
+        if len(entries) > 1 and len(keys) > 1 and (hashes[1], offsets[1]) == (wanted_hashes[1], wanted_offsets[1]):
             return self._changed(file, entries, keys)
-        surplus = _first((hashes == keys.hashes[0]) & (offsets == keys.physical_offsets[0]))
-        missing = _first((keys.hashes == hashes[0]) & (keys.physical_offsets == offsets[0]))
+        surplus = _first((hashes == wanted_hashes[0]) & (offsets == wanted_offsets[0]))
+        missing = _first((wanted_hashes == hashes[0]) & (wanted_offsets == offsets[0]))
         if surplus is not None and (missing is None or surplus <= missing):
             self._undemanded(file, entries[:surplus])
             return 0
-        if missing is None and offsets[0] > keys.physical_offsets[-1] and self._log.is_record(int(offsets[0])):
+        if missing is None and offsets[0] > wanted_offsets[-1] and self._log.is_record(int(offsets[0])):
             missing = len(keys)
         if missing is not None:
-            self._missing(keys.part(0, missing), file)
+            self._missing(keys[:missing], file)
             return missing
-        if len(entries) > 1 and (offsets < keys.physical_offsets[0]).all() and (np.diff(offsets) >= 0).all():
+        if len(entries) > 1 and (offsets < wanted_offsets[0]).all() and (np.diff(offsets) >= 0).all():
             self._undemanded(file, entries)
             return 0
         return self._changed(file, entries, keys)
 
     def _accept(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> None:
-        file.accept(entries, keys.hashes, keys.store_times_ms)
+        file.accept(entries, keys["key_hash"], keys["store_time_ms"])
         self.entry_count += len(entries)
-        self._last_physical_offset = int(keys.physical_offsets[-1])
+        self._last_physical_offset = int(keys["physical_offset"][-1])
 
     def _changed(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
         """Tell what is wrong with the next key's entry. Returns how many keys that settles."""
         found, number, self._wrong_count = entries[0], file.number, self._wrong_count + 1
-        key_hash, physical_offset = int(keys.hashes[0]), int(keys.physical_offsets[0])
+        key_hash, physical_offset, _ = keys[0].item()
         if found["physical_offset"] == physical_offset:
             message = f"its hash is {found['key_hash']}, that of the record's key {key_hash}"
             file.add("INDEX_ENTRY_HASH", number, message, field_at=KEY_HASH_AT, physical_offset=physical_offset)
@@ -284,22 +258,24 @@ class IndexCheck:
         else:
             message = f"nothing in it is of the key of the record at {physical_offset} that it should be"
             file.add("INDEX_ENTRY_OTHER", number, message, physical_offset=physical_offset)
-        self._accept(file, entries[:1], keys.part(0, 1))
+        self._accept(file, entries[:1], keys[:1])
         return 1
 
     def _missing(self, keys: Keys, file: IndexFileCheck | None) -> None:
         """Tell of keys without an entry. `file` None means that there are no more entries at all."""
-        certain = int(np.searchsorted(keys.physical_offsets, self._store.certain_entries_end))
-        self._behind_count += len(keys) - certain
+        certain = int(np.searchsorted(keys["physical_offset"], self._store.certain_entries_end))
+        message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
+        self._report.tally("INDEX_BEHIND", store_layout.INDEX, message, len(keys) - certain)
         if not certain or self._is_lost:
             return
-        first = int(keys.physical_offsets[0])
+        first = int(keys["physical_offset"][0])
         if file is None:
             self._first_missing = self._first_missing if self._missing_count else first
             self._missing_count += certain
             return
         if file.number == FIRST_ENTRY and file.name == self._first_name and self._is_complete:
-            self._forgotten_count += certain
+            message = "keys have no entry any more: the Indexer has forgotten them, and the log was not deleted since"
+            self._report.tally("INDEX_TRIMMED", store_layout.INDEX, message, certain)
             return
         # After an unclean stop RocketMQ drops the unfinished file and does not make all of it again.
         is_range = self._store.progress is None and file.number == FIRST_ENTRY
@@ -313,23 +289,20 @@ class IndexCheck:
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
         order = np.maximum.accumulate(np.concatenate(([self._last_physical_offset], offsets)))[:-1]
         is_good = (hashes >= 0) & (entries["time_difference_s"] >= 0) & (offsets >= order)
-        is_good &= self._is_gone(offsets) if not self._has_matched else np.False_
+        is_good &= self._is_gone(offsets)
         is_good &= offsets >= 0
+        is_unchecked = ~is_good & self._facts.are_damaged(offsets)
+        message = "entries point into damaged parts of the log"
+        self._report.tally("INDEX_ENTRY_UNCHECKED", store_layout.INDEX, message, int(np.count_nonzero(is_unchecked)))
+        wrong = np.flatnonzero(~is_good & ~is_unchecked).tolist()
+        self._wrong_count += len(wrong)
 
         def tell(index: int) -> None:
             physical_offset = int(offsets[index])
-            if self._facts.is_damaged(physical_offset):
-                self._unchecked_count += 1
-                return
-            self._wrong_count += 1
             code, message = self._kind(int(hashes[index]), physical_offset, int(order[index]))
             file.add(code, file.number + index, message, physical_offset=max(physical_offset, 0))
 
-        def tell_rest(rest: int) -> None:
-            self._wrong_count += rest
-            self._report.add("INDEX_ENTRY_SURPLUS", file.name, "more entries", count=rest)
-
-        self._report.add_all(np.flatnonzero(~is_good).tolist(), tell, tell_rest)
+        self._report.add_each(wrong, tell, "INDEX_ENTRY_SURPLUS", file.name, "more entries")
         if is_good.any():
             self._last_physical_offset = int(offsets[is_good].max())
         file.accept(entries, hashes, None)
@@ -348,29 +321,23 @@ class IndexCheck:
         return "INDEX_ENTRY_SURPLUS", f"no key of a record at {physical_offset} demands it here"
 
     def _is_gone(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether entries point below the log, to deleted records. Without a log nothing can be told."""
-        if not self._log.segments:
-            return np.ones(len(offsets), np.bool_)
+        """Return whether entries come before those of the log and point below it, to deleted records.
+
+        Without a log nothing can be told.
+        """
+        if self._has_matched or not self._log.segments:
+            return np.full(len(offsets), not self._has_matched)
         return offsets < self._log.min_physical_offset
 
     def _undemanded_count(self, offsets: NDArray[np.int64]) -> int:
         """Return how many of the next entries point into damaged parts or below the log."""
-        is_gone = self._is_gone(offsets) if not self._has_matched else np.zeros(len(offsets), np.bool_)
-        is_damaged = np.array([self._facts.is_damaged(offset) for offset in offsets.tolist()])
-        first = _first(~(is_gone | is_damaged))
+        first = _first(~(self._is_gone(offsets) | self._facts.are_damaged(offsets)))
         return len(offsets) if first is None else first
 
 
 def _first(flags: NDArray[np.bool_]) -> int | None:
     index = int(flags.argmax()) if len(flags) else 0
     return index if len(flags) and flags[index] else None
-
-
-def _guess_slot_count(size_bytes: int) -> int:
-    """Return the slots of a file of RocketMQ's proportions, four entries for each, or 0 if it has others."""
-    per_slot = SLOT_SIZE_BYTES + _ENTRIES_PER_SLOT * ENTRY_SIZE_BYTES
-    count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
-    return count if spare == 0 else 0
 
 
 def _is_index_name(name: str) -> bool:

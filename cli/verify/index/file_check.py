@@ -18,6 +18,7 @@ from cli.verify.files import Files
 from cli.verify.findings import Report
 from libs.formats.indexes import index_file
 from libs.formats.indexes.index_file import (
+    ENTRY_ARRAY,
     ENTRY_SIZE_BYTES,
     FIRST_ENTRY,
     HEADER_SIZE_BYTES,
@@ -29,8 +30,7 @@ from libs.formats.indexes.index_file import (
 from libs.formats.limits import INT32_MAX
 
 CHUNK_ENTRY_COUNT = 1 << 16
-ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")])
-assert ENTRY.itemsize == ENTRY_SIZE_BYTES
+CHUNK_SLOT_COUNT = 1 << 18
 TIME_UNKNOWN = -1
 """Store time of an entry whose record is not known."""
 
@@ -69,7 +69,7 @@ class IndexFileCheck:
         self._last_time_ms = TIME_UNKNOWN
         self._newest = np.zeros(slot_count, np.int32)
         self._is_marked = np.zeros(slot_count, np.bool_)
-        self._chunk = np.empty(0, ENTRY)
+        self._chunk = np.empty(0, ENTRY_ARRAY)
         self._chunk_number = FIRST_ENTRY
 
     def add(
@@ -86,7 +86,7 @@ class IndexFileCheck:
             count = min(CHUNK_ENTRY_COUNT, self.entry_count + 1 - self.number)
             position = index_file.entry_position(self.number, self.slot_count)
             data = self._files.read(self._path, position, count * ENTRY_SIZE_BYTES)
-            self._chunk = np.frombuffer(data[: len(data) - len(data) % ENTRY_SIZE_BYTES], ENTRY)
+            self._chunk = np.frombuffer(data[: len(data) - len(data) % ENTRY_SIZE_BYTES], ENTRY_ARRAY)
             self._chunk_number, at = self.number, 0
         return self._chunk[at:]
 
@@ -102,25 +102,15 @@ class IndexFileCheck:
             self._check_begin(entries[0], None if store_times_ms is None else int(store_times_ms[0]))
         if store_times_ms is not None:
             self._check_times(numbers, entries, store_times_ms)
-            self._last_time_ms = int(store_times_ms[-1])
-        else:
-            self._last_time_ms = TIME_UNKNOWN
+        self._last_time_ms = TIME_UNKNOWN if store_times_ms is None else int(store_times_ms[-1])
         self.number += len(entries)
         if self.number > self.entry_count:
             self._check_end(entries[-1])
 
     def finish(self) -> None:
         """Compare the slots with what the entries make of them, and the header's count of used slots."""
-        start = 0
-        step = CHUNK_ENTRY_COUNT * 4
-        while start < self.slot_count:
-            count = min(step, self.slot_count - start)
-            position = HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * start
-            data = self._files.read(self._path, position, SLOT_SIZE_BYTES * count)
-            slots = np.frombuffer(data, ">i4")
-            wrong = np.flatnonzero(slots != self._newest[start : start + len(slots)])
-            self._tell_slots(start, slots, wrong)
-            start += step
+        for start in range(0, self.slot_count, CHUNK_SLOT_COUNT):
+            self._check_slots(start, min(CHUNK_SLOT_COUNT, self.slot_count - start))
         used = int(np.count_nonzero(self._newest))
         # Before 4.7.0 RocketMQ counted every put.
         if self.header.used_slot_count not in (used, self.entry_count):
@@ -135,9 +125,8 @@ class IndexFileCheck:
             self.add("INDEX_RUBBISH", 0, "it is never used, but is not zero")
 
     def _add(self, code: str, message: str, position: int, physical_offset: int | None = None) -> None:
-        self._report.add(
-            code, self.name, message, position=position, physical_offset=physical_offset, is_note=self._is_doubtful
-        )
+        is_note = self._is_doubtful
+        self._report.add(code, self.name, message, position=position, physical_offset=physical_offset, is_note=is_note)
 
     def _real_entry_count(self) -> int:
         """Return how many entries there are up to the last one that is not all zero, whatever the header counts."""
@@ -157,9 +146,8 @@ class IndexFileCheck:
         if count == 0 and counted == 1:  # the first key of the log's first message may have the hash 0
             return 1
         if counted != count:
-            self._add(
-                "INDEX_HEADER_COUNT", f"it counts {counted} entries, but there are {count}", index_file.ENTRY_COUNT_AT
-            )
+            message = f"it counts {counted} entries, but there are {count}"
+            self._add("INDEX_HEADER_COUNT", message, index_file.ENTRY_COUNT_AT)
         return count
 
     def _check_links(self, numbers: NDArray[np.int64], entries: NDArray[np.void], hashes: NDArray[np.int32]) -> None:
@@ -187,10 +175,7 @@ class IndexFileCheck:
                 code, message = "INDEX_LINK", f"but the entry before it of its slot is {expected[index]}"
             self.add(code, number, f"it leads to entry {found}, {message}", field_at=PREVIOUS_ENTRY_AT)
 
-        self._report.add_all(wrong.tolist(), tell, lambda rest: self._add_rest("INDEX_LINK", rest))
-
-    def _add_rest(self, code: str, count: int) -> None:
-        self._report.add(code, self.name, "more of the same", count=count, is_note=self._is_doubtful)
+        self._report.add_each(wrong.tolist(), tell, "INDEX_LINK", self.name, is_note=self._is_doubtful)
 
     def _check_begin(self, entry: np.void, store_time_ms: int | None) -> None:
         header = self.header
@@ -215,18 +200,18 @@ class IndexFileCheck:
     def _check_times(self, numbers: NDArray[np.int64], entries: NDArray[np.void], times: NDArray[np.int64]) -> None:
         begin = self._begin_time_ms
         expected = np.clip((times - begin) // 1000, 0, INT32_MAX) if begin > 0 else np.zeros(len(times), np.int64)
-        is_wrong = (entries["time_difference_s"] != expected) & (times != TIME_UNKNOWN)
-        is_wrong &= numbers != FIRST_ENTRY
+        is_wrong = (entries["time_difference_s"] != expected) & (times != TIME_UNKNOWN) & (numbers != FIRST_ENTRY)
 
         def tell(index: int) -> None:
-            message = (
-                f"it says {entries['time_difference_s'][index]} s after the begin of the file, not {expected[index]}"
+            _, physical_offset, found_s, _ = entries[index].item()
+            number, message = (
+                int(numbers[index]),
+                f"it says {found_s} s after the begin of the file, not {expected[index]}",
             )
-            number, physical_offset = int(numbers[index]), int(entries["physical_offset"][index])
             self.add("INDEX_ENTRY_TIME", number, message, field_at=TIME_DIFFERENCE_AT, physical_offset=physical_offset)
 
         wrong = np.flatnonzero(is_wrong).tolist()
-        self._report.add_all(wrong, tell, lambda rest: self._add_rest("INDEX_ENTRY_TIME", rest))
+        self._report.add_each(wrong, tell, "INDEX_ENTRY_TIME", self.name, is_note=self._is_doubtful)
 
     def _check_end(self, entry: np.void) -> None:
         header = self.header
@@ -237,11 +222,15 @@ class IndexFileCheck:
             message = f"it ends at {header.end_time_ms} ms, the record of its last entry at {self._last_time_ms} ms"
             self._add("INDEX_HEADER_TIME", message, index_file.END_TIME_AT)
 
-    def _tell_slots(self, start: int, slots: NDArray[np.void], wrong: NDArray[np.int64]) -> None:
+    def _check_slots(self, start: int, count: int) -> None:
+        position = HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * start
+        slots = np.frombuffer(self._files.read(self._path, position, SLOT_SIZE_BYTES * count), ">i4")
+        wrong = np.flatnonzero(slots != self._newest[start : start + len(slots)])
+
         def tell(index: int) -> None:
             found, expected, slot = int(slots[index]), int(self._newest[start + index]), start + index
             code = "INDEX_SLOT" if 0 <= found <= self.entry_count else "INDEX_SLOT_RANGE"
             message = f"slot {slot} leads to entry {found}, its newest entry is {expected}"
             self._add(code, message, HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot)
 
-        self._report.add_all(wrong.tolist(), tell, lambda rest: self._add_rest("INDEX_SLOT", rest))
+        self._report.add_each(wrong.tolist(), tell, "INDEX_SLOT", self.name, is_note=self._is_doubtful)

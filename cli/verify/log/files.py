@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from cli.verify.files import Files
 from cli.verify.findings import Report
@@ -36,12 +35,18 @@ class LogFile(MappedLogFile):
         super().__init__(PosixFs(), path, size_bytes)
         self.name = name
 
-
-class RecordHead(NamedTuple):
-    """Where a record belongs, as its first bytes say."""
-
-    queue_id: int
-    queue_offset: int
+    def next_record(self, start: int, *, store_time_ms_min: int, or_blank: bool = False) -> int | None:
+        """Return the position of the next whole record from `start` on, as `find_record` does. Raises OSError."""
+        end = tail_search.content_end(self, start)
+        self.check_readable(start, end)
+        return tail_search.find_record(
+            self.buffer,
+            start,
+            end,
+            base_physical_offset=self.base_physical_offset,
+            store_time_ms_min=store_time_ms_min,
+            or_blank=or_blank,
+        )
 
 
 def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
@@ -49,6 +54,21 @@ def common_size(sizes_by_base: Sequence[tuple[int, int]]) -> int:
     counts = Counter(size for _, size in sizes_by_base)
     distances = {right - left for (left, _), (right, _) in pairwise(sizes_by_base)}
     return max(counts, key=lambda size: (counts[size], size in distances, size))
+
+
+def base_of(path: Path, name: str, code: str, report: Report) -> int | None:
+    """Return the number that the name of a file says. Anything but such a file is a finding of this code, and None."""
+    if path.name.endswith(TEMPORARY_SUFFIX):  # told with the small files
+        return None
+    try:
+        base = store_layout.parse_file_name(path.name)
+    except FormatError as error:
+        report.add(code, name, error.reason)
+        return None
+    if not path.is_file():
+        report.add(code, name, "it is no file")
+        return None
+    return base
 
 
 class LogFiles:
@@ -87,39 +107,20 @@ class LogFiles:
         """Return whether a record that names this offset as its own starts here. It may be damaged behind that."""
         return self.head_of(physical_offset) is not None
 
-    def head_of(self, physical_offset: int) -> RecordHead | None:
-        """Return what the record that starts here says of its queue, None if there is none."""
+    def head_of(self, physical_offset: int) -> tuple[int, int] | None:
+        """Return queue id and queue offset of the record that starts here, None if there is none."""
         index = bisect_right(self._bases, physical_offset) - 1
         if index < 0 or physical_offset >= self.segments[index].end_physical_offset:
             return None
         segment = self.segments[index]
         try:
-            head = self._files.read(
-                segment.path, physical_offset - segment.base_physical_offset, record.SYS_FLAG_AT + record.INT.size
-            )
+            head = self._files.read(segment.path, physical_offset - segment.base_physical_offset, record.SYS_FLAG_AT)
         except OSError:
             return None
-        if not _is_head_of(head, physical_offset):
+        if not record.is_head(head, 0, physical_offset):
             return None
         (queue_id,) = record.INT.unpack_from(head, record.QUEUE_ID_AT)
-        return RecordHead(queue_id, record.LONG.unpack_from(head, record.QUEUE_OFFSET_AT)[0])
-
-    @staticmethod
-    def next_item(segment: LogFile, start: int, *, store_time_ms_min: int) -> int | None:
-        """Return the position of the next whole record, or of the blank that closes the segment, from `start` on.
-
-        Whole means the same as to `find_record`. Raises OSError.
-        """
-        end = tail_search.content_end(segment, start)
-        segment.check_readable(start, end)
-        return tail_search.find_record(
-            segment.buffer,
-            start,
-            end,
-            base_physical_offset=segment.base_physical_offset,
-            store_time_ms_min=store_time_ms_min,
-            or_blank=True,
-        )
+        return queue_id, record.LONG.unpack_from(head, record.QUEUE_OFFSET_AT)[0]
 
     def _directories(self, data_dir: Path) -> list[Path]:
         """Return where the log says that its segments are. A directory that is not there is a finding."""
@@ -134,20 +135,11 @@ class LogFiles:
         return directories
 
     def _add(self, path: Path, name: str) -> None:
-        if path.name.endswith(TEMPORARY_SUFFIX):
-            return
-        try:
-            base = store_layout.parse_file_name(path.name)
-        except FormatError as error:
-            self._report.add("LOG_FILE_NAME", name, error.reason)
-            return
-        if not path.is_file():
-            self._report.add("LOG_FILE_NAME", name, "it is no file")
+        if (base := base_of(path, name, "LOG_FILE_NAME", self._report)) is None:
             return
         if self.segments and self.segments[-1].base_physical_offset == base:
-            self._report.add(
-                "LOG_FILE_TWICE", name, f"there is {self.segments[-1].name}, too; only that one is looked at"
-            )
+            message = f"there is {self.segments[-1].name}, too; only that one is looked at"
+            self._report.add("LOG_FILE_TWICE", name, message)
             return
         self.segments.append(LogFile(name, path, path.stat().st_size))
 
@@ -165,16 +157,12 @@ class LogFiles:
             if size and base % size:
                 message = f"{base} is not a multiple of the segment size {size}"
                 self._report.add("LOG_FILE_NAME", segment.name, message, physical_offset=base)
-        if size:
-            for left, right in pairwise(sizes):
-                self._check_gap(left[0] + size, right[0], size)
-
-    def _check_gap(self, expected: int, base: int, size: int) -> None:
-        if base > expected:
-            name = store_layout.file_name(expected)
-            count = -(-(base - expected) // size)
-            message = f"the log has no bytes from physical offset {expected} to {base}"
-            self._report.add("LOG_FILE_MISSING", name, message, physical_offset=expected, count=count)
+        for (left, _), (right, _) in pairwise(sizes):
+            if size and right > (expected := left + size):
+                name = store_layout.file_name(expected)
+                count = -(-(right - expected) // size)
+                message = f"the log has no bytes from physical offset {expected} to {right}"
+                self._report.add("LOG_FILE_MISSING", name, message, physical_offset=expected, count=count)
 
     def _find_content_end(self) -> int:
         for segment in reversed(self.segments):
@@ -185,12 +173,3 @@ class LogFiles:
             if end:
                 return segment.base_physical_offset + end
         return self.min_physical_offset
-
-
-def _is_head_of(head: bytes, physical_offset: int) -> bool:
-    """Return whether a record's magic stands here and the record says that it lies here."""
-    if len(head) < record.SYS_FLAG_AT:
-        return False
-    magic = record.INT.unpack_from(head, record.MAGIC_AT)[0]
-    stored = record.LONG.unpack_from(head, record.PHYSICAL_OFFSET_AT)[0]
-    return magic in (record.MAGIC_V1, record.MAGIC_V2) and stored == physical_offset

@@ -18,17 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli.verify.findings import Report
-from cli.verify.log.check import LogBatch, LogFacts
-from cli.verify.log.files import LogFiles, RecordHead
+from cli.verify.log.check import LogFacts
+from cli.verify.log.files import LogFiles
 from cli.verify.queues.files import QueueFiles
-from cli.verify.queues.units import UnitCheck
+from cli.verify.queues.units import REMOVED, UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT, UNIT_SIZE_BYTES, has_place
 from libs.formats.names import is_topic
-from libs.formats.records import record
+from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import OTHERS, Stepped, StepReason
 from libs.kernel.scan.index_cy import encode_queue_units
+
+BEHIND = (
+    "QUEUES_BEHIND",
+    store_layout.QUEUES,
+    "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there",
+)
+"""What is tallied of them: code, place, and sentence."""
 
 
 @dataclass(slots=True)
@@ -75,33 +82,29 @@ class QueueCheck:
         store: StoreState,
         report: Report,
     ) -> None:
-        self.states: dict[tuple[str, int], QueueState] = {}
+        self.states = {name: QueueState(*name, files) for name, files in (queues or {}).items()}
         self._has_queues = queues is not None
         self._log = log
         self._facts = facts
         self._store = store
         self._report = report
-        self._units = UnitCheck(log, facts, store, report)
-        self._units.are_starts_certain = _begin_where_said(queues or {}, store)
-        self._by_name: dict[tuple[bytes, int], QueueState] = {}
-        self._are_ends_as_said = _end_where_said(queues or {}, store)
-        self._behind_count = self._begin_count = self._stepped_count = 0
-        for (topic, queue_id), files in (queues or {}).items():
-            self.states[topic, queue_id] = QueueState(topic, queue_id, files)
+        start_sum = sum(state.files.first_unit for state in self.states.values())
+        end_sum = sum(state.files.end_unit for state in self.states.values())
+        # The Indexer writes both sums down before it removes a file.
+        are_starts_certain = store.progress is not None and start_sum <= store.progress.queue_start_sum
+        self._are_ends_as_said = store.progress is not None and end_sum >= store.progress.queue_end_sum
+        self._units = UnitCheck(log, facts, store, report, are_starts_certain=are_starts_certain)
 
     @property
     def unit_count(self) -> int:
         """How many units were looked at."""
         return self._units.unit_count
 
-    def check(self, batch: LogBatch) -> None:
+    def check(self, batch: DispatchBatch) -> None:
         """Compare the units of these records."""
-        if not batch.queues:
-            return
         states = [self._state(*name) for name in batch.queues]
         indexes = batch.queue_indexes.astype(np.int64)
-        is_inner = ((batch.sys_flags & record.INNER_BATCH_FLAG) != 0) & (indexes >= 0)
-        for index in np.unique(indexes[is_inner]).tolist():
+        for index in batch.batch_queues:
             self._skip(states[index], "set apart for RocketMQ: records hold batches")
         if not all(state.is_checked for state in states):
             is_checked = np.array([*(state.is_checked for state in states), False])
@@ -118,31 +121,15 @@ class QueueCheck:
 
     def finish(self) -> None:
         """Look at the units that no record of the log has demanded, and tell what is missing."""
-        message = "queues begin again in the log; the records before that have no unit any more"
-        self._report.add("QUEUES_BEGUN_AGAIN", store_layout.COMMIT_LOG, message, count=self._begin_count)
-        message = "records fit no queue and are stepped over; `reput status` names queues and places"
-        self._report.add("RECORDS_STEPPED_OVER", store_layout.COMMIT_LOG, message, count=self._stepped_count)
-        if not self._has_queues:
-            return
         for state in self.states.values():
-            if not state.is_checked:
-                continue
-            self._tell_missing(state)
-            self._guarded(state, partial(self._check_ends, state))
-        if self._behind_count:
-            message = "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there"
-            self._report.add("QUEUES_BEHIND", store_layout.QUEUES, message, count=self._behind_count)
-        message = "records are of queues that an operator had removed"
-        self._report.add("QUEUES_REMOVED", store_layout.QUEUES, message, count=self._units.removed_count)
-        self._units.tell_unchecked()
+            if state.is_checked and self._has_queues:
+                self._tell_missing(state)
+                self._guarded(state, partial(self._check_ends, state))
 
     def _check_ends(self, state: QueueState, files: QueueFiles) -> None:
-        if state.first is None:
-            self._units.check_gone(files, files.first_unit, files.end_unit)
-        else:
-            self._units.check_gone(files, files.first_unit, state.first)
-            if not state.is_behind:
-                self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
+        self._units.check_gone(files, files.first_unit, files.end_unit if state.first is None else state.first)
+        if state.first is not None and not state.is_behind:
+            self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
 
     def _guarded(self, state: QueueState, act: Callable[[QueueFiles], None]) -> None:
         """Do something with a queue's files. A queue that can't be read is not looked at any further."""
@@ -159,14 +146,11 @@ class QueueCheck:
             file, position = files.file_of(state.first_missing)
             message = f"{state.missing_count} records have no unit, from queue offset {state.first_missing} on"
             self._report.add("QUEUE_UNIT_MISSING", file, message, position=position, count=state.missing_count)
-        elif self._is_removed(state):
-            self._units.removed_count += state.missing_count
+        elif state.first_missing + state.missing_count <= self._removed_end(state):
+            self._report.tally(*REMOVED, state.missing_count)
         else:
             message = f"the log has {state.missing_count} records of this queue, but the queue has no file"
             self._report.add("QUEUE_MISSING", files.name, message)
-
-    def _is_removed(self, state: QueueState) -> bool:
-        return state.first_missing + state.missing_count <= self._removed_end(state)
 
     def _removed_end(self, state: QueueState) -> int:
         """Return where a queue ended that the Indexer dropped, or 0 if it did not, or if its words can't be so."""
@@ -178,21 +162,17 @@ class QueueCheck:
             state.is_checked = False
             self._report.add(code, state.files.name, reason)
 
-    def _state(self, topic: bytes, queue_id: int) -> QueueState:
-        if (state := self._by_name.get((topic, queue_id))) is not None:
+    def _state(self, topic: str, queue_id: int) -> QueueState:
+        if (state := self.states.get((topic, queue_id))) is not None:
             return state
-        name = topic.decode("utf-8", "backslashreplace")
-        state = self.states.get((name, queue_id))
-        if state is None:
-            directory = Path(store_layout.QUEUES) / name / str(queue_id)
-            state = self.states[name, queue_id] = QueueState(name, queue_id, QueueFiles.empty(directory))
-            if why := self._store.set_apart.why(name):
-                self._skip(state, f"set apart for RocketMQ: {why}")
-            elif not is_topic(name) or queue_id < 0:
-                state.is_checked = False
-                message = f"records name topic {name[:80]!r} and queue {queue_id}, which can't be"
-                self._report.add("LOG_QUEUE_NAME", store_layout.COMMIT_LOG, message)
-        self._by_name[topic, queue_id] = state
+        directory = Path(store_layout.QUEUES) / topic / str(queue_id)
+        state = self.states[topic, queue_id] = QueueState(topic, queue_id, QueueFiles.empty(directory))
+        if why := self._store.set_apart.why(topic):
+            self._skip(state, f"set apart for RocketMQ: {why}")
+        elif not is_topic(topic) or queue_id < 0:
+            state.is_checked = False
+            message = f"records name topic {topic[:80]!r} and queue {queue_id}, which can't be"
+            self._report.add("LOG_QUEUE_NAME", store_layout.COMMIT_LOG, message)
         return state
 
     def _runs(
@@ -207,7 +187,7 @@ class QueueCheck:
             for number, start, end, first in zip(numbers, starts.tolist(), ends, firsts, strict=True)
         ]
 
-    def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: LogBatch) -> Iterator[Run]:
+    def _check_numbers(self, run: Run, order: NDArray[np.int32], batch: DispatchBatch) -> Iterator[Run]:
         """Yield the parts of a run whose units must be there. Checks also that they go on where the queue was."""
         while run.start < run.end:
             physical_offset = int(batch.physical_offsets[order[run.start]])
@@ -215,14 +195,15 @@ class QueueCheck:
             if is_left_out:  # the log's numbers go on all the same
                 run.state.next, run.state.last_physical_offset = run.queue_offset + 1, physical_offset
             if is_left_out or self._is_stepped_over(run, physical_offset):
-                self._stepped_count += 1
+                message = "records fit no queue and are stepped over; `reput status` names queues and places"
+                self._report.tally("RECORDS_STEPPED_OVER", store_layout.COMMIT_LOG, message)
                 run = replace(run, start=run.start + 1, queue_offset=run.queue_offset + 1)
                 continue
             if self._follows(run, physical_offset):
                 run.state.next = run.queue_offset + run.end - run.start
                 run.state.last_physical_offset = int(batch.physical_offsets[order[run.end - 1]])
                 if run.state.is_behind:
-                    self._behind_count += run.end - run.start
+                    self._report.tally(*BEHIND, run.end - run.start)
                 elif physical_offset >= run.state.begin_physical_offset:
                     yield run
             return
@@ -267,9 +248,8 @@ class QueueCheck:
             self._report.add("LOG_QUEUE_OFFSET_GAP", store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
         elif run.queue_offset < expected:
             message = f"{name}: queue offset {run.queue_offset} comes again where {expected} should follow"
-            self._report.add(
-                "LOG_QUEUE_OFFSET_REPEAT", store_layout.COMMIT_LOG, message, physical_offset=physical_offset
-            )
+            code = "LOG_QUEUE_OFFSET_REPEAT"
+            self._report.add(code, store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
         elif run.queue_offset > expected and self._has_queues:
             self._guarded(state, lambda files: self._units.check_surplus(files, expected, run.queue_offset))
         if state.first is None:
@@ -279,7 +259,8 @@ class QueueCheck:
 
     def _begin_again(self, state: QueueState, physical_offset: int) -> None:
         """Begin another queue, because queue offset 0 comes again: the older records have no units."""
-        self._begin_count += 1
+        message = "queues begin again in the log; the records before that have no unit any more"
+        self._report.tally("QUEUES_BEGUN_AGAIN", store_layout.COMMIT_LOG, message)
         is_unit = physical_offset <= state.begin_physical_offset
         is_uncertain = physical_offset >= self._store.certain_units_end
         state.is_behind = state.is_behind or (state.files.is_there and not is_unit and is_uncertain)
@@ -289,10 +270,10 @@ class QueueCheck:
     def _find_begin(self, state: QueueState, files: QueueFiles) -> None:
         """Note where the files' generation begins, if their first unit is a record with queue offset 0."""
         physical_offset, size, _ = np.frombuffer(files.read(0, 1), UNIT)[0].item()
-        if size > 0 and self._log.head_of(physical_offset) == RecordHead(state.queue_id, 0):
+        if size > 0 and self._log.head_of(physical_offset) == (state.queue_id, 0):
             state.begin_physical_offset = physical_offset
 
-    def _compare(self, runs: list[Run], order: NDArray[np.int32], batch: LogBatch) -> None:
+    def _compare(self, runs: list[Run], order: NDArray[np.int32], batch: DispatchBatch) -> None:
         """Compare the units of all runs at once, and explain the runs that differ."""
         expected = bytearray(UNIT_SIZE_BYTES * len(order))
         encode_queue_units(order, batch.physical_offsets, batch.record_sizes, batch.tags_codes, expected)
@@ -332,27 +313,9 @@ class QueueCheck:
         if missing and not state.missing_count:
             state.first_missing = missing[0]
         state.missing_count += len(missing)
-        self._behind_count += len(expected) - tail - int(np.count_nonzero(is_certain))
-        self._units.explain(
-            state.topic,
-            state.files,
-            run.queue_offset,
-            expected[:tail],
-            found[:tail],
-            removed_end=self._removed_end(state),
-        )
-
-
-def _begin_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
-    """Return whether the Indexer knows of all first files that are gone. It writes that down before a removal."""
-    found = sum(files.first_unit for files in queues.values())
-    return store.progress is not None and found <= store.progress.queue_start_sum
-
-
-def _end_where_said(queues: dict[tuple[str, int], QueueFiles], store: StoreState) -> bool:
-    """Return whether no queue is missing that the Indexer counted when it last wrote down how far it is."""
-    found = sum(files.end_unit for files in queues.values())
-    return store.progress is not None and found >= store.progress.queue_end_sum
+        self._report.tally(*BEHIND, len(expected) - tail - int(np.count_nonzero(is_certain)))
+        end, wanted = self._removed_end(state), expected[:tail]
+        self._units.explain(state.topic, state.files, run.queue_offset, wanted, found[:tail], removed_end=end)
 
 
 def _speaks_of(note: Stepped, state: QueueState, physical_offset: int) -> bool:

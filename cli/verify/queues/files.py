@@ -12,16 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
+from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Report
-from cli.verify.log.files import common_size
+from cli.verify.log.files import base_of, common_size
 from libs.formats import store_layout
-from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import INT64_MAX
 from libs.formats.names import is_topic, queue_id_of
 from libs.log.state.set_apart import SetApart
-from libs.machine.fs import TEMPORARY_SUFFIX
 
 
 class QueueFiles:
@@ -61,17 +60,9 @@ class QueueFiles:
     def list(self, report: Report) -> None:
         """Find the files. Raises OSError."""
         for path in sorted(self._directory.iterdir()):
-            if path.name.endswith(TEMPORARY_SUFFIX):
-                continue
-            try:
-                base = store_layout.parse_file_name(path.name)
-            except FormatError as error:
-                report.add("QUEUE_FILE_NAME", f"{self.name}/{path.name}", error.reason)
-                continue
-            if path.is_file():
+            base = base_of(path, f"{self.name}/{path.name}", "QUEUE_FILE_NAME", report)
+            if base is not None:
                 self.bases.append((base, path.stat().st_size))
-            else:
-                report.add("QUEUE_FILE_NAME", f"{self.name}/{path.name}", "it is no file")
 
     def settle(self, file_size_bytes: int, report: Report) -> None:
         """Check sizes and names against the size of the store's queue files, and find the end."""
@@ -138,11 +129,21 @@ class QueueFiles:
         return self._directory / store_layout.file_name(base)
 
 
-def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Report) -> dict[tuple[str, int], QueueFiles]:
-    """Return all queues of a data directory that are Reput's, by topic and queue id, with their files settled."""
+def list_queues(
+    files: Files, data_dir: Path, set_apart: SetApart, report: Report
+) -> dict[tuple[str, int], QueueFiles] | None:
+    """Return all queues of a data directory that are Reput's, by topic and queue id, with their files settled.
+
+    None if there is no such directory, or nobody asks for queues.
+    """
     root = data_dir / store_layout.QUEUES
+    if Area.QUEUES not in report.areas:
+        return None
+    if not root.is_dir():
+        report.add("NO_QUEUES", store_layout.QUEUES, "there are no queues")
+        return None
     queues: dict[tuple[str, int], QueueFiles] = {}
-    for topic in sorted(root.iterdir()) if root.is_dir() else []:
+    for topic in sorted(root.iterdir()):
         name = str(topic.relative_to(data_dir))
         if why := set_apart.why(topic.name):
             report.add("QUEUE_NOT_CHECKED", name, f"set apart for RocketMQ: {why}")

@@ -10,7 +10,6 @@ one byte makes names the byte. Damage of several bytes is only named as far as t
 from __future__ import annotations
 
 import itertools
-import struct
 import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -22,12 +21,12 @@ from libs.formats.limits import BLANK_SIZE_BYTES_MIN, CRC_PROPERTY_SIZE_BYTES, M
 from libs.formats.records import record
 from libs.formats.records.host import HOST_IPV4_SIZE_BYTES, HOST_IPV6_SIZE_BYTES
 from libs.formats.records.record import RecordShape
+from libs.log.tail_search import MAGIC_OR_BLANK
 
 REPAIR_WINDOW_BYTES = 16 * MIB
 """A damaged record is looked for in this much; no record is larger."""
 
-_MAGIC_PREFIX = struct.pack(">i", record.MAGIC_V1)[:3]
-_MAGIC_BLANK = struct.pack(">i", record.MAGIC_BLANK)
+_MAGIC_BLANK = record.INT.pack(record.MAGIC_BLANK)
 
 _TABLE = [zlib.crc32(bytes([value])) ^ zlib.crc32(b"\0") for value in range(256)]
 _VALUE_OF_DIFFERENCE = {difference: value for value, difference in enumerate(_TABLE)}
@@ -36,21 +35,12 @@ assert len(_INDEX_OF_TOP_BYTE) == 256
 
 
 class Verdict(NamedTuple):
-    """The field at fault, why, and the record's size if it is known."""
+    """The field at fault, why, where it is, and the record's size, 0 if it is unknown."""
 
     field: str
     message: str
     position: int
-    size_bytes: int | None
-
-
-class Repair(NamedTuple):
-    """The one byte that would make a record sound again. `position` counts from the record's start."""
-
-    field: str
-    message: str
-    position: int
-    size_bytes: int
+    size_bytes: int = 0
 
 
 def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[str, int, int]]:
@@ -88,29 +78,12 @@ def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[s
 
 def next_record(data: Data, position: int, base: int) -> int | None:
     """Return where the next record or blank that fits its place starts, after `position`, or None."""
-    end = len(data)
-    at = data.find(_MAGIC_PREFIX, position + 5)
-    while at >= 0:
-        start = at - record.MAGIC_AT
-        if is_record_start(data, start, base):
-            break
-        at = data.find(_MAGIC_PREFIX, at + 1)
-    blank_at = data.find(_MAGIC_BLANK, position + 5, at if at >= 0 else end)
-    while blank_at >= 0:
-        start = blank_at - record.MAGIC_AT
-        if int.from_bytes(data[start:blank_at], "big") == end - start:
+    for match in MAGIC_OR_BLANK.finditer(data, position + 1 + record.MAGIC_AT):
+        start = match.start() - record.MAGIC_AT
+        is_closing = record.BLANK.unpack_from(data, start) == (len(data) - start, record.MAGIC_BLANK)
+        if is_closing or record.is_head(data, start, base + start):
             return start
-        blank_at = data.find(_MAGIC_BLANK, blank_at + 1, at if at >= 0 else end)
-    return at - record.MAGIC_AT if at >= 0 else None
-
-
-def is_record_start(data: Data, start: int, base: int) -> bool:
-    """Return whether a record's magic stands here and its stored physical offset is that of this place."""
-    if start < 0 or len(data) - start < record.SYS_FLAG_AT:
-        return False
-    magic = record.INT.unpack_from(data, start + record.MAGIC_AT)[0]
-    stored = record.LONG.unpack_from(data, start + record.PHYSICAL_OFFSET_AT)[0]
-    return magic in (record.MAGIC_V1, record.MAGIC_V2) and stored == base + start
+    return None
 
 
 def explain_structure(data: Data, position: int, base: int, error: FormatError, next_start: int | None) -> Verdict:
@@ -127,8 +100,8 @@ def explain_structure(data: Data, position: int, base: int, error: FormatError, 
     found = {repair.field: repair for (repair, _), rank in zip(repairs, ranks, strict=True) if rank == best}
     if len(found) == 1:
         (repair,) = found.values()
-        return Verdict(repair.field, repair.message, position + repair.position, repair.size_bytes)
-    size = None if next_start is None else next_start - position
+        return repair._replace(position=position + repair.position)
+    size = 0 if next_start is None else next_start - position
     if found:
         return Verdict(" or ".join(found), f"{error.reason}; either field could be wrong", position, size)
     return Verdict(error.field or "header", f"{error.reason}; more than one byte is damaged", error.position, size)
@@ -145,10 +118,10 @@ def _explain_blank(window: bytearray, position: int, left: int) -> Verdict | Non
 def _is_followed(data: Data, end: int, base: int) -> bool:
     """Return whether what must follow a record stands here: a record, a blank, unwritten space or the file's end."""
     is_end = end == len(data) or not any(data[end : end + BLANK_SIZE_BYTES_MIN])
-    return is_end or record.is_blank(data, end) or is_record_start(data, end, base)
+    return is_end or record.is_blank(data, end) or record.is_head(data, end, base + end)
 
 
-def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Repair, bool]]:
+def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Verdict, bool]]:
     """Yield each repair of one byte that makes the whole record agree again, and whether its CRC property proves it.
 
     Positions count from the window's start.
@@ -160,7 +133,7 @@ def _repairs(window: bytearray, physical_offset: int) -> Iterator[tuple[Repair, 
             shape = _agreeing_shape(window, physical_offset) if value != right else None
             if shape is not None:
                 message = f"byte {at} of the record is {right:#04x}, all checks agree with {value:#04x}"
-                yield Repair(field, message, at, shape.size_bytes), record.has_crc_property(window, shape)
+                yield Verdict(field, message, at, shape.size_bytes), record.has_crc_property(window, shape)
         window[at] = right
 
 

@@ -6,7 +6,7 @@ Layouts: docs/formats/consume_queue.md sections 6 and 7. Whether a unit is that 
 
 from __future__ import annotations
 
-from cli.inspect.inspection import Data, Finding, Item, Progress, Steps, Window
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, content_end
 from libs.formats.errors import FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue_ext
 from libs.formats.indexes.batch_consume_queue import UNIT_SIZE_BYTES
@@ -15,16 +15,16 @@ _PROGRESS_UNIT_COUNT = 1 << 14
 _EXTENSION_END_SIZE_BYTES = len(consume_queue_ext.END_OF_FILE)
 
 
-def inspect_batch_queue(data: Data, window: Window, summary: dict[str, object], progress: Progress) -> Steps:
+def inspect_batch_queue(data: Data, inspection: Inspection) -> Steps:
     """Yield units up to the last one that is not zeros. Each must be valid and go on where the one before it ended."""
     if len(data) % UNIT_SIZE_BYTES or not data:
         yield Finding(len(data) - len(data) % UNIT_SIZE_BYTES, "file", "size", f"{len(data)} bytes are no whole units")
-    count = -(-_content_end(data) // UNIT_SIZE_BYTES)
+    count = -(-content_end(data, len(data)) // UNIT_SIZE_BYTES)
     message_count = next_queue_offset = physical_end = 0
     for number in range(min(count, len(data) // UNIT_SIZE_BYTES)):
         position = number * UNIT_SIZE_BYTES
         unit = batch_consume_queue.decode_unit(data, position)
-        if window.shows(number):
+        if inspection.window.shows(number):
             yield Item("unit", number, position, unit._asdict())
         if not unit.is_valid:
             yield Finding(position, f"unit {number}", "values", "these can't be")
@@ -39,38 +39,25 @@ def inspect_batch_queue(data: Data, window: Window, summary: dict[str, object], 
         next_queue_offset = unit.base_queue_offset + unit.message_count
         physical_end = unit.physical_offset + unit.record_size_bytes
         if number % _PROGRESS_UNIT_COUNT == 0:
-            progress(position, len(data))
-    summary.update(unit_count=count, message_count=message_count, max_queue_offset=next_queue_offset)
-    progress(len(data), len(data))
+            inspection.progress(position, len(data))
+    inspection.summary.update(unit_count=count, message_count=message_count, max_queue_offset=next_queue_offset)
 
 
-def inspect_extension(data: Data, window: Window, summary: dict[str, object], progress: Progress) -> Steps:
+def inspect_extension(data: Data, inspection: Inspection) -> Steps:
     """Yield units one after the other, up to the mark of the end or zeros."""
     position = number = 0
-    end = _content_end(data)
+    end = content_end(data, len(data))
     while position < end and data[position : position + _EXTENSION_END_SIZE_BYTES] != consume_queue_ext.END_OF_FILE:
         try:
             unit = consume_queue_ext.decode_unit(data, position)
         except FormatError as error:
             yield Finding(position, f"unit {number}", error.field, error.reason)
             break
-        if window.shows(number):
+        if inspection.window.shows(number):
             fields = {**unit._asdict(), "bitmap": unit.bitmap.hex()}
             yield Item("unit", number, position, fields)
         if number % _PROGRESS_UNIT_COUNT == 0:
-            progress(position, len(data))
+            inspection.progress(position, len(data))
         position += consume_queue_ext.UNIT_SIZE_BYTES_MIN + len(unit.bitmap)
         number += 1
-    summary.update(unit_count=number, end_position=position)
-    progress(len(data), len(data))
-
-
-def _content_end(data: Data) -> int:
-    """Return the position behind the last byte that is not zero."""
-    chunk = 1 << 20
-    for end in range(len(data), 0, -chunk):
-        start = max(0, end - chunk)
-        content = data[start:end].rstrip(b"\0")
-        if content:
-            return start + len(content)
-    return 0
+    inspection.summary.update(unit_count=number, end_position=position)

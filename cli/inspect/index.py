@@ -14,10 +14,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cli.inspect.inspection import Data, Finding, Item, Progress, Steps, Window
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Progress, Steps, Window
 from libs.formats.errors import FormatError
 from libs.formats.indexes import index_file
 from libs.formats.indexes.index_file import (
+    ENTRY_ARRAY,
     ENTRY_PHYSICAL_OFFSET_AT,
     ENTRY_SIZE_BYTES,
     HEADER_SIZE_BYTES,
@@ -27,11 +28,8 @@ from libs.formats.indexes.index_file import (
     TIME_DIFFERENCE_AT,
     IndexHeader,
 )
-from libs.formats.limits import INDEX_ENTRY_CAPACITY, INDEX_SLOT_COUNT
 
 _CHUNK_COUNT = 1 << 19
-_ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference_s", ">i4"), ("previous", ">i4")])
-assert _ENTRY.itemsize == ENTRY_SIZE_BYTES
 _FIELD_AT = {
     "": 0,
     "key hash": KEY_HASH_AT,
@@ -39,7 +37,6 @@ _FIELD_AT = {
     "time difference": TIME_DIFFERENCE_AT,
     "previous entry": PREVIOUS_ENTRY_AT,
 }
-_ENTRIES_PER_SLOT = INDEX_ENTRY_CAPACITY // INDEX_SLOT_COUNT
 _FINDING_COUNT_MAX = 1000
 """Per check and slice: a file of noise would give millions."""
 _CHAIN_LENGTH_MAX = 1 << 20
@@ -70,7 +67,7 @@ class _File:
 
     def entries(self, start: int, end: int) -> npt.NDArray[np.void]:
         """Return a copy of these entries, so that no array keeps the mapping alive."""
-        return np.frombuffer(self.data[self.entry_at(start) : self.entry_at(end)], _ENTRY)
+        return np.frombuffer(self.data[self.entry_at(start) : self.entry_at(end)], ENTRY_ARRAY)
 
     def buckets(self, numbers: Numbers) -> Numbers:
         """Return the slot that the key hash of each of these entries belongs to, -1 for a negative hash."""
@@ -89,20 +86,11 @@ class _File:
         return Finding(self.slot_at(slot), f"slot {slot}", "newest entry", message)
 
 
-def guess_slot_count(size_bytes: int) -> int | None:
-    """Return the slots of a file of this size with RocketMQ's four entries per slot, or None for another shape."""
-    per_slot = SLOT_SIZE_BYTES + _ENTRIES_PER_SLOT * ENTRY_SIZE_BYTES
-    count, spare = divmod(size_bytes - HEADER_SIZE_BYTES, per_slot)
-    return count if count > 0 and spare == 0 else None
-
-
-def inspect_index_file(
-    data: Data, slot_count: int | None, window: Window, summary: dict[str, object], progress: Progress
-) -> Steps:
-    """Yield header, entries and findings. `slot_count` None means that of RocketMQ's proportions."""
-    slot_count = slot_count or guess_slot_count(len(data))
-    entries_size = len(data) - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * (slot_count or 0)
-    if slot_count is None or entries_size < ENTRY_SIZE_BYTES or entries_size % ENTRY_SIZE_BYTES:
+def inspect_index_file(data: Data, inspection: Inspection) -> Steps:
+    """Yield header, entries and findings. Unless the number of slots is given, it is of RocketMQ's proportions."""
+    slot_count = inspection.slot_count or index_file.guess_slot_count(len(data))
+    entries_size = len(data) - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * slot_count
+    if not slot_count or entries_size < ENTRY_SIZE_BYTES or entries_size % ENTRY_SIZE_BYTES:
         message = f"{len(data)} bytes do not tell the number of slots; give the kind as index_file:SLOTS"
         yield Finding(0, "file", "size", message)
         return
@@ -112,15 +100,14 @@ def inspect_index_file(
     except FormatError as error:
         yield Finding(error.position, "header", error.field, error.reason)
         header = IndexHeader(*index_file.HEADER.unpack_from(data))
-    summary.update(slot_count=slot_count, entry_capacity=capacity, entry_count=header.entry_count)
+    inspection.summary.update(slot_count=slot_count, entry_capacity=capacity, entry_count=header.entry_count)
     yield Item("header", 0, 0, {**header._asdict(), "entry_count": header.entry_count})
     count = max(0, min(header.entry_count, capacity - 1))
     file = _File(data, slot_count, header, count, np.zeros(count + 1, np.uint8))
     yield from _header(file, capacity)
-    yield from _items(file, window)
-    yield from _chains(file, summary, progress)
+    yield from _items(file, inspection.window)
+    yield from _chains(file, inspection.summary, inspection.progress)
     yield from _entries(file)
-    progress(len(data), len(data))
 
 
 def _header(file: _File, capacity: int) -> Steps:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from libs.formats import store_layout
+
+_CHUNK_BYTES = 1 << 20
 Data: TypeAlias = "mmap.mmap | bytes"
 """The file's bytes, mapped read-only (an empty file cannot be mapped)."""
 
@@ -67,24 +71,35 @@ Steps: TypeAlias = Iterator["Item | Finding"]
 class Inspection:
     """A running inspection. Iterate once; `summary`, `item_count` and `finding_count` are complete afterwards.
 
-    `steps` is the source of the iteration; callers iterate over the inspection itself.
+    `inspect` is the inspection of this kind of file. `slot_count` is that of an index file, if somebody has given it.
     """
 
     path: Path
     kind: str
     size_bytes: int
+    inspect: Callable[[Data, Inspection], Steps]
+    window: Window
+    progress: Progress
+    slot_count: int = 0
     summary: dict[str, object] = field(default_factory=dict)
     item_count: int = 0
     finding_count: int = 0
-    steps: Steps = field(default_factory=lambda: iter(()))
+
+    @property
+    def base(self) -> int | None:
+        """The number that the file's name says, None for another name."""
+        name = self.path.name
+        return store_layout.parse_file_name(name) if store_layout.is_file_name(name) else None
 
     def __iter__(self) -> Steps:
-        for step in self.steps:
-            if isinstance(step, Finding):
-                self.finding_count += 1
-            else:
-                self.item_count += 1
-            yield step
+        with mapped(self.path) as data:
+            for step in self.inspect(data, self):
+                if isinstance(step, Finding):
+                    self.finding_count += 1
+                else:
+                    self.item_count += 1
+                yield step
+            self.progress(self.size_bytes, self.size_bytes)
 
     def check(self) -> list[Finding]:
         """Run to the end and return the findings, without the items."""
@@ -94,3 +109,33 @@ class Inspection:
     def is_sound(self) -> bool:
         """Whether nothing was found, after the whole iteration."""
         return self.finding_count == 0
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[Data]:
+    """Map a file for as long as the block runs."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def content_end(data: Data, end: int) -> int:
+    """Return the position behind the last byte before `end` that is not zero, 0 if there is none."""
+    for chunk_end in range(end, 0, -_CHUNK_BYTES):
+        start = max(0, chunk_end - _CHUNK_BYTES)
+        content = data[start:chunk_end].rstrip(b"\0")
+        if content:
+            return start + len(content)
+    return 0
+
+
+def first_nonzero(data: Data, position: int) -> int | None:
+    """Return the position of the first byte from here on that is not zero, or None."""
+    for start in range(position, len(data), _CHUNK_BYTES):
+        chunk = data[start : start + _CHUNK_BYTES]
+        if chunk.count(0) != len(chunk):
+            return start + len(chunk) - len(chunk.lstrip(b"\0"))
+    return None

@@ -10,43 +10,35 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cli.inspect.inspection import Data, Finding, Item, Progress, Steps, Window
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window, content_end
+from libs.formats import store_layout
 from libs.formats.indexes import consume_queue, consume_queue_ext
-from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE, UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
 from libs.formats.limits import INT32_MAX, RECORD_SIZE_BYTES_MIN
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 
 _CHUNK_UNIT_COUNT = 1 << 17
-_UNIT = np.dtype([("physical_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
-assert _UNIT.itemsize == UNIT_SIZE_BYTES
 _FIELD_AT = {"physical offset": 0, "record size": consume_queue.RECORD_SIZE_AT, "tags code": consume_queue.TAGS_CODE_AT}
 
 Numbers = npt.NDArray[np.int64]
 
 
-def inspect_consume_queue(
-    data: Data,
-    base: int | None,
-    topic: str | None,
-    window: Window,
-    summary: dict[str, object],
-    progress: Progress,
-) -> Steps:
-    """Yield units and findings of a file whose first byte is byte `base` of its queue (None: not known).
-
-    `topic` (None: not known) tells whether tags codes may be delivery times.
-    """
+def inspect_consume_queue(data: Data, inspection: Inspection) -> Steps:
+    """Yield units and findings of a file. Its name says which bytes of the queue it has, its path the topic."""
+    base, path = inspection.base, inspection.path.absolute()
+    may_be_delayed = store_layout.QUEUES not in path.parts or path.parent.parent.name == SCHEDULE_TOPIC
     yield from _alignment(data, base)
     total = len(data) // UNIT_SIZE_BYTES
-    count = _written_count(data, total)
+    # A unit of zeros before the last one is damage.
+    count = -(-content_end(data, total * UNIT_SIZE_BYTES) // UNIT_SIZE_BYTES)
     blank_count = _pre_blank_count(data, count)
-    yield from _items(data, (base or 0) // UNIT_SIZE_BYTES, window, count)
+    yield from _items(data, (base or 0) // UNIT_SIZE_BYTES, inspection.window, count)
     for start in range(0, count, _CHUNK_UNIT_COUNT):
-        progress(start * UNIT_SIZE_BYTES, len(data))
+        inspection.progress(start * UNIT_SIZE_BYTES, len(data))
         end = min(count, start + _CHUNK_UNIT_COUNT)
-        yield from _values(data, start, end, blank_count, topic)
+        yield from _values(data, start, end, blank_count, may_be_delayed=may_be_delayed)
         yield from _order(data, max(start, blank_count), end, blank_count, count)
-    summary.update(
+    inspection.summary.update(
         base_position=base,
         unit_capacity=total,
         unit_count=count,
@@ -54,7 +46,6 @@ def inspect_consume_queue(
         min_queue_offset=None if base is None else base // UNIT_SIZE_BYTES + blank_count,
         max_queue_offset=None if base is None else base // UNIT_SIZE_BYTES + count,
     )
-    progress(len(data), len(data))
 
 
 def _alignment(data: Data, base: int | None) -> Steps:
@@ -67,18 +58,7 @@ def _alignment(data: Data, base: int | None) -> Steps:
 
 def _units(data: Data, start: int, end: int) -> npt.NDArray[np.void]:
     # A copy, so that no array keeps the mapping alive.
-    return np.frombuffer(data[start * UNIT_SIZE_BYTES : end * UNIT_SIZE_BYTES], _UNIT)
-
-
-def _written_count(data: Data, total: int) -> int:
-    """Return how many units there are up to the last not of zeros. A unit of zeros is damage before it."""
-    for end in range(total, 0, -_CHUNK_UNIT_COUNT):
-        start = max(0, end - _CHUNK_UNIT_COUNT)
-        chunk = np.frombuffer(data[start * UNIT_SIZE_BYTES : end * UNIT_SIZE_BYTES], np.uint8)
-        nonzero = np.flatnonzero(chunk)
-        if len(nonzero):
-            return start + int(nonzero[-1]) // UNIT_SIZE_BYTES + 1
-    return 0
+    return np.frombuffer(data[start * UNIT_SIZE_BYTES : end * UNIT_SIZE_BYTES], UNIT)
 
 
 def _pre_blank_count(data: Data, count: int) -> int:
@@ -104,7 +84,7 @@ def _finding(number: int, field: str, message: str) -> Finding:
     return Finding(number * UNIT_SIZE_BYTES + _FIELD_AT[field], f"unit {number}", field, message)
 
 
-def _values(data: Data, start: int, end: int, blank_count: int, topic: str | None) -> Steps:
+def _values(data: Data, start: int, end: int, blank_count: int, *, may_be_delayed: bool) -> Steps:
     """Yield findings about values that no unit has, at most one per unit."""
     units = _units(data, start, end)
     sizes = units["record_size_bytes"].astype(np.int64)
@@ -115,7 +95,7 @@ def _values(data: Data, start: int, end: int, blank_count: int, topic: str | Non
     bad_offset = physical_offsets < 0
     is_hash = (codes >= -INT32_MAX - 1) & (codes <= INT32_MAX)
     is_other = codes <= consume_queue_ext.ADDRESS_MAX
-    if topic is None or topic == SCHEDULE_TOPIC:
+    if may_be_delayed:
         is_other |= codes > INT32_MAX
     bad_code = np.where(is_blank, codes != 0, ~(is_hash | is_other))
     for index in np.flatnonzero(bad_size | bad_offset | bad_code):
@@ -137,10 +117,9 @@ def _order(data: Data, start: int, end: int, first: int, count: int) -> Steps:
     is_valid = (starts >= 0) & (sizes >= RECORD_SIZE_BYTES_MIN) & (sizes < PRE_BLANK_RECORD_SIZE)
     ends = starts + sizes
     pairs = np.flatnonzero((starts[1:] < ends[:-1]) & is_valid[1:] & is_valid[:-1])
-    for left in map(int, pairs):
-        if not start <= low + left + 1 < end:
-            continue
-        yield _overlap(starts, ends, left, low)
+    for left in pairs.tolist():
+        if start <= low + left + 1 < end:
+            yield _overlap(starts, ends, left, low)
 
 
 def _overlap(starts: Numbers, ends: Numbers, left: int, low: int) -> Finding:

@@ -9,12 +9,10 @@ magic whose stored physical offset fits its place. So one flipped byte gives one
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from cli.inspect.damage import explain_checksums, explain_structure, next_record
-from cli.inspect.inspection import Data, Finding, Item, Progress, Steps, Window
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, first_nonzero
 from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.errors import BadField, BadMagic, FormatError
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES, MIB, QUEUE_COUNT_MAX
@@ -25,23 +23,30 @@ from libs.kernel.scan.scan_cy import check_record
 
 BODY_PREVIEW_BYTES = 80
 _PROGRESS_STEP_BYTES = 8 * MIB
-_ZERO_CHUNK_BYTES = MIB
-_GoesOn: TypeAlias = Generator["Item | Finding", None, bool]
-"""Yields what is found at one place; its value tells whether the walk goes on."""
 _TOPIC = re.compile(r"[%|+a-zA-Z0-9_-]+", re.ASCII)
 
 
 @dataclass(slots=True)
 class _Walk:
-    """Where the walk stands."""
+    """Where the walk stands. It ends with the file, or once `end` says how."""
 
     data: Data
     base: int
-    window: Window
+    inspection: Inspection
     position: int = 0
     number: int = 0
     store_time_ms: int | None = None
-    summary: dict[str, object] = field(default_factory=dict)
+    end: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to look at."""
+        return bool(self.end) or self.position >= len(self.data)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether somebody wants to see the record here."""
+        return self.inspection.window.shows(self.number)
 
     @property
     def name(self) -> str:
@@ -49,25 +54,26 @@ class _Walk:
         return f"record {self.number} at physical offset {self.base + self.position}"
 
 
-def inspect_segment(
-    data: Data, base: int | None, window: Window, summary: dict[str, object], progress: Progress
-) -> Steps:
-    """Yield records and findings of a segment that begins at physical offset `base` (None: the first record's)."""
+def inspect_segment(data: Data, inspection: Inspection) -> Steps:
+    """Yield records and findings of a segment. Where the name does not say its base, the first record does."""
+    base = inspection.base
     if base is None:
         base = record.LONG.unpack_from(data, record.PHYSICAL_OFFSET_AT)[0] if len(data) >= record.SYS_FLAG_AT else 0
-    walk = _Walk(data, base, window, summary=summary)
+    walk = _Walk(data, base, inspection)
     reported = 0
-    is_going_on = True
-    while is_going_on and walk.position < len(data):
+    while not walk.is_over:
         if walk.position >= reported + _PROGRESS_STEP_BYTES:
             reported = walk.position
-            progress(reported, len(data))
+            inspection.progress(reported, len(data))
         _skip_sound(walk, reported + _PROGRESS_STEP_BYTES)
-        if walk.position < len(data):
-            is_going_on = yield from _step(walk)
-    summary.setdefault("end", "the last record ends with the file")
-    summary.update(base_physical_offset=base, record_count=walk.number, end_position=walk.position)
-    progress(len(data), len(data))
+        if not walk.is_over:
+            yield from _step(walk)
+    inspection.summary.update(
+        end=walk.end or "the last record ends with the file",
+        base_physical_offset=base,
+        record_count=walk.number,
+        end_position=walk.position,
+    )
 
 
 def _skip_sound(walk: _Walk, stop: int) -> None:
@@ -76,7 +82,7 @@ def _skip_sound(walk: _Walk, stop: int) -> None:
     Only the order of store times is left to look at. Any other record is left to `_step`.
     """
     data, end, base = walk.data, len(walk.data), walk.base
-    while walk.position < min(stop, end) and not walk.window.shows(walk.number):
+    while walk.position < min(stop, end) and not walk.is_shown:
         position = walk.position
         size = check_record(data, position, end, base, True)
         record_end = position + size
@@ -94,78 +100,64 @@ def _skip_sound(walk: _Walk, stop: int) -> None:
         walk.position, walk.number = record_end, walk.number + 1
 
 
-def _step(walk: _Walk) -> _GoesOn:
+def _step(walk: _Walk) -> Steps:
     data, position = walk.data, walk.position
     if record.is_blank(data, position):
-        return (yield from _blank(walk))
+        yield from _blank(walk)
+        return
     try:
         shape = record.check_header(data, position)
     except FormatError as error:
-        if isinstance(error, BadMagic) and not any(data[position : position + 8]):
-            return (yield from _unwritten(walk))
-        return (yield from _damaged(walk, error))
+        is_zero = isinstance(error, BadMagic) and not any(data[position : position + 8])
+        yield from _unwritten(walk) if is_zero else _damaged(walk, error)
+        return
     verdict = explain_checksums(data, shape, walk.base)
-    if walk.window.shows(walk.number):
+    if walk.is_shown:
         yield _item(walk, shape)
     if verdict is not None:
         yield Finding(verdict.position, walk.name, verdict.field, verdict.message)
     else:
         yield from _implausible(walk, shape)
     walk.position, walk.number = shape.end, walk.number + 1
-    return True
 
 
-def _blank(walk: _Walk) -> _GoesOn:
+def _blank(walk: _Walk) -> Steps:
     left = len(walk.data) - walk.position
     size = record.BLANK.unpack_from(walk.data, walk.position)[0]
-    if walk.window.shows(walk.number):
+    if walk.is_shown:
         yield Item("blank", walk.number, walk.position, {"size_bytes": size})
-    walk.summary["end"] = "a blank closes the segment"
-    if size == left:
-        return False
-    name = f"blank at physical offset {walk.base + walk.position}"
-    yield Finding(walk.position, name, "total size", f"it is {size}, but {left} bytes are left")
-    return False
+    walk.end = "a blank closes the segment"
+    if size != left:
+        name = f"blank at physical offset {walk.base + walk.position}"
+        yield Finding(walk.position, name, "total size", f"it is {size}, but {left} bytes are left")
 
 
-def _unwritten(walk: _Walk) -> _GoesOn:
+def _unwritten(walk: _Walk) -> Steps:
     """Yield what stands where a record would start with zeros: the end of what was written, if only zeros follow."""
-    nonzero = _first_nonzero(walk.data, walk.position)
+    nonzero = first_nonzero(walk.data, walk.position)
     if nonzero is None:
-        walk.summary["end"] = "unwritten space follows the last record"
-        return False
-    following = next_record(walk.data, walk.position, walk.base)
-    message = f"zeros, but byte {nonzero} is not zero"
-    yield Finding(walk.position, walk.name, "unwritten space", message)
-    return _resume(walk, following)
+        walk.end = "unwritten space follows the last record"
+        return
+    yield Finding(walk.position, walk.name, "unwritten space", f"zeros, but byte {nonzero} is not zero")
+    _resume(walk, next_record(walk.data, walk.position, walk.base))
 
 
-def _damaged(walk: _Walk, error: FormatError) -> _GoesOn:
+def _damaged(walk: _Walk, error: FormatError) -> Steps:
     following = next_record(walk.data, walk.position, walk.base)
     verdict = explain_structure(walk.data, walk.position, walk.base, error, following)
     yield Finding(verdict.position, walk.name, verdict.field, verdict.message)
-    if verdict.size_bytes is not None:
+    if verdict.size_bytes:
         end = walk.position + verdict.size_bytes
-        if following is None or end <= following:
-            return _resume(walk, end)
-    return _resume(walk, following)
+        following = end if following is None else min(end, following)
+    _resume(walk, following)
 
 
-def _resume(walk: _Walk, following: int | None) -> bool:
+def _resume(walk: _Walk, following: int | None) -> None:
     walk.number += 1
     if following is None:
-        walk.summary["end"] = "no further record was found"
-        return False
-    walk.position = following
-    return True
-
-
-def _first_nonzero(data: Data, position: int) -> int | None:
-    for start in range(position, len(data), _ZERO_CHUNK_BYTES):
-        chunk = data[start : start + _ZERO_CHUNK_BYTES]
-        if chunk.count(0) != len(chunk):
-            return start + len(chunk) - len(chunk.lstrip(b"\0"))
-    return None
+        walk.end = "no further record was found"
+    else:
+        walk.position = following
 
 
 def _implausible(walk: _Walk, shape: RecordShape) -> Steps:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from cli.inspect.inspection import Data, Finding, Item, Steps, Window
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
 from libs.formats.errors import FormatError
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
@@ -20,11 +20,11 @@ _TIME_MS_MAX = 4_102_444_800_000
 """1 January 2100: a later time in a checkpoint is damage."""
 
 
-def inspect_small(kind: str, data: Data, window: Window) -> Steps:
+def inspect_small(data: Data, inspection: Inspection) -> Steps:
     """Yield the items of a file of one of SMALL_KINDS, and what is wrong in it: whatever its decoder refuses."""
     try:
-        for step in _INSPECTION_OF[kind](bytes(data)):
-            if isinstance(step, Finding) or window.shows(step.number):
+        for step in _INSPECTION_OF[inspection.kind](bytes(data)):
+            if isinstance(step, Finding) or inspection.window.shows(step.number):
                 yield step
     except FormatError as error:
         yield Finding(error.position, "file", error.field, error.reason)

@@ -10,14 +10,12 @@ stop it first for a verdict.
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path, PurePath
 
 from cli.inspect.foreign import inspect_batch_queue, inspect_extension
-from cli.inspect.index import guess_slot_count, inspect_index_file
-from cli.inspect.inspection import Data, Inspection, Progress, Steps, UnknownKind, Window
+from cli.inspect.index import inspect_index_file
+from cli.inspect.inspection import Data, Inspection, Progress, Steps, UnknownKind, Window, mapped
 from cli.inspect.queue import inspect_consume_queue
 from cli.inspect.segment import inspect_segment
 from cli.inspect.small import SMALL_KINDS, inspect_small
@@ -25,8 +23,17 @@ from libs.formats import store_layout
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.records import record
 from libs.formats.state import checksummed, store_checkpoint
+from libs.log.tail_search import MAGIC_OR_BLANK
 
-KINDS = ("segment", "consume_queue", "index_file", "batch_queue", "queue_extension", *SMALL_KINDS)
+_INSPECT_OF: dict[str, Callable[[Data, Inspection], Steps]] = {
+    "segment": inspect_segment,
+    "consume_queue": inspect_consume_queue,
+    "index_file": inspect_index_file,
+    "batch_queue": inspect_batch_queue,
+    "queue_extension": inspect_extension,
+    **dict.fromkeys(SMALL_KINDS, inspect_small),
+}
+KINDS = tuple(_INSPECT_OF)
 
 
 def _last(path: str) -> str:
@@ -70,33 +77,11 @@ def inspect_file(
     `kind` None means: by path and content. An index file that is not of RocketMQ's proportions (four entries per slot)
     needs `index_file:SLOTS`. Raises UnknownKind, or OSError when the file cannot be read.
     """
-    size_bytes = path.stat().st_size
     name, _, slots = (kind or detect_kind(path)).partition(":")
     if name not in KINDS or (slots and (name != "index_file" or not slots.isdecimal())):
         raise UnknownKind(f"{kind!r} is not one of {', '.join(KINDS)}")
-    inspection = Inspection(path, name, size_bytes)
-    window = Window(start, limit)
-
-    def steps() -> Steps:
-        with _mapped(path) as data:
-            match name:
-                case "segment":
-                    yield from inspect_segment(data, _base(path), window, inspection.summary, progress)
-                case "consume_queue":
-                    topic = path.absolute().parent.parent.name if store_layout.QUEUES in path.absolute().parts else None
-                    yield from inspect_consume_queue(data, _base(path), topic, window, inspection.summary, progress)
-                case "index_file":
-                    slot_count = int(slots) if slots else None
-                    yield from inspect_index_file(data, slot_count, window, inspection.summary, progress)
-                case "batch_queue":
-                    yield from inspect_batch_queue(data, window, inspection.summary, progress)
-                case "queue_extension":
-                    yield from inspect_extension(data, window, inspection.summary, progress)
-                case _:
-                    yield from inspect_small(name, data, window)
-
-    inspection.steps = steps()
-    return inspection
+    size_bytes, window = path.stat().st_size, Window(start, limit)
+    return Inspection(path, name, size_bytes, _INSPECT_OF[name], window, progress, int(slots or 0))
 
 
 def detect_kind(path: Path) -> str:
@@ -118,7 +103,7 @@ def detect_kind(path: Path) -> str:
         return "index_file"
     if folders[-1] == _last(store_layout.CUT) and store_layout.cut_offset(path.name) is not None:
         return "cut"
-    with _mapped(path) as data:
+    with mapped(path) as data:
         kind = _kind_of_content(data)
     if kind is None:
         raise UnknownKind(f"neither name nor content of {path} tells its kind; give one of {', '.join(KINDS)}")
@@ -129,8 +114,7 @@ def _kind_of_content(data: Data) -> str | None:
     head = data[:64]
     if head.startswith(checksummed.MAGIC):
         return "checksummed"
-    magic = head[record.MAGIC_AT : record.BODY_CRC_AT]
-    if magic in (record.INT.pack(value) for value in (record.MAGIC_V1, record.MAGIC_V2, record.MAGIC_BLANK)):
+    if MAGIC_OR_BLANK.match(head, record.MAGIC_AT):
         return "segment"
     if head.lstrip().startswith(b"{"):
         return _kind_of_json(data[:4096])
@@ -143,7 +127,7 @@ def _kind_of_content(data: Data) -> str | None:
     is_units = len(data) >= len(head) and len(data) % consume_queue.UNIT_SIZE_BYTES == 0
     if is_units and data and consume_queue.decode_unit(data).is_valid:
         return "consume_queue"
-    return "index_file" if guess_slot_count(len(data)) is not None else None
+    return "index_file" if index_file.guess_slot_count(len(data)) else None
 
 
 def _kind_of_json(text: bytes) -> str | None:
@@ -152,17 +136,3 @@ def _kind_of_json(text: bytes) -> str | None:
     if b'"offsetTable"' in text:
         return "consumer_offsets" if b"@" in text else "delay_offsets"
     return None
-
-
-def _base(path: Path) -> int | None:
-    return store_layout.parse_file_name(path.name) if store_layout.is_file_name(path.name) else None
-
-
-@contextmanager
-def _mapped(path: Path) -> Iterator[Data]:
-    with path.open("rb") as file:
-        if path.stat().st_size == 0:
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data

@@ -37,8 +37,9 @@ from reput_client.core.types import (
     Topic,
 )
 from reput_client.core.writing import Written
-from reput_client.sync.client import Admin, Client, Groups, Queries, Queues, Topics, connect
+from reput_client.sync.client import Client, connect
 from reput_client.sync.consumer import Consumer
+from reput_client.sync.parts import Admin, Groups, Queries, Queues, Topics
 from reput_client.sync.producer import Producer
 from reput_client.sync.writer import Writer
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +22,7 @@ from reput_client.sync.channels import Channels
 from reput_spark.errors import BadOption, CallFailed
 
 if TYPE_CHECKING:
-    from reput_client.core.calls.call import Call, Pages
+    from reput_client.core.call import Call
 
     from reput_spark.values import CallOptions
 
@@ -38,18 +37,12 @@ _channels: dict[tuple[int, Options], Channels] = {}
 
 def run(options: CallOptions, call: Call[T]) -> T:
     """Run a call, with retries while no server can be reached. Raises CallFailed."""
-    attempts = Attempts(options, call.path)
+    attempts = Attempts(options, call.method.path)
     while True:
         try:
             return attempts.channels().run(call)
         except ReputError as error:
             attempts.failed(error)
-
-
-def items(options: CallOptions, pages: Pages[T]) -> Iterator[T]:
-    """All items of a list. Raises CallFailed."""
-    while pages.call is not None:
-        yield from pages.take(run(options, pages.call))
 
 
 class Attempts:

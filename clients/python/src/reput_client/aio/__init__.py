@@ -4,16 +4,9 @@
 What was made on an event loop is used on that one.
 """
 
-from reput_client.aio.client import (
-    AsyncAdmin,
-    AsyncClient,
-    AsyncGroups,
-    AsyncQueries,
-    AsyncQueues,
-    AsyncTopics,
-    connect,
-)
+from reput_client.aio.client import AsyncClient, connect
 from reput_client.aio.consumer import AsyncConsumer
+from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.writer import AsyncWriter
 

@@ -3,15 +3,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
 from reput_client.aio.streams import next_in_time
-from reput_client.core.calls.call import Call, Pages, Service
+from reput_client.core.call import Call
 from reput_client.core.errors import from_rpc_error
 from reput_client.core.options import Options
 from reput_client.core.retry import RetryPolicy
@@ -31,13 +32,7 @@ class AsyncChannels:
 
     async def run(self, call: Call[T]) -> T:
         """Run a call, with retries until the time-out. Raises ReputError."""
-        method = self._methods.get(call.path)
-        if method is None:
-            method = self._methods[call.path] = self._channel(call.service).unary_unary(
-                f"/{call.path}",
-                request_serializer=type(call.request).SerializeToString,
-                response_deserializer=call.response_type.FromString,
-            )
+        method = self._method(call, "unary_unary")
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
         attempt = 0
         while True:
@@ -48,11 +43,16 @@ class AsyncChannels:
                 await self._wait(call, attempt, failure, end_s)
             attempt += 1
 
-    async def pages(self, pages: Pages[T]) -> AsyncIterator[T]:
-        """All items of a list, page by page as they are asked for."""
-        while pages.call is not None:
-            for item in pages.take(await self.run(pages.call)):
+    async def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> AsyncIterator[T]:
+        """Yield all items of a list, page by page as they are asked for. `items` reads those of an answer."""
+        page: Any = request
+        while True:
+            answer: Any = await self.run(Call(page))
+            for item in items(answer):
                 yield item
+            page.page_token = answer.next_page_token
+            if not page.page_token:
+                return
 
     async def stream(self, call: Call[T], answer_timeout_s: float | None = None) -> AsyncIterator[T]:
         """All answers of a call that streams them. Raises ReputError, also for one that takes `answer_timeout_s`.
@@ -77,12 +77,7 @@ class AsyncChannels:
 
     def open(self, call: Call[Any]) -> Any:
         """Begin a call that streams its answers; gRPC's own call, without retries and time-outs."""
-        method: Any = self._channel(call.service).unary_stream(
-            f"/{call.path}",
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.response_type.FromString,
-        )
-        return method(call.request, metadata=self._metadata)
+        return self._method(call, "unary_stream")(call.request, metadata=self._metadata)
 
     def append_stream(self) -> Callable[..., Any]:
         """What opens an AppendStream, given its requests as bytes."""
@@ -97,14 +92,24 @@ class AsyncChannels:
 
     async def _wait(self, call: Call[Any], attempt: int, failure: grpc.RpcError, end_s: float) -> None:
         """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
-        error = from_rpc_error(failure, call.service, self.options.target(call.service))
+        service = call.method.service
+        error = from_rpc_error(failure, service, self.options.target(service))
         left_s = end_s - time.monotonic()
         delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
         if delay_s is None:
             raise error from None
         await asyncio.sleep(delay_s)
 
-    def _channel(self, service: Service) -> grpc.aio.Channel:
+    def _method(self, call: Call[Any], kind: str) -> Any:
+        """Return what starts a call over the channel to its service. `kind` is gRPC's name of what streams."""
+        service, path, parse = call.method
+        if path not in self._methods:
+            make = getattr(self._channel(service), kind)
+            serialize = type(call.request).SerializeToString
+            self._methods[path] = make(f"/{path}", request_serializer=serialize, response_deserializer=parse)
+        return self._methods[path]
+
+    def _channel(self, service: str) -> grpc.aio.Channel:
         """The channel to a service."""
         channel = self._channels.get(service)
         if channel is None:

@@ -8,12 +8,11 @@ import grpc
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
+from reput_client.aio.parts import AsyncGroups
 from reput_client.aio.start import find_start
-from reput_client.core.calls import groups, reads
-from reput_client.core.calls.groups import Place
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
-from reput_client.core.types import Message
+from reput_client.core.types import Message, Place
 
 
 class AsyncConsumer(AsyncClosing):
@@ -71,7 +70,7 @@ class AsyncConsumer(AsyncClosing):
             raise ValueError("a consumer without a group has nothing to commit to")
         offsets = self._positions.uncommitted()
         if offsets:
-            await self._channels.run(groups.commit(self.group, offsets))
+            await AsyncGroups(self._channels).commit(self.group, offsets)
             self._positions.committed(offsets)
 
     async def seek(self, queue_id: int, queue_offset: int) -> None:
@@ -123,7 +122,7 @@ class AsyncConsumer(AsyncClosing):
         attempt = 0
         while True:
             error: ReputError = stream_ended()
-            call = self._channels.open(reads.subscribe(self.topic, queue_id, queue_offset, self._tags))
+            call = self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags))
             try:
                 async for response in call:
                     attempt = 0

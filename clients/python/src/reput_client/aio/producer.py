@@ -14,14 +14,7 @@ from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
-from reput_client.core.producing import (
-    ManySink,
-    OneSink,
-    ProducerOptions,
-    Sender,
-    encode_all,
-    settle_all,
-)
+from reput_client.core.producing import ManySink, OneSink, ProducerOptions, Sender, encode_all, settle_all
 from reput_client.core.sending import Entry, Outcome
 from reput_client.core.types import NewMessage, SendResult
 

@@ -5,8 +5,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reput.indexer.v1 import queue_service_pb2
+from reput.indexer.v1.queue_service_pb2 import SubscribeRequest, SubscribeResponse
 
+from reput_client.core.answers import messages_in
+from reput_client.core.call import Call
 from reput_client.core.types import ConsumerOffset, Message
 
 SUBSCRIBE_RESPONSE_COUNT_MAX = 4
@@ -22,9 +24,15 @@ class Delivery:
     next_queue_offset: int
 
 
-def delivery(queue_id: int, response: queue_service_pb2.SubscribeResponse) -> Delivery:
-    """The delivery in a response of a Subscribe stream."""
-    return Delivery(queue_id, [Message(raw) for raw in response.messages], response.next_queue_offset)
+def subscribe(topic: str, queue_id: int, queue_offset: int, tags: str) -> Call[SubscribeResponse]:
+    """Return the call that follows a queue from a queue offset on. Its answers are streamed."""
+    request = SubscribeRequest(topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=tags)
+    return Call(request)
+
+
+def delivery(queue_id: int, response: SubscribeResponse) -> Delivery:
+    """Return the delivery in a response of a Subscribe stream."""
+    return Delivery(queue_id, messages_in(response), response.next_queue_offset)
 
 
 class Positions:

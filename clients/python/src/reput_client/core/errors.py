@@ -1,21 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of this client: what a failed call says, decoded once, so that callers switch on a type or a reason.
-
-ReputError
-├── InvalidArgumentError      the request can't ever succeed as it is
-├── NotFoundError             no such topic, queue, message, offset
-├── AlreadyExistsError
-├── OutOfRangeError           an offset below or beyond what is kept
-├── FailedPreconditionError   the store is in a state that forbids it
-├── AuthenticationError       credentials are missing, wrong or not enough
-├── ResourceExhaustedError    full: see retry_after
-├── UnavailableError          can't be reached, starting or stopping
-│   └── OutcomeUnknownError   sent, but the answer is lost: it may or may not be stored
-├── DeadlineExceededError
-├── AbortedError
-├── DataLossError             stored bytes fail their check
-└── ServerError               everything else: a bug or a server of another kind
-"""
+"""Errors of this client: what a failed call says, decoded once, so that callers switch on a type or a reason."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -54,11 +38,11 @@ class ReputError(Exception):
 
 
 class InvalidArgumentError(ReputError):
-    """The request is wrong; `fields` says where."""
+    """The request is wrong, and can't ever succeed as it is; `fields` says where."""
 
 
 class NotFoundError(ReputError):
-    """What was asked for does not exist."""
+    """What was asked for does not exist: a topic, a queue, a message, an offset."""
 
 
 class AlreadyExistsError(ReputError):
@@ -78,7 +62,7 @@ class AuthenticationError(ReputError):
 
 
 class ResourceExhaustedError(ReputError):
-    """The disk or a window is full, or a message is larger than the transport carries."""
+    """The disk or a window is full (see `retry_after`), or a message is larger than the transport carries."""
 
 
 class UnavailableError(ReputError):
@@ -102,7 +86,7 @@ class DataLossError(ReputError):
 
 
 class ServerError(ReputError):
-    """The server failed in a way that it does not explain, or does not know the call."""
+    """The server failed in a way that it does not explain, or does not know the call: a bug, or another server."""
 
 
 _CLASSES: dict[grpc.StatusCode, type[ReputError]] = {

@@ -18,6 +18,7 @@ import bisect
 import re
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult
@@ -228,16 +229,12 @@ class SendQueue:
         """Put messages of a batch back among the ready ones, where they belong."""
         if entries:
             again = Batch(entries, order=(*batch.order, *part), attempt=attempt, was_sent=batch.was_sent)
-            bisect.insort(self._ready, again, key=_order)
+            bisect.insort(self._ready, again, key=attrgetter("order"))
             self.blocked_until_s = max(self.blocked_until_s, not_before_s)
 
     def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
         self._settled.append(Settlement(entries, [error] * len(entries)))
         self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
-
-
-def _order(batch: Batch) -> tuple[int, ...]:
-    return batch.order
 
 
 def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], list[list[Entry]]]:

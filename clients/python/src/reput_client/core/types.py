@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.common.v1 import message_pb2
 
 TimeLike: TypeAlias = datetime | int
 """An aware datetime, or milliseconds since the epoch."""
+Place: TypeAlias = Literal["earliest", "latest"] | TimeLike
+"""The first entry, the end, or the first entry at or after a time."""
 
 
 class Durability(IntEnum):
@@ -88,48 +91,45 @@ class SendResult(NamedTuple):
         return (self.store_host + self.physical_offset.to_bytes(8)).hex().upper()
 
 
+def _field(name: str, text: str) -> Any:
+    """Make a property of a Message: a field of the answer as it is."""
+    return property(attrgetter(f"_raw.{name}"), doc=text)
+
+
 class Message:
     """A message as it is stored: a thin, read-only view of the answer, decoded when it is asked."""
 
     __slots__ = ("_raw",)
 
+    topic: str = _field("topic", "Topic that it was appended to.")
+    queue_id: int = _field("queue_id", "Queue within the topic, from 0.")
+    queue_offset: int = _field("queue_offset", "Entry number in the queue, from 0.")
+    physical_offset: int = _field("physical_offset", "Position of the record's first byte in the whole log.")
+    body: bytes = _field(
+        "body", "What the producer sent; still compressed if the producer compressed it (see `sys_flag`)."
+    )
+    raw_properties: bytes = _field(
+        "raw_properties", "The property string as stored, only if it is not UTF-8; `properties` is empty then."
+    )
+    offset_message_id: str = _field("offset_message_id", "The id that names the record's place.")
+    born_time_ms: int = _field("born_time_ms", "Milliseconds since the epoch by the producer's clock.")
+    store_time_ms: int = _field("store_time_ms", "Milliseconds since the epoch by the store's clock.")
+    flag: int = _field("flag", "Opaque flag of the producer.")
+    sys_flag: int = _field("sys_flag", "RocketMQ's system flag.")
+    reconsume_times: int = _field("reconsume_times", "How often consumers sent it back.")
+    prepared_transaction_offset: int = _field(
+        "prepared_transaction_offset",
+        "Physical offset of the prepared message of a committed transaction, otherwise 0.",
+    )
+    record_size_bytes: int = _field("record_size_bytes", "Bytes of the whole record in the log.")
+
     def __init__(self, raw: message_pb2.StoredMessage) -> None:
         self._raw = raw
-
-    @property
-    def topic(self) -> str:
-        """Topic that it was appended to."""
-        return self._raw.topic
-
-    @property
-    def queue_id(self) -> int:
-        """Queue within the topic, from 0."""
-        return self._raw.queue_id
-
-    @property
-    def queue_offset(self) -> int:
-        """Entry number in the queue, from 0."""
-        return self._raw.queue_offset
-
-    @property
-    def physical_offset(self) -> int:
-        """Position of the record's first byte in the whole log."""
-        return self._raw.physical_offset
-
-    @property
-    def body(self) -> bytes:
-        """What the producer sent; still compressed if the producer compressed it (see `sys_flag`)."""
-        return self._raw.body
 
     @property
     def properties(self) -> dict[str, str]:
         """All properties, a fresh dictionary."""
         return dict(self._raw.properties)
-
-    @property
-    def raw_properties(self) -> bytes:
-        """The property string as stored, only if it is not UTF-8; `properties` is empty then."""
-        return self._raw.raw_properties
 
     @property
     def tag(self) -> str | None:
@@ -147,24 +147,9 @@ class Message:
         return self._raw.properties.get("UNIQ_KEY")
 
     @property
-    def offset_message_id(self) -> str:
-        """The id that names the record's place."""
-        return self._raw.offset_message_id
-
-    @property
-    def born_time_ms(self) -> int:
-        """Milliseconds since the epoch by the producer's clock."""
-        return self._raw.born_time_ms
-
-    @property
     def born_time(self) -> datetime:
         """When it was born by the producer's clock, in UTC."""
         return from_ms(self._raw.born_time_ms)
-
-    @property
-    def store_time_ms(self) -> int:
-        """Milliseconds since the epoch by the store's clock."""
-        return self._raw.store_time_ms
 
     @property
     def store_time(self) -> datetime:
@@ -180,31 +165,6 @@ class Message:
     def store_host(self) -> str:
         """address:port of the store."""
         return host_text(self._raw.store_host)
-
-    @property
-    def flag(self) -> int:
-        """Opaque flag of the producer."""
-        return self._raw.flag
-
-    @property
-    def sys_flag(self) -> int:
-        """RocketMQ's system flag."""
-        return self._raw.sys_flag
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often consumers sent it back."""
-        return self._raw.reconsume_times
-
-    @property
-    def prepared_transaction_offset(self) -> int:
-        """Physical offset of the prepared message of a committed transaction, otherwise 0."""
-        return self._raw.prepared_transaction_offset
-
-    @property
-    def record_size_bytes(self) -> int:
-        """Bytes of the whole record in the log."""
-        return self._raw.record_size_bytes
 
     def __repr__(self) -> str:
         place = f"{self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}"
@@ -269,6 +229,12 @@ class ConsumerGroup:
 
     name: str
     offsets: tuple[ConsumerOffset, ...]
+
+
+def check_place(place: Place) -> None:
+    """Raise ValueError for a word that is no place."""
+    if isinstance(place, str) and place not in ("earliest", "latest"):
+        raise ValueError(f"{place!r} is not a place: use 'earliest', 'latest' or a time")
 
 
 def to_ms(time: TimeLike) -> int:

@@ -3,14 +3,15 @@
 """Channels: connections to the services, and how a call runs over them with retries."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
-from reput_client.core.calls.call import Call, Pages, Service
+from reput_client.core.call import Call
 from reput_client.core.errors import from_rpc_error
 from reput_client.core.options import Options
 from reput_client.core.retry import RetryPolicy
@@ -31,13 +32,7 @@ class Channels:
 
     def run(self, call: Call[T]) -> T:
         """Run a call, with retries until the time-out. Raises ReputError."""
-        method = self._methods.get(call.path)
-        if method is None:
-            method = self._methods[call.path] = self._channel(call.service).unary_unary(
-                f"/{call.path}",
-                request_serializer=type(call.request).SerializeToString,
-                response_deserializer=call.response_type.FromString,
-            )
+        method = self._method(call, "unary_unary")
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
         attempt = 0
         while True:
@@ -48,10 +43,15 @@ class Channels:
                 self._wait(call, attempt, failure, end_s)
             attempt += 1
 
-    def pages(self, pages: Pages[T]) -> Iterator[T]:
-        """All items of a list, page by page as they are asked for."""
-        while pages.call is not None:
-            yield from pages.take(self.run(pages.call))
+    def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> Iterator[T]:
+        """Yield all items of a list, page by page as they are asked for. `items` reads those of an answer."""
+        page: Any = request
+        while True:
+            answer: Any = self.run(Call(page))
+            yield from items(answer)
+            page.page_token = answer.next_page_token
+            if not page.page_token:
+                return
 
     def stream(self, call: Call[T], answer_timeout_s: float | None = None) -> Iterator[T]:
         """All answers of a call that streams them. Raises ReputError, also for one that takes `answer_timeout_s`.
@@ -76,12 +76,7 @@ class Channels:
 
     def open(self, call: Call[Any]) -> Any:
         """Begin a call that streams its answers; gRPC's own call, without retries and time-outs."""
-        method: Any = self._channel(call.service).unary_stream(
-            f"/{call.path}",
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.response_type.FromString,
-        )
-        return method(call.request, metadata=self._metadata)
+        return self._method(call, "unary_stream")(call.request, metadata=self._metadata)
 
     def append_stream(self) -> Callable[..., Any]:
         """What opens an AppendStream, given its requests as bytes."""
@@ -96,14 +91,24 @@ class Channels:
 
     def _wait(self, call: Call[Any], attempt: int, failure: grpc.RpcError, end_s: float) -> None:
         """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
-        error = from_rpc_error(failure, call.service, self.options.target(call.service))
+        service = call.method.service
+        error = from_rpc_error(failure, service, self.options.target(service))
         left_s = end_s - time.monotonic()
         delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
         if delay_s is None:
             raise error from None
         time.sleep(delay_s)
 
-    def _channel(self, service: Service) -> grpc.Channel:
+    def _method(self, call: Call[Any], kind: str) -> Any:
+        """Return what starts a call over the channel to its service. `kind` is gRPC's name of what streams."""
+        service, path, parse = call.method
+        if path not in self._methods:
+            make = getattr(self._channel(service), kind)
+            serialize = type(call.request).SerializeToString
+            self._methods[path] = make(f"/{path}", request_serializer=serialize, response_deserializer=parse)
+        return self._methods[path]
+
+    def _channel(self, service: str) -> grpc.Channel:
         """The channel to a service."""
         channel = self._channels.get(service)
         if channel is None:

@@ -13,14 +13,13 @@ from typing import Any
 
 import grpc
 
-from reput_client.core.calls import groups, reads
-from reput_client.core.calls.groups import Place
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.retry import RetryPolicy
-from reput_client.core.types import Message
+from reput_client.core.types import Message, Place
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
+from reput_client.sync.parts import Groups
 from reput_client.sync.start import find_start
 
 
@@ -82,7 +81,7 @@ class Consumer(Closing):
         with self._inbox.changed:
             offsets = self._positions.uncommitted()
         if offsets:
-            self._channels.run(groups.commit(self.group, offsets))
+            Groups(self._channels).commit(self.group, offsets)
             self._positions.committed(offsets)
 
     def seek(self, queue_id: int, queue_offset: int) -> None:
@@ -107,7 +106,7 @@ class Consumer(Closing):
         """Begin to follow a queue."""
 
         def open_stream(queue_offset: int) -> Any:
-            return self._channels.open(reads.subscribe(self.topic, queue_id, queue_offset, self._tags))
+            return self._channels.open(subscribe(self.topic, queue_id, queue_offset, self._tags))
 
         return _Reader(self._inbox, open_stream, self._channels.retry, queue_id, queue_offset)
 

@@ -16,14 +16,7 @@ import grpc
 
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
-from reput_client.core.producing import (
-    ManySink,
-    OneSink,
-    ProducerOptions,
-    Sender,
-    encode_all,
-    settle_all,
-)
+from reput_client.core.producing import ManySink, OneSink, ProducerOptions, Sender, encode_all, settle_all
 from reput_client.core.sending import Entry, Outcome
 from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels

@@ -5,11 +5,10 @@
 import contextlib
 from collections.abc import Iterable
 
-from reput_client.core.calls import groups, reads, topics
-from reput_client.core.calls.groups import Place
 from reput_client.core.errors import NotFoundError
-from reput_client.core.types import Queue
+from reput_client.core.types import Place, Queue, check_place
 from reput_client.sync.channels import Channels
+from reput_client.sync.parts import Groups, Queues, Topics
 
 
 def find_start(
@@ -19,15 +18,15 @@ def find_start(
 
     A topic that nobody has made has no queues to consume: NotFoundError.
     """
-    known = {queue.queue_id: queue for queue in channels.pages(reads.queues(topic))}
+    known = {queue.queue_id: queue for queue in Queues(channels).list(topic)}
     if queue_ids is None:
-        made = channels.run(topics.get(topic))
+        made = Topics(channels).get(topic)
         queue_ids = sorted({*range(made.read_queue_count), *known})
     positions: dict[int, int] = {}
     for queue_id in queue_ids:
         if group is not None:
             with contextlib.suppress(NotFoundError):
-                committed = channels.run(groups.get(group, topic, queue_id))
+                committed = Groups(channels).get(group, topic, queue_id)
                 positions[queue_id] = committed.queue_offset
                 continue
         queue = known.get(queue_id)
@@ -37,9 +36,7 @@ def find_start(
 
 def _place_in(channels: Channels, queue: Queue, start: Place) -> int:
     """The queue offset of a place in a queue. Raises ValueError for what is no place."""
+    check_place(start)
     if not isinstance(start, str):
-        return channels.run(reads.offset_by_time(queue.topic, queue.queue_id, start, is_upper=False))
-    words = {"earliest": queue.min_queue_offset, "latest": queue.max_queue_offset}
-    if start not in words:
-        raise ValueError(f"{start!r} is not a place: use 'earliest', 'latest' or a time")
-    return words[start]
+        return Queues(channels).offset_by_time(queue.topic, queue.queue_id, start)
+    return queue.min_queue_offset if start == "earliest" else queue.max_queue_offset

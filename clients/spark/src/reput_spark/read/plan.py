@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reput.indexer.v1 import scan_service_pb2
 from reput.indexer.v1.scan_service_pb2 import ScanFilter, ScanPartition, ScanRange
-from reput_client.core.calls.call import Call
+from reput_client.core.call import Call
 from reput_client.core.types import to_timestamp
 
 from reput_spark import calls
@@ -32,8 +32,7 @@ def plan(options: ReadOptions) -> list[ScanPartition]:
     if options.topics:
         return _planned(options, options.topics, named_ranges(options))
     kept = positions.bounds(options)
-    cut = {queue: (positions.start(options, queue, kept[queue]), _end(options, queue, kept[queue])) for queue in kept}
-    return plan_ranges(options, cut)
+    return plan_ranges(options, {queue: _asked(options, queue, ends) for queue, ends in kept.items()})
 
 
 def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> list[ScanPartition]:
@@ -74,23 +73,21 @@ def named_ranges(options: ReadOptions) -> list[ScanRange]:
     }
     kept = positions.bounds(options) if named else {}
     return [
-        _range(
-            queue,
-            positions.start(options, queue, kept.get(queue, (0, 0))),
-            _end(options, queue, kept.get(queue, (0, 0))),
-        )
+        _range(queue, *_asked(options, queue, kept.get(queue, (0, 0))))
         for queue in sorted(named)
         if positions.is_chosen(options, queue)
     ]
 
 
-def _end(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
+def _asked(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> tuple[int, int]:
+    """Return the start and the end, exclusive, that the options mean in a queue."""
     topic, queue_id = queue
+    start = positions.start(options, queue, kept)
     time_ms = options.ending_times_ms.get(topic, {}).get(queue_id)
     if time_ms is not None:
-        return positions.at_time(options, queue, time_ms)
+        return start, positions.at_time(options, queue, time_ms)
     value = options.ending_offsets.get(topic, {}).get(queue_id, LATEST)
-    return positions.resolved(options, "endingOffsets", queue, value, kept)
+    return start, positions.resolved(options, "endingOffsets", queue, value, kept)
 
 
 def _range(queue: Queue, start: int, end: int) -> ScanRange:
@@ -107,8 +104,7 @@ def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: 
         partition_row_count_max=options.partition_row_count_max,
         partition_size_bytes_max=options.partition_size_bytes_max,
     )
-    path, response_type = "reput.indexer.v1.ScanService/PlanScan", scan_service_pb2.PlanScanResponse
-    return calls.run(options, Call("indexer", path, request, response_type, lambda response: list(response.partitions)))
+    return calls.run(options, Call(request, lambda response: list(response.partitions)))
 
 
 def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:

@@ -8,10 +8,12 @@ names that begin with `$` are ours, for no topic has such a name. Invariant: the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reput_client.core.calls import reads
+from reput.indexer.v1 import queue_service_pb2
+from reput_client.core.call import PAGE_SIZE, Call
+from reput_client.core.types import to_timestamp
 
 from reput_spark import calls
 from reput_spark.errors import DataLoss, NoMessageAtTime
@@ -35,9 +37,20 @@ def bounds(options: ReadOptions) -> Bounds:
     names = options.topics or tuple(options.assigned) or ("",)
     found: Bounds = {}
     for topic in names:
-        for one in calls.items(options, reads.queues(topic)):
+        for one in queues_of(options, topic):
             found[one.topic, one.queue_id] = one.min_queue_offset, one.max_queue_offset
     return {queue: found[queue] for queue in sorted(found) if is_chosen(options, queue)}
+
+
+def queues_of(options: ReadOptions, topic: str) -> Iterator[queue_service_pb2.Queue]:
+    """Yield the queues of a topic, those of all topics for an empty name. Raises CallFailed."""
+    request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
+    while True:
+        answer: queue_service_pb2.ListQueuesResponse = calls.run(options, Call(request))
+        yield from answer.queues
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return
 
 
 def is_chosen(options: ReadOptions, queue: Queue) -> bool:
@@ -84,7 +97,13 @@ def resolved(options: ReadOptions, option: str, queue: Queue, value: int, kept: 
 
 def at_time(options: ReadOptions, queue: Queue, time_ms: int) -> int:
     """The first entry at or after a store time; the end if there is none. Raises CallFailed."""
-    return calls.run(options, reads.offset_by_time(*queue, time_ms, is_upper=False))
+    request = queue_service_pb2.GetOffsetByTimeRequest(
+        topic=queue[0],
+        queue_id=queue[1],
+        time=to_timestamp(time_ms),
+        boundary=queue_service_pb2.BOUNDARY_LOWER,
+    )
+    return calls.run(options, Call(request, lambda answer: int(answer.queue_offset)))
 
 
 def limited(begin: Positions, ends: Positions, row_count_max: int) -> Positions:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from reput.indexer.v1 import scan_service_pb2
-from reput_client.core.calls.call import Call, same
+from reput_client.core.call import Call, method_of
 from reput_client.core.errors import ReputError
 
 from reput_spark import calls
@@ -25,8 +25,6 @@ from reput_spark.read.schema import HEADERS, LOG_APPEND_TIME, PROPERTIES, arrow_
 
 if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
-
-PATH = "reput.indexer.v1.ScanService/Scan"
 
 ROW_IDENTITY = ("partition", "offset")
 """What tells two rows of one topic apart."""
@@ -39,8 +37,8 @@ def read(
     options: ReadOptions, columns: tuple[str, ...], partition: scan_service_pb2.ScanPartition
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition. Raises CallFailed and BadAnswer."""
-    reader: Progress = KeyProgress(partition, columns) if partition.keys else RangeProgress(partition, columns)
-    attempts = calls.Attempts(options, PATH)
+    reader = KeyProgress(partition, columns) if partition.keys else RangeProgress(partition, columns)
+    attempts = calls.Attempts(options, method_of(scan_service_pb2.ScanRequest.DESCRIPTOR).path)
     while not reader.is_done():
         request = scan_service_pb2.ScanRequest(
             partition=reader.remaining(),
@@ -49,7 +47,7 @@ def read(
             frame_size_bytes=options.frame_size_bytes,
             compression=options.compression,
         )
-        call: Call[ScanAnswer] = Call("indexer", PATH, request, ScanAnswer, same)
+        call: Call[ScanAnswer] = Call(request, parse=ScanAnswer.FromString)
         try:
             for answer in attempts.channels().stream(call, options.rpc_timeout_ms / 1000):
                 attempts.progressed()
@@ -61,49 +59,28 @@ def read(
             return
 
 
-class Progress:
-    """What of a partition has been read, and how its frames become rows."""
+class RangeProgress:
+    """Progress in ranges: the ranges that are left, the first of them cut at what was done.
 
-    sent_columns: list[str]
-    """Columns to ask for."""
-
-    def is_done(self) -> bool:
-        """True if nothing is left to ask for."""
-        raise NotImplementedError
-
-    def remaining(self) -> scan_service_pb2.ScanPartition:
-        """What is left of the partition."""
-        raise NotImplementedError
-
-    def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of an answer, and counts them as read once they were yielded. Raises BadAnswer."""
-        raise NotImplementedError
-
-    def skip_lost(self, error: ReputError) -> bool:
-        """Steps over what expired since the plan, if that is what a failure says; whether it did."""
-        del error
-        return False
-
-
-class RangeProgress(Progress):
-    """Progress in ranges: the ranges that are left, the first of them cut at what was done."""
+    `sent_columns` are those to ask for.
+    """
 
     def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
-        self.ranges = list(partition.ranges)
+        self.left = scan_service_pb2.ScanPartition(ranges=partition.ranges)
         self.schema = arrow_schema(columns)
         # An empty list would mean the default columns: a projection of nothing but constants still has rows to count.
         self.sent_columns = [name for name in sent_columns(columns) if name not in ADDED] or ["offset"]
 
     def is_done(self) -> bool:
-        """True if no range is left."""
-        return not self.ranges
+        """Return whether no range is left."""
+        return not self.left.ranges
 
     def remaining(self) -> scan_service_pb2.ScanPartition:
-        """The ranges that are left."""
-        return scan_service_pb2.ScanPartition(ranges=self.ranges)
+        """Return the ranges that are left."""
+        return self.left
 
     def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of an answer and cuts the ranges that are left."""
+        """Yield the rows of an answer, and count them as read once they were yielded. Raises BadAnswer."""
         done = answer.range
         constants = {"topic": done.topic, "partition": done.queue_id, "timestampType": LOG_APPEND_TIME}
         for batch in frames(answer.arrow_ipc):
@@ -111,51 +88,45 @@ class RangeProgress(Progress):
         self.advance(done)
 
     def skip_lost(self, error: ReputError) -> bool:
-        """The first range that is left begins at the oldest entry that is kept, or is dropped."""
-        first = self.ranges[0]
-        kept_from = int(error.metadata["min"]) if error.reason == "OFFSET_TRIMMED" else 0
+        """Step over what expired since the plan, if that is what a failure says. Returns whether it did.
+
+        The first range that is left then begins at the oldest entry that is kept, or is dropped.
+        """
+        if self.is_done() or error.reason != "OFFSET_TRIMMED":
+            return False
+        first, kept_from = self.left.ranges[0], int(error.metadata["min"])
         if kept_from <= first.start_queue_offset:
             return False
-        self.ranges.pop(0)
         if kept_from < first.end_queue_offset:
-            self.ranges.insert(0, _tail(first, kept_from))
+            first.start_queue_offset = kept_from
+        else:
+            del self.left.ranges[0]
         return True
 
     def advance(self, done: scan_service_pb2.ScanRange) -> None:
-        """Drops what is done: ranges before it had nothing that passes the filter."""
-        while self.ranges:
-            first = self.ranges[0]
+        """Drop what is done. Ranges before it had nothing that passes the filter."""
+        ranges = self.left.ranges
+        while ranges:
+            first = ranges[0]
             is_inside = (
                 (first.topic, first.queue_id) == (done.topic, done.queue_id)
                 and first.start_queue_offset <= done.start_queue_offset
                 and done.end_queue_offset <= first.end_queue_offset
             )
-            if not is_inside:
-                self.ranges.pop(0)
-                continue
-            if done.end_queue_offset == first.end_queue_offset:
-                self.ranges.pop(0)
-            else:
-                self.ranges[0] = _tail(first, done.end_queue_offset)
-            return
+            if is_inside and done.end_queue_offset < first.end_queue_offset:
+                first.start_queue_offset = done.end_queue_offset
+                return
+            del ranges[0]
+            if is_inside:
+                return
         raise BadAnswer(
             f"an answer for {done.topic} queue {done.queue_id} "
             f"[{done.start_queue_offset}, {done.end_queue_offset}) is outside of what was asked for"
         )
 
 
-def _tail(one: scan_service_pb2.ScanRange, start_queue_offset: int) -> scan_service_pb2.ScanRange:
-    """What of a range is left from an entry on."""
-    return scan_service_pb2.ScanRange(
-        topic=one.topic,
-        queue_id=one.queue_id,
-        start_queue_offset=start_queue_offset,
-        end_queue_offset=one.end_queue_offset,
-    )
-
-
-class KeyProgress(Progress):
-    """Progress in keys: the rows that were yielded, by queue."""
+class KeyProgress:
+    """Progress in keys: the rows that were yielded, by queue. `sent_columns` are those to ask for."""
 
     def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
         self.partition = partition
@@ -165,7 +136,12 @@ class KeyProgress(Progress):
         self.seen: pa.Table | None = None
 
     def is_done(self) -> bool:
-        """Only the end of the stream tells."""
+        """Return False: only the end of the stream tells."""
+        return False
+
+    def skip_lost(self, error: ReputError) -> bool:
+        """Return False: an index finds no message that is gone."""
+        del error
         return False
 
     def remaining(self) -> scan_service_pb2.ScanPartition:
@@ -174,7 +150,7 @@ class KeyProgress(Progress):
         return self.partition
 
     def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of an answer that were not yielded before the stream broke."""
+        """Yield the rows of an answer that were not yielded before the stream broke. Raises BadAnswer."""
         constants = {"topic": self.partition.key_topic, "timestampType": LOG_APPEND_TIME}
         for batch in frames(answer.arrow_ipc):
             fresh = self.unseen(batch)

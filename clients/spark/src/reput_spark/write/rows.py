@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput_client.core.encode import chunk, property_string
 
 from reput_spark.errors import BadRow
@@ -35,9 +34,9 @@ class Encoder:
         if self._topic:
             columns["topic"] = [self._topic] * batch.num_rows
         for row in zip(*columns.values(), strict=True):
-            yield chunk(self._message(*row))
+            yield self._chunk(*row)
 
-    def _message(
+    def _chunk(
         self,
         body: bytes | str | None,
         key: bytes | str | None,
@@ -48,15 +47,15 @@ class Encoder:
         headers: Sequence[dict[str, Any]] | None,
         born_time_ms: int | None,
         flag: int | None,
-    ) -> AppendMessage:
-        """One message. Raises BadRow."""
+    ) -> bytes:
+        """Return one message as a chunk. Raises BadRow."""
         if body is None:
             raise BadRow("value", "is null; a message has a body, though it may be empty")
         if topic is None:
             raise BadRow("topic", "is null")
         if queue_id is not None and queue_id < 0:
             raise BadRow("partition", f"is {queue_id}, below 0")
-        return AppendMessage(
+        return chunk(
             topic=topic,
             queue_id=queue_id,
             body=body.encode() if isinstance(body, str) else body,

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API's messages as the values that callers see."""
+
+import dataclasses
+from typing import Any, TypeVar
+
+from reput_client.core import types
+
+V = TypeVar("V")
+
+
+def of_fields(kind: type[V], message: Any, **others: object) -> V:
+    """Make a value of the fields of a message that have the same names, and of others."""
+    fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
+    same = {field.name: getattr(message, field.name) for field in fields if field.name not in others}
+    return kind(**same, **others)
+
+
+def topic_of(message: Any) -> types.Topic:
+    """Return a topic of the API as a value."""
+    return of_fields(types.Topic, message)
+
+
+def topic_in(answer: Any) -> types.Topic:
+    """Return the topic of an answer that has one."""
+    return topic_of(answer.topic)
+
+
+def messages_in(answer: Any) -> list[types.Message]:
+    """Return the messages of an answer."""
+    return [types.Message(raw) for raw in answer.messages]
+
+
+def offset_of(message: Any) -> types.ConsumerOffset:
+    """Return an offset of a group as a value."""
+    return of_fields(types.ConsumerOffset, message)
+
+
+def group_of(message: Any) -> types.ConsumerGroup:
+    """Return a group and its offsets as a value."""
+    return types.ConsumerGroup(message.group, tuple(map(offset_of, message.offsets)))
+
+
+def queue_of(message: Any) -> types.Queue:
+    """Return a queue of the API as a value."""
+    times = {
+        name: types.from_ms(getattr(message, name).ToMilliseconds()) if message.HasField(name) else None
+        for name in ("first_store_time", "last_store_time")
+    }
+    return of_fields(types.Queue, message, **times)
+
+
+def pulled(answer: Any) -> types.PullResult:
+    """Return the answer to a pull as a value."""
+    return of_fields(types.PullResult, answer, status=types.PullStatus(answer.status), messages=messages_in(answer))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Call: a call as a value: what to send, and how to read the answer. No I/O."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+T = TypeVar("T")
+PAGE_SIZE = 1000
+"""Most items that a server puts into a page of a list."""
+
+
+class Method(NamedTuple):
+    """Where a call goes: the service's short name ("commitlog"), package.Service/Method, and how to parse an answer."""
+
+    service: str
+    path: str
+    parse: Callable[[bytes], Any]
+
+
+@functools.cache
+def method_of(request: Any) -> Method:
+    """Return the method that takes requests of this descriptor: no two methods of the API share one."""
+    (method,) = (
+        method
+        for service in request.file.services_by_name.values()
+        for method in service.methods
+        if method.input_type.full_name == request.full_name
+    )
+    service_name = request.file.package.split(".")[1]
+    path = f"{method.containing_service.full_name}/{method.name}"
+    return Method(service_name, path, GetMessageClass(method.output_type).FromString)
+
+
+def same(response: T) -> T:
+    """Hand a response out as it is."""
+    return response
+
+
+def done(response: object) -> None:
+    """Hand nothing out: the answer says only that it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A call with one request, whose type tells the method. `extra_timeout_s` is for calls that wait by design."""
+
+    request: Message
+    convert: Callable[[Any], T] = same
+    is_repeatable: bool = True
+    """False: an answer that got lost does not allow another attempt."""
+    extra_timeout_s: float = 0.0
+    parse: Callable[[bytes], Any] | None = None
+    """Parses an answer in place of the message's own parser."""
+
+    @property
+    def method(self) -> Method:
+        """Where the call goes."""
+        method = method_of(self.request.DESCRIPTOR)
+        return method if self.parse is None else method._replace(parse=self.parse)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reput_spark.errors import BadOption
@@ -23,20 +22,6 @@ from reput_spark.write.options import parse_write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """What was appended."""
-
-    row_count: int
-    body_size_bytes: int
-    input: str
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job and returns its exit code."""
-    return command.execute(JOB, arguments)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -55,12 +40,12 @@ def argument_parser() -> argparse.ArgumentParser:
 def sink_options(chosen: Chosen) -> dict[str, str]:
     """The sink's options. Raises BadOption."""
     named = {"commitlog.endpoint": chosen.commitlog, "topic": chosen.topic, "writerId": chosen.name}
-    options = {name: text for name, text in named.items() if text is not None} | command.other_options(chosen)
+    options = command.given(named) | command.other_options(chosen)
     parse_write(options)
     return options
 
 
-def dry_run(chosen: Chosen) -> str:
+def dry_run(chosen: Chosen, _: dict[str, str]) -> str:
     """What the Parquet files hold, before --where: read from their footers. Raises OSError, BadOption."""
     import pyarrow as pa
     from pyarrow import dataset
@@ -72,7 +57,7 @@ def dry_run(chosen: Chosen) -> str:
     files: Sequence[str] = found.files
     read, ignored = _columns(found.schema.names, chosen)
     if chosen.json:
-        return command.outcome(chosen, "", Planned(found.count_rows(), len(files), read))
+        return command.outcome(chosen, "", {"rows": found.count_rows(), "files": len(files), "columns": read})
     lines = [f"{path}" for path in files]
     lines.append(f"plan: rows={found.count_rows()} files={len(files)} columns={','.join(read)}")
     if ignored:
@@ -80,32 +65,16 @@ def dry_run(chosen: Chosen) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What would be appended."""
-
-    rows: int
-    files: int
-    columns: list[str]
-
-
-def run(spark: SparkSession, chosen: Chosen) -> str:
-    """Appends and tells how much it was."""
-    from pyspark.sql import Observation, functions
-
+def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
+    """Append, and tell how much it was."""
     frame: DataFrame = spark.read.parquet(chosen.input)
     if chosen.where:
         frame = frame.where(chosen.where)
     frame = frame.select(*_columns(frame.columns, chosen)[0])
-    observation = Observation("appended")
-    counted = frame.observe(
-        observation,
-        functions.count(functions.lit(1)).alias("rows"),
-        functions.coalesce(functions.sum(functions.octet_length("value")), functions.lit(0)).alias("bytes"),
-    )
-    counted.write.format("reput").options(**sink_options(chosen)).mode("append").save()
+    counted, observation = command.counted(frame, "appended")
+    counted.write.format("reput").options(**options).mode("append").save()
     seen: dict[str, Any] = observation.get
-    appended = Appended(row_count=seen["rows"], body_size_bytes=seen["bytes"], input=chosen.input)
+    appended = {"row_count": seen["rows"], "body_size_bytes": seen["bytes"], "input": chosen.input}
     return command.outcome(chosen, "appended", appended)
 
 
@@ -117,7 +86,7 @@ def _columns(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]
     return read, [name for name in names if name not in read]
 
 
-JOB = Job(argument_parser, sink_options, dry_run, run)
+main = Job(argument_parser, sink_options, run, dry_run)
 
 if __name__ == "__main__":
     sys.exit(main())

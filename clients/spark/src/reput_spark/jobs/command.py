@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reput_spark.errors import BadOption, ReputSparkError
+from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from reput.indexer.v1.scan_service_pb2 import ScanPartition
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -26,9 +27,15 @@ EPILOG = (
     "Credentials are files named by REPUT_CLIENT_TOKEN_FILE, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE and "
     "REPUT_CLIENT_KEY_FILE. Exit codes: 0 done, 1 failed, 2 wrong usage."
 )
-TIMES = {"timestamp": "store time", "born_timestamp": "born time"}
 
 Chosen = argparse.Namespace
+
+
+def plan_batch(chosen: Chosen, options: dict[str, str]) -> str:
+    """Return what a batch read of these options would read. Raises CallFailed."""
+    from reput_spark.read.plan import plan
+
+    return planned(chosen, plan(parse(options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +43,29 @@ class Job:
     """One command. `run` and `dry_run` give what is printed; both may raise what the world does to them."""
 
     parser: Callable[[], argparse.ArgumentParser]
-    check: Callable[[Chosen], object]
-    """Raises ReputSparkError or OSError for arguments that can't be meant."""
-    dry_run: Callable[[Chosen], str]
-    run: Callable[[SparkSession, Chosen], str]
+    options: Callable[[Chosen], dict[str, str]]
+    """Those of the data source. Raises ReputSparkError or OSError for arguments that can't be meant."""
+    run: Callable[[SparkSession, Chosen, dict[str, str]], str]
+    dry_run: Callable[[Chosen, dict[str, str]], str] = plan_batch
 
-
-def execute(job: Job, arguments: Sequence[str] | None) -> int:
-    """Run a command and return its exit code."""
-    parser = job.parser()
-    chosen = parser.parse_args(arguments)
-    try:
-        job.check(chosen)
-    except (ReputSparkError, OSError) as error:
-        parser.error(str(error))
-    try:
-        text = job.dry_run(chosen) if chosen.dry_run else _in_session(job, chosen, parser.prog)
-    except failures() as error:
-        sys.stderr.write(f"{parser.prog} failed: {first_cause(error)}\n")
-        return EXIT_FAILED
-    sys.stdout.write(text + "\n")
-    return EXIT_DONE
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the command and return its exit code."""
+        parser = self.parser()
+        chosen = parser.parse_args(arguments)
+        try:
+            options = self.options(chosen)
+        except (ReputSparkError, OSError) as error:
+            parser.error(str(error))
+        try:
+            if chosen.dry_run:
+                text = self.dry_run(chosen, options)
+            else:
+                text = _in_session(chosen, parser.prog, lambda spark: self.run(spark, chosen, options))
+        except failures() as error:
+            sys.stderr.write(f"{parser.prog} failed: {first_cause(error)}\n")
+            return EXIT_FAILED
+        sys.stdout.write(text + "\n")
+        return EXIT_DONE
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -87,17 +96,28 @@ def add_times(parser: argparse.ArgumentParser) -> None:
     add("--end", metavar="TIME", help="latest store time, exclusive")
 
 
-def time_options(chosen: Chosen) -> dict[str, str]:
-    """The data source's options for the flags of `add_times`."""
-    named = {"startingTimestamp": chosen.start, "endingTimestamp": chosen.end}
-    return {name: text for name, text in named.items() if text is not None}
+def add_date(parser: argparse.ArgumentParser) -> None:
+    """Which time makes the date in the paths of what is written."""
+    times = ("timestamp", "born_timestamp")
+    parser.add_argument(
+        "--date-of", choices=times, default=times[0], help="which time makes the date (default: %(default)s)"
+    )
 
 
-def topic_options(chosen: Chosen) -> dict[str, str]:
-    """The data source's options for the flags of `add_topics`, and those of --option. Raises BadOption."""
-    named = {"subscribe": chosen.topic, "subscribePattern": chosen.topic_pattern, "tag": chosen.tag}
-    options = {"endpoint": chosen.endpoint} | {name: text for name, text in named.items() if text is not None}
-    return options | other_options(chosen)
+def source_options(chosen: Chosen, own: Mapping[str, str | None], *, is_stream: bool = False) -> dict[str, str]:
+    """Return the options of a read: for the flags of `add_topics`, a job's own, and those of --option.
+
+    An option that is None is not given. Raises BadOption.
+    """
+    topics = {"subscribe": chosen.topic, "subscribePattern": chosen.topic_pattern, "tag": chosen.tag}
+    options = given({"endpoint": chosen.endpoint, **topics, **own}) | other_options(chosen)
+    parse(options, is_stream=is_stream)
+    return options
+
+
+def given(options: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the options that are not None."""
+    return {name: text for name, text in options.items() if text is not None}
 
 
 def other_options(chosen: Chosen) -> dict[str, str]:
@@ -111,12 +131,21 @@ def other_options(chosen: Chosen) -> dict[str, str]:
     return options
 
 
-def outcome(chosen: Chosen, what: str, result: Any) -> str:
-    """The last line: a dataclass as `what name=value ...`, or as JSON."""
-    document = asdict(result)
+def outcome(chosen: Chosen, what: str, document: Mapping[str, object]) -> str:
+    """Return the last line: `what name=value ...`, or JSON."""
     if chosen.json:
         return json.dumps(document)
     return " ".join([what, *(f"{name}={value}" for name, value in document.items())])
+
+
+def counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+    """Return a frame that is counted while it is written, and what has its `rows` and `bytes` (of values) then."""
+    from pyspark.sql import Observation, functions
+
+    observation = Observation(name)
+    row_count = functions.count(functions.lit(1)).alias("rows")
+    size_bytes = functions.coalesce(functions.sum(functions.octet_length("value")), functions.lit(0)).alias("bytes")
+    return frame.observe(observation, row_count, size_bytes), observation
 
 
 def planned(chosen: Chosen, partitions: Sequence[ScanPartition]) -> str:
@@ -159,7 +188,7 @@ def first_cause(error: BaseException) -> str:
     return own[-1].removeprefix("reput_spark.errors.") if own else (lines[0] if lines else type(error).__name__)
 
 
-def _in_session(job: Job, chosen: Chosen, name: str) -> str:
+def _in_session(chosen: Chosen, name: str, run: Callable[[SparkSession], str]) -> str:
     """Run in a session of its own, with UTC dates whatever the zone of the cluster, and Spark's own progress bar."""
     from pyspark.sql import SparkSession
 
@@ -173,6 +202,6 @@ def _in_session(job: Job, chosen: Chosen, name: str) -> str:
         spark.sparkContext.setLogLevel("ERROR")
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         register(spark)
-        return job.run(spark, chosen)
+        return run(spark)
     finally:
         spark.stop()

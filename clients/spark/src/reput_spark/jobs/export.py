@@ -11,15 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput_spark.errors import BadOption
 from reput_spark.jobs import command
-from reput_spark.jobs.command import TIMES, Chosen, Job
-from reput_spark.read.options import parse
+from reput_spark.jobs.command import Chosen, Job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,11 +30,6 @@ class Exported:
     row_count: int
     body_size_bytes: int
     output: str
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job and returns its exit code."""
-    return command.execute(JOB, arguments)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -54,7 +47,7 @@ def argument_parser() -> argparse.ArgumentParser:
         default="errorifexists",
         help="what to do when the output exists (default: %(default)s)",
     )
-    add("--date-of", choices=tuple(TIMES), default="timestamp", help="which time makes the date (default: %(default)s)")
+    command.add_date(parser)
     return parser
 
 
@@ -62,29 +55,22 @@ def source_options(chosen: Chosen) -> dict[str, str]:
     """The data source's options. Raises OSError for a file of keys that can't be read, and BadOption."""
     if not chosen.output and not chosen.dry_run:
         raise BadOption("--output", "is required unless --dry-run is given")
-    options: dict[str, str] = {}
     keys = list(chosen.key)
     if chosen.keys_file:
         lines = Path(chosen.keys_file).read_text(encoding="utf-8").splitlines()
         keys += [line.strip() for line in lines if line.strip()]
-    if keys or chosen.keys_file:
-        options["keys"] = json.dumps(keys)
-    options |= command.time_options(chosen) | command.topic_options(chosen)
-    parse(options)
-    return options
+    own = {
+        "keys": json.dumps(keys) if keys or chosen.keys_file else None,
+        "startingTimestamp": chosen.start,
+        "endingTimestamp": chosen.end,
+    }
+    return command.source_options(chosen, own)
 
 
-def dry_run(chosen: Chosen) -> str:
-    """What would be read. Raises CallFailed."""
-    from reput_spark.read.plan import plan
-
-    return command.planned(chosen, plan(parse(source_options(chosen))))
-
-
-def run(spark: SparkSession, chosen: Chosen) -> str:
-    """Exports and tells what was written."""
-    exported = export(spark, source_options(chosen), chosen.output, mode=chosen.mode, date_of=chosen.date_of)
-    return command.outcome(chosen, "exported", exported)
+def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
+    """Export, and tell what was written."""
+    exported = export(spark, options, chosen.output, mode=chosen.mode, date_of=chosen.date_of)
+    return command.outcome(chosen, "exported", asdict(exported))
 
 
 def export(
@@ -96,7 +82,7 @@ def export(
     date_of: str = "timestamp",
 ) -> Exported:
     """Writes what the options name to Parquet files by topic and date. Raises what Spark raises."""
-    from pyspark.sql import Observation, functions
+    from pyspark.sql import functions
 
     from reput_spark import register
 
@@ -104,19 +90,14 @@ def export(
     # Dates are those of UTC, whatever the zone of the session or the cluster.
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame: DataFrame = spark.read.format("reput").options(**options).load()
-    observation = Observation("exported")
-    counted = frame.observe(
-        observation,
-        functions.count(functions.lit(1)).alias("rows"),
-        functions.coalesce(functions.sum(functions.octet_length("value")), functions.lit(0)).alias("bytes"),
-    )
+    counted, observation = command.counted(frame, "exported")
     dated = counted.withColumn("date", functions.to_date(date_of))
     dated.write.mode(mode).partitionBy("topic", "date").parquet(output)
     seen: dict[str, Any] = observation.get
     return Exported(row_count=seen["rows"], body_size_bytes=seen["bytes"], output=output)
 
 
-JOB = Job(argument_parser, source_options, dry_run, run)
+main = Job(argument_parser, source_options, run)
 
 if __name__ == "__main__":
     sys.exit(main())

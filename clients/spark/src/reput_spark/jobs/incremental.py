@@ -13,13 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reput_spark.errors import BadOption
 from reput_spark.jobs import command
-from reput_spark.jobs.command import TIMES, Chosen, Job
+from reput_spark.jobs.command import Chosen, Job
 from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
@@ -27,21 +25,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "_reput_checkpoint"
 """In the output; readers of Parquet pass over names that begin with an underscore."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What a run wrote."""
-
-    row_count: int
-    batch_count: int
-    output: str
-    checkpoint: str
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job and returns its exit code."""
-    return command.execute(JOB, arguments)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -53,36 +36,34 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--checkpoint", metavar="URI", help=f"where the last run stopped (default: OUTPUT/{CHECKPOINT})")
     add("--start", metavar="TIME", help="where the first run begins: ISO-8601 with zone, or epoch milliseconds")
     add("--rows-per-batch", type=int, default=5_000_000, help="most rows of a micro-batch (default: %(default)s)")
-    add("--date-of", choices=tuple(TIMES), default="timestamp", help="which time makes the date (default: %(default)s)")
+    command.add_date(parser)
     return parser
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
     """The data source's options. Raises BadOption."""
-    options = {"maxOffsetsPerTrigger": str(chosen.rows_per_batch)}
-    options |= {"startingOffsets": "earliest"} if chosen.start is None else {"startingTimestamp": chosen.start}
-    options |= command.topic_options(chosen)
-    parse(options, is_stream=True)
-    return options
+    begin = {"startingOffsets": "earliest"} if chosen.start is None else {"startingTimestamp": chosen.start}
+    own = {"maxOffsetsPerTrigger": str(chosen.rows_per_batch), **begin}
+    return command.source_options(chosen, own, is_stream=True)
 
 
-def dry_run(chosen: Chosen) -> str:
-    """What would be read: from where the checkpoint says to the ends of now. Raises CallFailed, OSError."""
+def dry_run(chosen: Chosen, given: dict[str, str]) -> str:
+    """Return what would be read: from where the checkpoint says to the ends of now. Raises CallFailed, OSError."""
     from reput_spark.read import positions
     from reput_spark.read.plan import plan_ranges
 
-    options = parse(source_options(chosen), is_stream=True)
+    options = parse(given, is_stream=True)
     kept = positions.bounds(options)
     begin = positions.from_json(last_offset(checkpoint_of(chosen)) or {}) or positions.starts(options, kept)
     cut = {queue: (max(begin.get(queue, first), first), end) for queue, (first, end) in kept.items()}
     return command.planned(chosen, plan_ranges(options, cut))
 
 
-def run(spark: SparkSession, chosen: Chosen) -> str:
-    """Exports what is new and tells how much it was."""
+def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
+    """Export what is new, and tell how much it was."""
     from pyspark.sql import functions
 
-    frame = spark.readStream.format("reput").options(**source_options(chosen)).load()
+    frame = spark.readStream.format("reput").options(**options).load()
     query = (
         frame.withColumn("date", functions.to_date(chosen.date_of))
         .writeStream.format("parquet")
@@ -94,12 +75,12 @@ def run(spark: SparkSession, chosen: Chosen) -> str:
     )
     query.awaitTermination()
     done = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    exported = Exported(
-        row_count=sum(progress["numInputRows"] for progress in done),
-        batch_count=len(done),
-        output=chosen.output,
-        checkpoint=checkpoint_of(chosen),
-    )
+    exported = {
+        "row_count": sum(progress["numInputRows"] for progress in done),
+        "batch_count": len(done),
+        "output": chosen.output,
+        "checkpoint": checkpoint_of(chosen),
+    }
     return command.outcome(chosen, "exported", exported)
 
 
@@ -128,7 +109,7 @@ def last_offset(checkpoint: str) -> dict[str, Any] | None:
     return found
 
 
-JOB = Job(argument_parser, source_options, dry_run, run)
+main = Job(argument_parser, source_options, run, dry_run)
 
 if __name__ == "__main__":
     sys.exit(main())

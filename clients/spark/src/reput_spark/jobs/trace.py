@@ -11,33 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reput_spark.jobs import command
 from reput_spark.jobs.command import Chosen, Job
-from reput_spark.read.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN_COLUMNS = ("timestamp", "topic", "partition", "offset", "key", "tag", "value")
 VALUE_SHOWN_MAX = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """What was found."""
-
-    row_count: int
-    topic_count: int
-    output: str
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job and returns its exit code."""
-    return command.execute(JOB, arguments)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -54,27 +37,19 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def source_options(chosen: Chosen) -> dict[str, str]:
     """The data source's options. Raises BadOption."""
-    options = {"keys": json.dumps(chosen.key)} | command.time_options(chosen) | command.topic_options(chosen)
-    parse(options)
-    return options
+    own = {"keys": json.dumps(chosen.key), "startingTimestamp": chosen.start, "endingTimestamp": chosen.end}
+    return command.source_options(chosen, own)
 
 
-def dry_run(chosen: Chosen) -> str:
-    """What would be looked up. Raises CallFailed."""
-    from reput_spark.read.plan import plan
-
-    return command.planned(chosen, plan(parse(source_options(chosen))))
-
-
-def run(spark: SparkSession, chosen: Chosen) -> str:
-    """Prints or writes what was found."""
-    frame: DataFrame = spark.read.format("reput").options(**source_options(chosen)).load()
+def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
+    """Print or write what was found."""
+    frame: DataFrame = spark.read.format("reput").options(**options).load()
     ordered = frame.orderBy("timestamp", "topic", "partition", "offset").cache()
     row_count, topic_count = ordered.count(), ordered.select("topic").distinct().count()
     if chosen.output:
         ordered.coalesce(1).write.mode("errorifexists").parquet(chosen.output)
     lines = [] if chosen.output else [_line(row, chosen) for row in ordered.select(*SHOWN_COLUMNS).take(chosen.rows)]
-    traced = Traced(row_count=row_count, topic_count=topic_count, output=chosen.output or "")
+    traced = {"row_count": row_count, "topic_count": topic_count, "output": chosen.output or ""}
     return "\n".join([*lines, command.outcome(chosen, "traced", traced)])
 
 
@@ -87,7 +62,7 @@ def _line(row: Any, chosen: Chosen) -> str:
     return f"{timestamp.isoformat()}  {topic}/{partition}@{offset}  {key}  {tag or '-'}  {text[:VALUE_SHOWN_MAX]}"
 
 
-JOB = Job(argument_parser, source_options, dry_run, run)
+main = Job(argument_parser, source_options, run)
 
 if __name__ == "__main__":
     sys.exit(main())

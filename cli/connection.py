@@ -2,8 +2,6 @@
 """Where the services are: the options in front of every command, and the client that they make."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -47,32 +45,6 @@ def _longest_delay_s(attempt: int, error: ReputError) -> float:
     return max(min(LONG.delay_max_s, LONG.delay_min_s * 2.0**attempt), error.retry_after or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """The options in front of the command. None means: from the environment, then the default."""
-
-    commitlog: str | None = None
-    indexer: str | None = None
-    janitor: str | None = None
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    token: str | None = None
-    timeout_s: float | None = None
-
-    def options(self) -> Options:
-        """Return the effective options, with the user's token if none is given and all services are on this machine."""
-        options = Options.load({name: getattr(self, name) for name in self.__slots__})
-        token = options.token or find_local_token((options.commitlog, options.indexer, options.janitor))
-        return replace(options, token=token or "")
-
-    @contextmanager
-    def client(self, retry: RetryPolicy) -> Iterator[Client]:
-        """Open a client that is closed at the end of the block."""
-        with Client(self.options(), retry) as client:
-            yield client
-
-
 def connection_options(
     context: typer.Context,
     commitlog: Annotated[
@@ -106,18 +78,29 @@ def connection_options(
 ) -> None:
     """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
     token = next(iter(token_file.read_text(encoding="utf-8").split()), "") if token_file is not None else None
-    context.obj = Connection(commitlog, indexer, janitor, ca_file, certificate_file, key_file, token, timeout)
+    context.obj = {
+        "commitlog": commitlog,
+        "indexer": indexer,
+        "janitor": janitor,
+        "ca_file": ca_file,
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "token": token,
+        "timeout_s": timeout,
+    }
 
 
-def connection_of(context: typer.Context) -> Connection:
-    """Return the options in front of the command."""
-    connection = context.find_object(Connection)
-    assert connection is not None
-    return connection
+def options_of(context: typer.Context) -> Options:
+    """Return the options in front of the command.
+
+    What is None comes from the environment, then from the defaults. Without a token it is the user's own if all
+    services are on this machine.
+    """
+    options = Options.load(context.find_root().obj)
+    token = options.token or find_local_token((options.commitlog, options.indexer, options.janitor))
+    return replace(options, token=token or "")
 
 
-@contextmanager
-def client_of(context: typer.Context, *, is_patient: bool = True) -> Iterator[Client]:
-    """Open the client for a command. A client that is not patient does not wait for a service that is starting."""
-    with connection_of(context).client(Patience() if is_patient else RetryPolicy(retries=RETRIES)) as client:
-        yield client
+def client_of(context: typer.Context, *, is_patient: bool = True) -> Client:
+    """Return the client for a command. A client that is not patient does not wait for a service that is starting."""
+    return Client(options_of(context), Patience() if is_patient else RetryPolicy(retries=RETRIES))

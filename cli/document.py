@@ -6,7 +6,7 @@ With --check it writes nothing and fails when the page is out of date.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,8 @@ def page() -> str:
         f"`reput serve` and `reput up`:\n\n{_codes(SERVE_MEANINGS)}",
     ]
     parts.append(SERVE_NOTE)
-    rows = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items())
-    parts.append(f"## Reasons of the command itself\n\n| Reason | Meaning |\n|---|---|\n{rows}\n")
+    reasons = _table("Reason | Meaning", (f"`{reason}` | {meaning}" for reason, meaning in REASONS.items()))
+    parts.append(f"## Reasons of the command itself\n\n{reasons}")
     parts.append(FILE_NOTE + ", ".join(f"`{name}`" for name in FILE_FIELDS) + ".\n")
     parts.append(VERIFY_NOTE)
     parts += [f"### {title}\n\n{_findings(area)}" for area, title in AREA_TITLES.items()]
@@ -89,18 +89,19 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def _table(header: str, rows: Iterable[str]) -> str:
+    """Return a table. Cells are separated by bars."""
+    return "\n".join([f"| {header} |", "|" + "---|" * (header.count("|") + 1), *(f"| {row} |" for row in rows), ""])
+
+
 def _codes(meanings: Any) -> str:
-    rows = [f"| {int(code)} | {meaning} |" for code, meaning in meanings.items()]
-    return "\n".join(["| Code | Meaning |", "|---|---|", *rows]) + "\n"
+    return _table("Code | Meaning", (f"{int(code)} | {meaning}" for code, meaning in meanings.items()))
 
 
 def _findings(area: Area | None) -> str:
-    rows = [
-        f"| `{name}` | {code.severity} | {code.meaning} | {code.action} |"
-        for name, code in CODES.items()
-        if code.area == area
-    ]
-    return "\n".join(["| Code | | Meaning | What to do |", "|---|---|---|---|", *rows]) + "\n"
+    found = ((name, code) for name, code in CODES.items() if code.area == area)
+    rows = (f"`{name}` | {code.severity} | {code.meaning} | {code.action}" for name, code in found)
+    return _table("Code | | Meaning | What to do", rows)
 
 
 def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:

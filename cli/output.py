@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 from reput_client import Message
@@ -26,6 +26,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object
 PROGRESS_DELAY_S = 1.0
 """What takes less shows no progress bar."""
 
+MESSAGE_FIELDS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "store_time", "store_time_ms", "born_time_ms", "tag",
+    "keys", "unique_id", "offset_message_id", "properties", "born_host", "store_host", "flag", "sys_flag",
+    "reconsume_times", "record_size_bytes",
+)  # fmt: skip
 _PLAUSIBLE_MS_MIN = 10**11
 """3 March 1973 as milliseconds, the year 5138 as seconds."""
 
@@ -137,26 +142,8 @@ def parse_time(text: str) -> int:
 
 def message_fields(message: Message) -> dict[str, object]:
     """Return all of a message for JSON. The body is `body` if it is UTF-8 text, `body_base64` otherwise."""
-    fields: dict[str, object] = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "store_time": time_text(message.store_time_ms),
-        "store_time_ms": message.store_time_ms,
-        "born_time_ms": message.born_time_ms,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "unique_id": message.unique_id,
-        "offset_message_id": message.offset_message_id,
-        "properties": message.properties,
-        "born_host": message.born_host,
-        "store_host": message.store_host,
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "reconsume_times": message.reconsume_times,
-        "record_size_bytes": message.record_size_bytes,
-    }
+    fields = {name: getattr(message, name) for name in MESSAGE_FIELDS}
+    fields |= {"store_time": time_text(message.store_time_ms), "keys": list(message.keys)}
     text = body_text(message.body)
     if text is None:
         fields["body_base64"] = base64.b64encode(message.body).decode()
@@ -193,40 +180,22 @@ def print_message(message: Message, *, as_json: bool, raw: bool = False) -> None
 
 @contextmanager
 def progress_bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error, on a terminal, after a second. Call what it yields with each advance."""
+    """Show a progress bar on standard error, on a terminal, after a second. Call what it yields with what is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     remaining = (TimeRemainingColumn(),) if total is not None else ()
     bar = Progress(*columns, *remaining, console=errors, transient=True, disable=not errors.is_terminal)
-    with _Delayed(bar) as delayed:
-        task = bar.add_task(description, total=total)
+    task = bar.add_task(description, total=total)
 
-        def advance(count: int) -> None:
-            delayed.show_if_due()
-            bar.advance(task, count)
+    def show(done: int) -> None:
+        if not bar.live.is_started and (bar.tasks[0].elapsed or 0) >= PROGRESS_DELAY_S:
+            bar.start()
+        bar.update(task, completed=done)
 
-        yield advance
-
-
-class _Delayed:
-    """Starts a progress bar only when the work has taken a while."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._start_s = bar.get_time()
-        self._is_shown = False
-
-    def show_if_due(self) -> None:
-        """Show the bar if it is time."""
-        if not self._is_shown and self._bar.get_time() - self._start_s >= PROGRESS_DELAY_S:
-            self._bar.start()
-            self._is_shown = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_shown:
-            self._bar.stop()
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 def printable(text: str) -> str:

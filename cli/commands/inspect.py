@@ -29,15 +29,10 @@ def inspect(
     from cli.inspect.store import inspect_file  # brings numpy along, which other commands need not wait for
 
     try:
-        with progress_bar("inspect", file.stat().st_size) as advance:
-            last = 0
-
-            def move(done: int, _: int) -> None:
-                nonlocal last
-                advance(done - last)
-                last = done
-
-            inspection = inspect_file(file, kind=kind, start=start, limit=0 if check else limit, progress=move)
+        with progress_bar("inspect", file.stat().st_size) as show:
+            inspection = inspect_file(
+                file, kind=kind, start=start, limit=0 if check else limit, progress=lambda done, _: show(done)
+            )
             for step in inspection:
                 _print_step(step, as_json=as_json)
     except UnknownKind as error:

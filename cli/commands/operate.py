@@ -4,22 +4,20 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import grpc
 import typer
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from reput.commitlog.v1.segment_service_pb2 import Segment
 from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
 from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
 from rich.console import Console
 from rich.progress import Progress
 
-from cli.connection import client_of, connection_of
+from cli.connection import client_of, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output import JsonOption, print_fields, print_json, print_rows, time_text
 
@@ -38,21 +36,17 @@ CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_off
 POLL_INTERVAL_S = 0.2
 RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")
 ONE_CHECK_TIMEOUT_S = 3.0
-M = TypeVar("M", bound=Message)
 
 
 def status(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show the states of all three services. Exit code 4 if one can't be reached."""
-    calls: dict[str, Callable[[Client], Message]] = {
-        "commitlog": lambda client: client.admin.commitlog_status(),
-        "indexer": lambda client: client.admin.indexer_status(),
-        "janitor": lambda client: client.admin.janitor_status(),
-    }
     found: dict[str, dict[str, object]] = {}
     with client_of(context, is_patient=False) as client:
+        admin = client.admin
+        calls = {"commitlog": admin.commitlog_status, "indexer": admin.indexer_status, "janitor": admin.janitor_status}
         for service, call in calls.items():
             try:
-                found[service] = _known(_plain(call(client)))
+                found[service] = _known(_plain(call()))
             except (UnavailableError, DeadlineExceededError) as error:
                 found[service] = {"unavailable": error.text}
     if as_json:
@@ -77,7 +71,7 @@ def segments(context: typer.Context, as_json: JsonOption = False) -> None:
         "is_active", "is_indexed", "reader_count",
     )  # fmt: skip
     with client_of(context) as client:
-        print_rows(map(_segment_fields, client.admin.segments()), columns, as_json=as_json)
+        print_rows(map(_plain, client.admin.segments()), columns, as_json=as_json)
 
 
 def health(
@@ -87,7 +81,7 @@ def health(
     as_json: JsonOption = False,
 ) -> None:
     """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING."""
-    options = connection_of(context).options()
+    options = options_of(context)
     credentials = options.credentials()
     targets = [target] if target else [options.commitlog, options.indexer, options.janitor]
     end_s = time.monotonic() + wait
@@ -206,10 +200,6 @@ def _wait_serving(channel: grpc.Channel, end_s: float) -> str:
         time.sleep(POLL_INTERVAL_S)
 
 
-def _segment_fields(segment: Segment) -> dict[str, object]:
-    return _plain(segment)
-
-
 def _run_fields(run: Run) -> dict[str, object]:
     fields = _plain(run)
     fields["decisions"] = [
@@ -220,21 +210,19 @@ def _run_fields(run: Run) -> dict[str, object]:
 
 
 def _plain(message: Message) -> dict[str, object]:
-    """Return a message's fields by name: whole numbers as numbers, times as text, enums without their prefix."""
-    fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    for descriptor in message.DESCRIPTOR.fields:
-        if descriptor.name not in fields:
-            fields[descriptor.name] = None
-        elif descriptor.message_type is not None and descriptor.message_type.full_name == "google.protobuf.Timestamp":
-            fields[descriptor.name] = time_text(getattr(message, descriptor.name).ToMilliseconds())
-        elif descriptor.enum_type is not None:
-            prefix = descriptor.enum_type.values[0].name.removesuffix("UNSPECIFIED")
-            fields[descriptor.name] = fields[descriptor.name].removeprefix(prefix)
-        elif descriptor.cpp_type in (descriptor.CPPTYPE_INT64, descriptor.CPPTYPE_INT32):
-            value = getattr(message, descriptor.name)
-            fields[descriptor.name] = list(value) if descriptor.is_repeated else value
-        elif descriptor.message_type is not None and not descriptor.is_repeated:
-            fields[descriptor.name] = _plain(getattr(message, descriptor.name))
-        elif descriptor.message_type is not None:
-            fields[descriptor.name] = list(map(_plain, getattr(message, descriptor.name)))
-    return {descriptor.name: fields[descriptor.name] for descriptor in message.DESCRIPTOR.fields}
+    """Return a message's fields by name: times as text, enums without their prefix, None for what is not set."""
+    return {field.name: _plain_field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _plain_field(message: Message, field: Any) -> object:
+    value = getattr(message, field.name)
+    if field.is_repeated:
+        return [_plain(item) if isinstance(item, Message) else item for item in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    if field.enum_type is not None:
+        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        return field.enum_type.values_by_number[value].name.removeprefix(prefix)
+    if isinstance(value, Timestamp):
+        return time_text(value.ToMilliseconds())
+    return _plain(value) if isinstance(value, Message) else value

@@ -23,7 +23,7 @@ from reput_client import (
     SendResult,
 )
 
-from cli.connection import Patience, client_of, connection_of
+from cli.connection import Patience, client_of, options_of
 from cli.exit_codes import CommandFailed, ExitCode, code_of
 from cli.input_lines import read_lines
 from cli.output import JsonOption, counted, error_line, print_fields, print_json, progress_bar, warning_line, write
@@ -102,20 +102,18 @@ def put(
     else:
         contents = [[os.fsencode(body) for body in bodies]] if bodies else read_lines(sys.stdin.buffer)
         chunks = ([NewMessage(**{**defaults, "body": body}) for body in some] for some in contents)
-    retry = Patience(retries=RETRIES, timeout_s=connection_of(context).options().timeout_s)
+    retry = Patience(retries=RETRIES, timeout_s=options_of(context).timeout_s)
     options = ProducerOptions(durability=Durability[durability.name], retry=retry)
     total = len(bodies) if bodies else None
     tally = _Tally(Durability[durability.name], as_json=as_json)
-    with client_of(context) as client, client.producer(options) as producer, progress_bar("put", total) as advance:
-        is_interrupted = _send(producer, chunks, tally, advance)
+    with client_of(context) as client, client.producer(options) as producer, progress_bar("put", total) as show:
+        is_interrupted = _send(producer, chunks, tally, show)
     tally.finish()
     if is_interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
-def _send(
-    producer: Producer, chunks: Iterable[list[NewMessage]], tally: "_Tally", advance: Callable[[int], None]
-) -> bool:
+def _send(producer: Producer, chunks: Iterable[list[NewMessage]], tally: "_Tally", show: Callable[[int], None]) -> bool:
     """Send all messages and count their outcomes, in order. Returns True if Ctrl-C ended it: what was read is sent.
 
     An empty chunk says that the next chunk may take a while.
@@ -127,7 +125,7 @@ def _send(
             outcomes = waiting[0].result()
             waiting.popleft()
             tally.add(outcomes)
-            advance(len(outcomes))
+            show(tally.message_count)
 
     is_interrupted = False
     try:
@@ -157,9 +155,14 @@ class _Tally:
         self._lowest: Durability | None = None
         self._first_error: ReputError | None = None
 
+    @property
+    def message_count(self) -> int:
+        """How many messages have an outcome."""
+        return self._stored_count + self._failed_count
+
     def add(self, outcomes: list[SendResult | ReputError]) -> None:
         for outcome in outcomes:
-            number = self._stored_count + self._failed_count
+            number = self.message_count
             if isinstance(outcome, SendResult):
                 self._stored_count += 1
                 self._last = outcome
@@ -185,7 +188,7 @@ class _Tally:
         if self._lowest is not None and self._lowest < self._asked:
             warning_line(f"the store gave durability {self._lowest.name}, less than {self._asked.name}")
         if self._first_error is not None:
-            total = counted(self._stored_count + self._failed_count, "message")
+            total = counted(self.message_count, "message")
             text = f"{self._failed_count} of {total} not stored"
             if self._unknown_count:
                 text += f", or not known to be ({self._unknown_count})"

@@ -4,6 +4,7 @@
 import itertools
 import re
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -42,12 +43,11 @@ def pull(
     """Read messages of a topic by queue offset. Exit code 3 if the topic or queue has none."""
     _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
-        queue_ids = [queue] if queue is not None else [found.queue_id for found in client.queues.list(topic)]
+        queue_ids = [queue] if queue is not None else [known.queue_id for known in client.queues.list(topic)]
         printed_count = 0
         for queue_id in queue_ids:
-            for message in _pull_queue(client, topic, queue_id, offset, count - printed_count, tags, wait):
-                print_message(message, as_json=as_json, raw=raw)
-                printed_count += 1
+            found = _pull_queue(client, topic, queue_id, offset, count - printed_count, tags, wait)
+            printed_count += _print_some(found, None, as_json=as_json, raw=raw)
         if not printed_count:
             raise _nothing(client, topic, "nothing to read", queue=queue, offset=offset)
 
@@ -77,8 +77,7 @@ def tail(
             start = max(first, end - count)
             newest += _pull_queue(client, topic, queue_id, start, end - start, tags, 0, end=end)
         newest.sort(key=lambda message: message.physical_offset)
-        for message in newest[max(0, len(newest) - count) :]:
-            print_message(message, as_json=as_json, raw=raw)
+        _print_some(newest[max(0, len(newest) - count) :], None, as_json=as_json, raw=raw)
         if not follow:
             return
         sys.stdout.flush()  # a pipe holds lines back until there are many
@@ -108,11 +107,7 @@ def query_key(
     _check_form(as_json=as_json, raw=raw)
     with client_of(context) as client:
         found = client.query.by_key(topic, key, start=_time(start), end=_time(end), page_size=min(limit or 0, 1024))
-        count = 0
-        for message in itertools.islice(found, limit):
-            print_message(message, as_json=as_json, raw=raw)
-            count += 1
-        if not count:
+        if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, f"no message has the key {key!r}")
 
 
@@ -133,11 +128,7 @@ def query_time(
         found = client.query.by_time(
             topic, start=_time(start), end=_time(end), queue_id=queue, page_size=min(limit or 0, 1024)
         )
-        count = 0
-        for message in itertools.islice(found, limit):
-            print_message(message, as_json=as_json, raw=raw)
-            count += 1
-        if not count:
+        if not _print_some(found, limit, as_json=as_json, raw=raw):
             raise _nothing(client, topic, "no message in this time range", queue=queue)
 
 
@@ -160,6 +151,15 @@ def query_id(
             text = f"{error.text}; if it is a unique id, --topic is needed"
             raise type(error)(text, code=error.code, reason=error.reason) from error
         print_message(message, as_json=as_json, raw=raw)
+
+
+def _print_some(messages: Iterable[Message], limit: int | None, *, as_json: bool, raw: bool) -> int:
+    """Print up to `limit` messages, all without one. Returns how many it were."""
+    count = 0
+    for message in itertools.islice(messages, limit):
+        print_message(message, as_json=as_json, raw=raw)
+        count += 1
+    return count
 
 
 def _pull_queue(

@@ -34,22 +34,12 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow
 """The service's own parser reads the flags; --help is one of them."""
 
 
-@serve.command("commitlog", context_settings=PASS_THROUGH, add_help_option=False)
-def serve_commitlog(context: typer.Context) -> None:
-    """Run the CommitLog."""
-    raise typer.Exit(run_service("commitlog", context.args))
-
-
-@serve.command("indexer", context_settings=PASS_THROUGH, add_help_option=False)
-def serve_indexer(context: typer.Context) -> None:
-    """Run the Indexer."""
-    raise typer.Exit(run_service("indexer", context.args))
-
-
-@serve.command("janitor", context_settings=PASS_THROUGH, add_help_option=False)
-def serve_janitor(context: typer.Context) -> None:
-    """Run the Janitor."""
-    raise typer.Exit(run_service("janitor", context.args))
+@serve.command("janitor", help="Run the Janitor.", context_settings=PASS_THROUGH, add_help_option=False)
+@serve.command("indexer", help="Run the Indexer.", context_settings=PASS_THROUGH, add_help_option=False)
+@serve.command("commitlog", help="Run the CommitLog.", context_settings=PASS_THROUGH, add_help_option=False)
+def serve_one(context: typer.Context) -> None:
+    """Run the service that the command is named after."""
+    raise typer.Exit(run_service(str(context.command.name), context.args))
 
 
 def run_service(service: str, arguments: list[str]) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput topics …` and `reput groups …`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated
 
 import typer
@@ -25,15 +25,7 @@ Readable = Annotated[
 ]
 Writable = Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")]
 
-TOPIC_COLUMNS = (
-    "name",
-    "read_queue_count",
-    "write_queue_count",
-    "is_readable",
-    "is_writable",
-    "is_system",
-    "set_apart",
-)
+TOPIC_COLUMNS = tuple(field.name for field in fields(Topic))
 
 
 @topics.command("list")
@@ -64,8 +56,9 @@ def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOpt
         print_rows(queues, ("queue_id", "min", "max"), as_json=False)
 
 
-@topics.command("create")
-def create_topic(
+@topics.command("update", help="Change a topic. What is not named stays.")
+@topics.command("create", help="Make a topic.")
+def create_or_update_topic(
     context: typer.Context,
     topic_name: NameArgument,
     read_queues: ReadQueues = None,
@@ -74,38 +67,17 @@ def create_topic(
     writable: Writable = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a topic."""
+    """Make a topic or change it, as the command's name says."""
     with client_of(context) as client:
-        topic = client.topics.create(
+        put = client.topics.create if context.command.name == "create" else client.topics.update
+        topic = put(
             topic_name,
             read_queue_count=read_queues,
             write_queue_count=write_queues,
             is_readable=readable,
             is_writable=writable,
         )
-    _print_topic(topic, as_json=as_json)
-
-
-@topics.command("update")
-def update_topic(
-    context: typer.Context,
-    topic_name: NameArgument,
-    read_queues: ReadQueues = None,
-    write_queues: WriteQueues = None,
-    readable: Readable = None,
-    writable: Writable = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Change a topic. What is not named stays."""
-    with client_of(context) as client:
-        topic = client.topics.update(
-            topic_name,
-            read_queue_count=read_queues,
-            write_queue_count=write_queues,
-            is_readable=readable,
-            is_writable=writable,
-        )
-    _print_topic(topic, as_json=as_json)
+    print_fields(asdict(topic), as_json=as_json)
 
 
 @topics.command("delete")
@@ -180,7 +152,3 @@ def delete_groups(
     unknown = [str(row["group"]) for row in rows if not row["deleted_offset_count"]]
     if unknown:
         raise CommandFailed("NO_OFFSETS", f"no offsets of {', '.join(unknown)}", code=ExitCode.NOT_FOUND)
-
-
-def _print_topic(topic: Topic, *, as_json: bool) -> None:
-    print_fields(asdict(topic), as_json=as_json)

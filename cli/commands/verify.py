@@ -66,21 +66,14 @@ def verify(
     show = shown.append if as_json else _print_finding
     report = Report(show=show, limit=limit, areas=frozenset(only or Area))
     started_s = time.monotonic()
-    with progress_bar("verify", None) as advance:
-        done = 0
-
-        def move(bytes_done: int, _total: int) -> None:
-            nonlocal done
-            advance(bytes_done - done)
-            done = bytes_done
-
+    with progress_bar("verify", None) as show_bytes:
         summary = verify_store(
             data_dir,
             report,
             index_dir=index_dir,
             index_slot_count=index_slots,
             delay_levels_ms=levels_ms,
-            progress=move,
+            progress=lambda done, _: show_bytes(done),
         )
     duration_s = time.monotonic() - started_s
     if as_json:

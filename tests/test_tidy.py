@@ -26,6 +26,11 @@ PLAIN_ROOTS = (
     "libs/runtime",
     "libs/segments",
     "services/commitlog",
+    "services/indexer/engine/deliver",
+    "services/indexer/engine/follow",
+    "services/indexer/engine/groups",
+    "services/indexer/engine/tables",
+    "services/indexer/engine/upkeep",
     "services/janitor",
     "tools",
 )

@@ -18,7 +18,8 @@ from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.records import record
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
-from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
+from libs.formats.state.log_history import QueueEnd
+from services.indexer.engine.log.source import ProgressReport, RecordBlock
 from tests.support.fake_log import START_TIME_MS, properties_text
 from tests.support.records import make_record
 

@@ -59,7 +59,7 @@ class IndexedStore:
     async def catch_up(self, indexer: Indexer) -> None:
         """Enter what the log has more."""
         for step in self.log.steps(indexer.indexes.reached.indexed_physical_offset // self.log.record_size_bytes):
-            await indexer.follow.reput.take(step)
+            await indexer.follow.reput.apply(step)
         indexer.follow.completeness.reach(indexer.indexes.reached.indexed_physical_offset, is_end=True)
 
 

@@ -10,6 +10,7 @@ import pytest
 from libs.formats.indexes import index_file
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.follow.indexes import Reached
 from tests.crash.index_contents import differences
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, SMALL, feed, make_indexer
@@ -107,7 +108,7 @@ def test_what_the_log_no_longer_has_does_not_count(log: FakeLog) -> None:
     )
     indexer = make_indexer(log, fs, config)
     indexer.indexes.queues.min_physical_offset = start
-    indexer.indexes.recover(indexed_physical_offset=start, entered_physical_offset=start, epoch=0)
+    indexer.indexes.reached = Reached(start, start)
     for batch in log.batches(start):
         indexer.indexes.apply(batch)
     kept = {"index_slot_count": SLOTS, "min_physical_offset": start}

@@ -17,11 +17,12 @@ from libs.formats.indexes.consume_queue import end_after
 from libs.formats.records import dispatch_columns, record
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
+from libs.formats.state.log_history import QueueEnd
 from libs.kernel.layout import S_BLANK, S_END, S_FULL
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.kernel.scan.scan_cy import scan
 from libs.requests.errors import DependencyUnavailable
-from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
+from services.indexer.engine.log.source import ProgressReport, RecordBlock
 from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.records import make_record
 

@@ -12,13 +12,18 @@ from libs.formats.state import checksummed
 NAME_KIND, KIND = "history", "log-history"
 
 
-class KeptEnd(msgspec.Struct, frozen=True, array_like=True):
-    """Where a queue ended whose files were dropped."""
+class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Where a queue ends or, if its files were dropped, ended; and the first byte of its last record."""
 
     topic: str
     queue_id: int
     end_queue_offset: int
     last_physical_offset: int
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
 
 
 class LogHistoryFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +32,8 @@ class LogHistoryFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     history_id: str = ""
     is_complete: bool = True
     known_physical_offset: int = 0
-    ends: list[KeptEnd] = []
+    ends: list[QueueEnd] = []
+    """Those of queues whose files were dropped."""
 
 
 def encode(file: LogHistoryFile) -> bytes:

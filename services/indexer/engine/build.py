@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`build`: makes an Indexer with all of its parts, each from those above it. Opens nothing and starts nothing."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import functools
+from collections.abc import Callable
 
 from libs.formats import store_layout
 from libs.machine.clock import Clock
@@ -16,8 +16,8 @@ from services.indexer.engine.answer.query import QueryEngine
 from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.deliver.delay_delivery import LOOK_INTERVAL_MS, DelayDelivery
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
+from services.indexer.engine.deliver.level_delivery import LevelDelivery
 from services.indexer.engine.follow.completeness import Completeness
-from services.indexer.engine.follow.deleted_topics import DeletedTopics
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.indexes import Indexes
@@ -25,12 +25,12 @@ from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.indexer import Files, Follow, Indexer, Upkeep
+from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.sink import LogSink
-from services.indexer.engine.log.source import LogSource, QueueEnd, RecordSource
+from services.indexer.engine.log.source import LogSource, RecordSource
 from services.indexer.engine.tables.index import IndexTable
-from services.indexer.engine.tables.progress import ProgressFile, ProgressKeeper
+from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
@@ -48,12 +48,12 @@ def build(
     sink: LogSink | None = None,
     delay_look_interval_ms: int = LOOK_INTERVAL_MS,
 ) -> Indexer:
-    """Delayed messages are delivered through the sink; without one they are not."""
+    """Build an Indexer. Delayed messages are delivered through the sink, and without one they are not."""
     ballast = config.ballast(fs)
     small_files = ballast.roomy_fs()
     history = LogHistory(small_files, config.data_dir / store_layout.LOG_HISTORY)
-    progress = ProgressKeeper(ProgressFile(small_files, config.data_dir / store_layout.INDEX_PROGRESS))
-    queues, index = _tables(config, fs, clock, spared=ballast.spared, before_removal=history.keep_all)
+    progress = ProgressFile(small_files, config.data_dir / store_layout.INDEX_PROGRESS)
+    queues, index = _tables(config, fs, clock, ballast, history)
     if config.commitlog_data_dir is not None:
         records = LocalRecords(
             fs,
@@ -64,65 +64,57 @@ def build(
         )
     polls = LongPolls(config.long_poll_count_max)
     completeness = Completeness()
+    indexes = Indexes(queues, index, polls, progress, history, completeness, records)
     states = ReputStates(completeness)
-    deleted_topics = DeletedTopics(queues, records, progress)
-    indexes = Indexes(queues, index, polls, progress, history, completeness, deleted_topics)
 
     def fail(error: Exception) -> None:
         states.halt(error, Event.FAILED)
         on_failure(error)
 
-    flush = _flush(config, indexes, completeness, history, progress, ballast, source, clock, on_failure=fail)
-    delayed = DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
-    reput = ReputLoop(
-        source,
-        indexes,
-        states,
-        completeness,
-        history,
-        flush,
-        history_listeners=() if sink is None else (delayed.change_history,),
-        reconnect_ms_max=config.reconnect_ms_max,
-    )
+    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail)
+    delay_offsets = DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
+    reput = ReputLoop(config, source, indexes, states, flush, on_history_change=delay_offsets.change_history)
     delivery = None
     if sink is not None:
-        levels_ms = config.delay_levels_ms()
-        delivery = DelayDelivery(
-            *(reput, queues, polls, records, sink, delayed, clock),
+        make_level = functools.partial(
+            LevelDelivery,
+            *(reput, queues, polls, records, sink, delay_offsets, clock),
             look_interval_ms=delay_look_interval_ms,
-            delay_levels_ms=levels_ms,
+            delay_levels_ms=config.delay_levels_ms(),
         )
-    upkeep = Upkeep(
-        Trim(fs, indexes),
-        QueueRemoval(reput, indexes, completeness, records, progress, history, flush, source),
-        OnlineRebuild(indexes, states, reput, flush, completeness, clock),
-    )
+        delivery = DelayDelivery(queues, delay_offsets, make_level, look_interval_ms=delay_look_interval_ms)
     return Indexer(
-        Files(fs, config.data_dir, progress, history, ballast),
+        fs,
+        config,
+        ballast,
         indexes=indexes,
         follow=Follow(states, reput, flush, completeness, polls, delivery),
         answers=_answers(config, indexes, records, polls),
-        groups=_groups(config, small_files, clock),
-        upkeep=upkeep,
-        group_interval_ms=config.consumer_offset_interval_ms,
+        groups=ConsumerOffsets(
+            small_files,
+            config.data_dir / store_layout.CONSUMER_OFFSETS,
+            clock,
+            count_max=config.consumer_offset_count_max,
+            expire_s=config.consumer_offset_expire_hours * 3600,
+        ),
+        upkeep=Upkeep(
+            Trim(fs, indexes),
+            QueueRemoval(reput, indexes, records, flush, source),
+            OnlineRebuild(indexes, states, reput, flush, clock),
+        ),
     )
 
 
 def _tables(
-    config: IndexerConfig,
-    fs: Fs,
-    clock: Clock,
-    *,
-    spared: Callable[[], AbstractContextManager[None]],
-    before_removal: Callable[[Iterator[QueueEnd]], None],
+    config: IndexerConfig, fs: Fs, clock: Clock, ballast: Ballast, history: LogHistory
 ) -> tuple[ConsumeQueueTable, IndexTable]:
     queues = ConsumeQueueTable(
         fs,
         config.data_dir / store_layout.QUEUES,
         file_size_bytes=config.queue_file_size_bytes,
         mapped_file_count_max=config.queue_mapped_file_count_max,
-        spared=spared,
-        before_removal=before_removal,
+        spared=ballast.spared,
+        before_removal=history.keep,
     )
     index = IndexTable(
         fs,
@@ -144,35 +136,4 @@ def _answers(config: IndexerConfig, indexes: Indexes, records: RecordSource, pol
         Puller(queues, records, polls),
         Scanner(queues, records, queries, count_max=config.scan_count_max),
         ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count),
-    )
-
-
-def _groups(config: IndexerConfig, small_files: Fs, clock: Clock) -> ConsumerOffsets:
-    return ConsumerOffsets(
-        small_files,
-        config.data_dir / store_layout.CONSUMER_OFFSETS,
-        clock,
-        count_max=config.consumer_offset_count_max,
-        expire_s=config.consumer_offset_expire_hours * 3600,
-    )
-
-
-def _flush(
-    config: IndexerConfig,
-    indexes: Indexes,
-    completeness: Completeness,
-    history: LogHistory,
-    progress: ProgressKeeper,
-    ballast: Ballast,
-    source: LogSource,
-    clock: Clock,
-    *,
-    on_failure: Callable[[Exception], None],
-) -> FlushLoop:
-    return FlushLoop(
-        *(indexes, completeness, history, progress, ballast, source, clock),
-        interval_ms=config.flush_interval_ms,
-        page_count_min=config.flush_pages_min,
-        thorough_interval_ms=config.flush_thorough_interval_ms,
-        on_failure=on_failure,
     )

@@ -9,36 +9,28 @@ unclean one. When the files hold less than was synced for certain, all of them a
 Callers: the event loop's thread, except `open`, which blocks and may run in a worker thread before anything else.
 """
 
-import logging
+import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
 from libs.formats import store_layout
-from libs.formats.state.index_progress import IndexProgress
 from libs.log.state.set_apart import SetApart
 from libs.machine.fs import Fs, Lock
 from libs.machine.loop import SupervisedLoop
 from libs.segments.ballast import Ballast
-from libs.segments.errors import SegmentMissing
+from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
-from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.engine.follow.queue_end_check import QueueEndCheck
+from services.indexer.engine.follow.queue_end_check import check_queue_ends
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.tables.index import NewestFile
-from services.indexer.engine.tables.progress import ProgressKeeper
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
-from services.indexer.errors import FilesMissing
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,101 +54,56 @@ class Upkeep:
     rebuild: OnlineRebuild
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What an Indexer has on the disk besides the indexes."""
-
-    fs: Fs
-    data_dir: Path
-    progress: ProgressKeeper
-    history: LogHistory
-    ballast: Ballast
-
-
 class Indexer:
     """The indexes of one store. `open` it, `start` it, `close` it; each once."""
 
     def __init__(
         self,
-        files: Files,
+        fs: Fs,
+        config: IndexerConfig,
+        ballast: Ballast,
         *,
         indexes: Indexes,
         follow: Follow,
         answers: Answers,
         groups: ConsumerOffsets,
         upkeep: Upkeep,
-        group_interval_ms: int,
     ) -> None:
         self.indexes = indexes
         self.follow = follow
         self.answers = answers
         self.groups = groups
         self.upkeep = upkeep
-        self._files = files
-        self._queue_end_check = QueueEndCheck(indexes.queues, follow.states)
-        self._group_loop = SupervisedLoop("offsets", groups.tend, interval_ms=group_interval_ms)
+        self._fs = fs
+        self._data_dir = config.data_dir
+        self._ballast = ballast
+        self._end_check: asyncio.Task[None] | None = None
+        self._group_loop = SupervisedLoop("offsets", groups.tend, interval_ms=config.consumer_offset_interval_ms)
         self._lock: Lock | None = None
         self._is_open = False
 
     def open(self, *, anew: bool = False) -> None:
-        """Take the directory's lock and recover. Blocks. Raises StoreLocked, StoreError, FormatError and OSError.
+        """Lock the directory and recover. Blocks. Raises StoreLocked, StoreError, FormatError and OSError.
 
-        With `anew` nothing on the disk is believed, so that all indexes are dropped; so it is when files are missing.
+        With `anew` nothing that was indexed is believed, so that all indexes are dropped.
         """
-        files, queues, index = self._files, self.indexes.queues, self.indexes.index
-        files.fs.make_directory(files.data_dir / store_layout.REPUT)
-        self._lock = files.fs.lock(files.data_dir / store_layout.INDEXER_LOCK)
-        queues.set_apart = SetApart.load(files.fs, files.data_dir)
+        self._fs.make_directory(self._data_dir / store_layout.REPUT)
+        self._lock = self._fs.lock(self._data_dir / store_layout.INDEXER_LOCK)
+        self.indexes.queues.set_apart = SetApart.load(self._fs, self._data_dir)
         self.groups.load()
-        files.history.load()
-        progress = files.progress.forget() if anew else files.progress.load()
-        try:
-            self._load(progress)
-        except (FilesMissing, SegmentMissing) as error:
-            _log.error("all indexes are built anew: %s", error)
-            queues.detach()
-            progress = files.progress.forget()
-            self._load(progress)
+        self.indexes.recover(anew=anew)
         if self.follow.delivery is not None:
             self.follow.delivery.load()
-        files.progress.mark_running()
-        self.indexes.recover(
-            indexed_physical_offset=min(progress.queue_physical_offset, index.next_physical_offset),
-            entered_physical_offset=max(
-                progress.queue_physical_offset, index.next_physical_offset, *queues.begins.values()
-            ),
-            epoch=progress.epoch,
-        )
-        if not progress.is_clean or index.next_physical_offset < progress.index_physical_offset:
-            self.follow.completeness.lose()
-        files.ballast.occupy()
+        self.indexes.progress.mark_running()
+        self._ballast.occupy()
         self._is_open = True
-
-    def _load(self, progress: IndexProgress) -> None:
-        queues = self.indexes.queues
-        queues.load(
-            bound_physical_offset=progress.queue_physical_offset,
-            is_clean=progress.is_clean and progress.queue_end_sum >= 0,
-            start_sum_max=progress.queue_start_sum,
-            end_sum=progress.queue_end_sum,
-            file_count_min=progress.queue_file_count,
-        )
-        queues.stepped_over.restore(progress.stepped_over)
-        queues.begins = {(topic, queue_id): end for topic, queue_id, end in progress.queue_begins}
-        self.indexes.index.load(
-            next_physical_offset=progress.index_physical_offset,
-            replay_physical_offset=progress.index_replay_physical_offset,
-            finished_file=progress.index_finished_file,
-            finished_count=progress.index_finished_count,
-            newest=NewestFile(progress.index_newest_file, progress.index_newest_entry),
-            is_clean=progress.is_clean,
-        )
 
     def start(self) -> None:
         """Begin to follow the log."""
         self.follow.reput.start()
         self.follow.flush.start()
-        self._queue_end_check.start()
+        checking = check_queue_ends(self.indexes.queues, self.follow.states)
+        self._end_check = asyncio.create_task(checking, name="check of the queues' ends")
         self._group_loop.start()
         if self.follow.delivery is not None:
             self.follow.delivery.start()
@@ -186,7 +133,9 @@ class Indexer:
         self._let_go()
 
     async def _stop_loops(self) -> None:
-        await self._queue_end_check.stop()
+        if self._end_check is not None:
+            self._end_check.cancel()
+            await asyncio.wait([self._end_check])
         await self.upkeep.rebuild.stop()
         await self.follow.reput.stop()
         await self.upkeep.removal.stop()

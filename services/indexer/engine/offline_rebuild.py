@@ -4,8 +4,8 @@
 Invariants: before the first file is dropped the progress file says that nothing is certain, so a crash at any moment
 leaves what a later start or rebuild makes whole; consumer offsets, configuration and the log are left alone. At its end
 the indexes are as after a clean stop: the next start asks for nothing that was indexed.
-Callers: `reput index rebuild`, and tests that compare indexes. The lock of the log's directory is the caller's affair;
-the Indexer's own is taken here.
+Callers: `reput index rebuild`, and tests that compare indexes. The caller locks the log's directory; that of the
+indexes is locked here.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ async def _fill(indexer: Indexer, log: LogFiles, on_progress: Callable[[RebuildP
     synced = log.min_physical_offset
     async with contextlib.aclosing(log.follow(0, log.epoch)) as steps:
         async for step in steps:
-            await reput.take(step)
+            await reput.apply(step)
             at, target = indexes.reached.indexed_physical_offset, log.estimated_end_physical_offset
             target = at if isinstance(step, Heartbeat) else max(at, target)
             on_progress(RebuildProgress(log.min_physical_offset, at, target, indexes.applied_record_count))
@@ -132,7 +132,7 @@ def _report(indexer: Indexer, log: LogFiles) -> RebuildReport:
 
 
 def _epoch(fs: Fs, path: Path) -> int:
-    """Number of the log's epoch; 0 for a log that never had one, as RocketMQ's."""
+    """Return the number of the log's epoch. It is 0 for a log that never had one, as RocketMQ's."""
     epochs = epoch_file.decode(fs.read(path)) if fs.exists(path) else []
     return epochs[-1].number if epochs else 0
 

@@ -37,7 +37,7 @@ class IndexerStatistics:
 
 
 def statistics(indexer: Indexer) -> IndexerStatistics:
-    """Return a snapshot. Quick; may be called from any thread."""
+    """Return a snapshot. Quick, and may be called from any thread."""
     indexes, follow, answers = indexer.indexes, indexer.follow, indexer.answers
     reached, confirmed = indexes.reached, follow.reput.confirmed_physical_offset
     return IndexerStatistics(

@@ -6,14 +6,15 @@ Methods are registered with what this table says; one that it lacks is not serve
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from libs.runtime.rpc.handlers import Around
-from services.indexer.engine.follow.completeness import Answering, Completeness, Finding
+from services.indexer.engine.follow.completeness import Completeness
 
-Need: TypeAlias = Callable[[Completeness], Answering | Finding] | None
+Need: TypeAlias = Callable[[Completeness], AbstractContextManager[Callable[[], None]]] | None
 
 ALL: Need = Completeness.answering
 """An answer would lack messages: it is refused, before it begins or before it leaves."""

@@ -11,15 +11,17 @@ import asyncio
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.host import Host
+from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError
 from libs.segments.errors import StoreError
 from services.commitlog import errors as log_errors
@@ -31,7 +33,7 @@ from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors
 from services.indexer.engine.log.sink import Appended
-from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
+from services.indexer.engine.log.source import ProgressReport, RecordBlock
 from tests.crash.sim.process import Killed, Process
 from tests.support.commitlog import durability_of
 
@@ -133,7 +135,7 @@ class Link:
     ) -> int:
         """See LogSource."""
         server = self._connect()
-        found = [[checks.QueueEnd(*astuple(end)) for end in page] async for page in pages]
+        found = [[checks.QueueEnd(*msgspec.structs.astuple(end)) for end in page] async for page in pages]
 
         async def compare() -> int:
             check = server.log.queue_offsets

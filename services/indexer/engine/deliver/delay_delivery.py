@@ -9,18 +9,13 @@ Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageServi
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from libs.formats.records.delay_level import DELAY_LEVELS_MS, SCHEDULE_TOPIC
-from libs.machine.clock import Clock
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine.loop import SupervisedLoop
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.deliver.level_delivery import LevelDelivery
-from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.engine.follow.reput_loop import ReputLoop
-from services.indexer.engine.log.sink import LogSink
-from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 LOOK_INTERVAL_MS = 1_000
@@ -48,32 +43,17 @@ class DelayDelivery:
 
     def __init__(
         self,
-        reput: ReputLoop,
         queues: ConsumeQueueTable,
-        polls: LongPolls,
-        records: RecordSource,
-        sink: LogSink,
         offsets: DelayOffsets,
-        clock: Clock,
+        make_level: Callable[[int], LevelDelivery],
         *,
-        look_interval_ms: int = LOOK_INTERVAL_MS,
-        delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+        look_interval_ms: int,
     ) -> None:
+        """`make_level` makes the delivery of the level with this queue id."""
         self.offsets = offsets
         self._queues = queues
         self._levels: dict[int, LevelDelivery] = {}
-        self._make: Callable[[int], LevelDelivery] = lambda queue_id: LevelDelivery(
-            queue_id,
-            reput,
-            queues,
-            polls,
-            records,
-            sink,
-            offsets,
-            clock,
-            look_interval_ms=look_interval_ms,
-            delay_ms=delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)],
-        )
+        self._make_level = make_level
         self._loop = SupervisedLoop("delay levels", self._look, interval_ms=look_interval_ms)
 
     def load(self) -> None:
@@ -99,7 +79,7 @@ class DelayDelivery:
         await asyncio.gather(*(level.stop() for level in self._levels.values()))
 
     def statistics(self) -> DelayStatistics:
-        """Quick; may be called from any thread."""
+        """Return a snapshot. Quick, and may be called from any thread."""
         levels = list(self._levels.values())
         return DelayStatistics(
             delivered_total=sum(level.delivered_count for level in levels),
@@ -111,14 +91,14 @@ class DelayDelivery:
 
     @property
     def last_error(self) -> str:
-        """Why a level stands still; empty if none does."""
+        """Why a level stands still. Empty if none does."""
         errors = [level.loop.last_error for level in self._levels.values() if level.loop.last_error is not None]
         return str(errors[0]) if errors else ""
 
     async def _look(self) -> None:
-        """Begin with the levels that have got their first message; write down what no level does."""
+        """Begin with the levels that have got their first message, and write down the offsets that no level does."""
         for queue_id in self._queues.queue_ids(SCHEDULE_TOPIC):
             if queue_id not in self._levels:
-                level = self._levels[queue_id] = self._make(queue_id)
+                level = self._levels[queue_id] = self._make_level(queue_id)
                 level.loop.start()
         await self.offsets.save()

@@ -9,6 +9,7 @@ ScheduleMessageService, which writes every ten seconds and may run ahead of the 
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ class DelayOffsets:
         self._turn = asyncio.Lock()
 
     def load(self) -> bool:
-        """Read the file, or RocketMQ's copy if it is missing, empty or damaged; False without either.
+        """Read the file, or RocketMQ's copy if it is missing, empty or damaged. Returns False without either.
 
         Raises ConfigFileDamaged if both are damaged.
         """
@@ -60,12 +61,12 @@ class DelayOffsets:
         return file is not None
 
     def next_of(self, queue_id: int) -> int:
-        """Queue offset of the next message to deliver; 0 at first."""
+        """Return the queue offset of the next message to deliver, 0 at first."""
         unsynced = self._unsynced.get(queue_id)
         return self._certain.get(queue_id, 0) if unsynced is None else unsynced.next_queue_offset
 
     def delivered(self, queue_id: int, next_queue_offset: int, *, end_physical_offset: int, is_on_disk: bool) -> None:
-        """Messages up to here were appended, by a batch that ends there in the log."""
+        """Note that messages up to here were appended, by a batch that ends there in the log."""
         self._unsynced[queue_id] = _Unsynced(next_queue_offset, end_physical_offset)
         if is_on_disk:
             for known, unsynced in list(self._unsynced.items()):
@@ -73,14 +74,14 @@ class DelayOffsets:
                     self.move(known, unsynced.next_queue_offset)
 
     def move(self, queue_id: int, next_queue_offset: int) -> None:
-        """Go on here, whatever was before."""
+        """Go on at this queue offset, whatever was before."""
         self._unsynced.pop(queue_id, None)
         if self._certain.get(queue_id, 0) != next_queue_offset:
             self._certain[queue_id] = next_queue_offset
             self._change_count += 1
 
     def step_over(self, queue_id: int, next_queue_offset: int) -> None:
-        """Messages up to here need no delivery; what was delivered before them may still not be on the disk."""
+        """Note that messages up to here need no delivery. What was delivered before may still not be on the disk."""
         unsynced = self._unsynced.get(queue_id)
         if unsynced is None:
             self.move(queue_id, next_queue_offset)
@@ -88,7 +89,7 @@ class DelayOffsets:
             self._unsynced[queue_id] = _Unsynced(next_queue_offset, unsynced.end_physical_offset)
 
     def change_history(self, is_truncated: bool) -> None:
-        """The log has another history: what was not on its disk may be lost, and is delivered again.
+        """Deliver again what was not on the log's disk: it has another history, and may have lost that.
 
         If the queues were cut for it, new messages may take the places of some that it lost. If it is another log
         altogether there is no queue any more, and all that waits in it is to be delivered.
@@ -112,11 +113,7 @@ class DelayOffsets:
             change_count = self._change_count
             if change_count == self._saved_change_count:
                 return
-            version = DataVersion(
-                counter=self._version.counter + 1,
-                timestamp_ms=self._clock.now_ms(),
-                state_version=self._version.state_version,
-            )
+            version = replace(self._version, counter=self._version.counter + 1, timestamp_ms=self._clock.now_ms())
             offsets = {queue_id + 1: queue_offset for queue_id, queue_offset in self._certain.items()}
             data = delay_offsets_json.dumps(DelayOffsetsFile(offsets, version)).encode()
             await asyncio.to_thread(self._replace, data)

@@ -21,7 +21,7 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def delivered(record: Record) -> Record:
-    """The message as it goes to its real topic; it has no queue offset there yet. Raises Undeliverable."""
+    """Return the message as it goes to its real topic, still with its queue offset here. Raises Undeliverable."""
     topic = properties.get(record.properties, properties.REAL_TOPIC)
     queue_id = properties.get(record.properties, properties.REAL_QID)
     if topic is None or queue_id is None or len(queue_id) > QUEUE_ID_DIGIT_COUNT_MAX or not queue_id.isdigit():
@@ -35,7 +35,7 @@ def delivered(record: Record) -> Record:
 
 
 def append_request(messages: list[Record], *, names_queue: bool) -> bytes:
-    """The serialized AppendRequest, to be answered from the disk; without queue ids the log chooses the queues."""
+    """Serialize an AppendRequest to be answered from the disk. Without queue ids the log chooses the queues."""
     batch = b"".join(
         length_delimited(fields.APPEND_REQUEST_MESSAGES, _append_message(message, names_queue=names_queue))
         for message in messages

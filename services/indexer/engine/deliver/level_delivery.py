@@ -9,6 +9,7 @@ Callers: the event loop's thread. Rules: RocketMQ's ScheduleMessageService.Deliv
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -58,7 +59,6 @@ class LevelDelivery:
 
     def __init__(
         self,
-        queue_id: int,
         reput: ReputLoop,
         queues: ConsumeQueueTable,
         polls: LongPolls,
@@ -66,9 +66,10 @@ class LevelDelivery:
         sink: LogSink,
         offsets: DelayOffsets,
         clock: Clock,
+        queue_id: int,
         *,
         look_interval_ms: int,
-        delay_ms: int,
+        delay_levels_ms: Sequence[int],
     ) -> None:
         self.queue_id = queue_id
         self.delivered_count = 0
@@ -83,12 +84,12 @@ class LevelDelivery:
         self._records = records
         self._sink = sink
         self._offsets = offsets
-        self._delay_ms = delay_ms
+        self._delay_ms = delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)]
         self._time = LogTime(clock)
         self._seen_queue_offset = -1
         self._look_interval_s = look_interval_ms / 1000
         self._batch_count_max = BATCH_COUNT_MAX
-        self._turn = asyncio.Lock()
+        self._batch_lock = asyncio.Lock()
         self.loop = SupervisedLoop(
             f"delivery of delay level {queue_id + 1}",
             self.step,
@@ -112,13 +113,13 @@ class LevelDelivery:
     async def stop(self) -> None:
         """End after the batch that is under way."""
         await self.loop.stop()
-        async with self._turn:
+        async with self._batch_lock:
             pass
 
     async def step(self) -> None:
-        """Deliver one batch of what is due; or wait for the head to become due, or for a message. Raises what keeps it.
+        """Deliver one batch of what is due, or wait until the head becomes due or a message comes.
 
-        It waits for a second at most, so that a step of the wall clock is noticed.
+        It waits for a second at most, so that a step of the wall clock is noticed. Raises why nothing was delivered.
         """
         await self._offsets.save()
         history_count = self._offsets.history_count
@@ -134,7 +135,7 @@ class LevelDelivery:
             await uninterrupted(self._deliver(units, history_count))
 
     def _waiting(self, queue: ConsumeQueue) -> Units:
-        """Units from the next one on. An offset outside of the queue moves to its border, as in RocketMQ."""
+        """Read units from the next one on. An offset outside of the queue moves to its border, as in RocketMQ."""
         start = self._offsets.next_of(self.queue_id)
         end = queue.max_queue_offset
         is_complete = self._reput.state is ReputState.LIVE and self._reput.is_level
@@ -151,7 +152,7 @@ class LevelDelivery:
         return queue.read(start, self._batch_count_max)
 
     async def _timed(self, units: Units) -> Units:
-        """The units with the delivery times that RocketMQ keeps in extensions of its queues, which are not read here.
+        """Add the delivery times that RocketMQ keeps in extensions of its queues, which are not read here.
 
         They come from the records, or for the head alone if a record is damaged: it must not hold up those before.
         """
@@ -179,7 +180,7 @@ class LevelDelivery:
             await asyncio.sleep(self._look_interval_s)
 
     async def _wait_ms(self, units: Units) -> int:
-        """How long the head still waits. Its store time is looked at once: the clock may be behind the log's."""
+        """Return how long the head still waits. Its store time is read once: the clock may be behind the log's."""
         due_ms, queue_offset = int(units.tags_codes[0]), self._offsets.next_of(self.queue_id)
         if due_ms > self._time.now_ms() and self._seen_queue_offset != queue_offset:
             block = await self._records.read(units.physical_offsets[:1], units.record_sizes[:1])
@@ -194,27 +195,27 @@ class LevelDelivery:
 
         Nothing happens if the log has another history by now than when the units were read.
         """
-        async with self._turn:
+        async with self._batch_lock:
             start = self._offsets.next_of(self.queue_id)
             block = await self._read(units, self._due_count(units))
             if history_count != self._offsets.history_count:
                 return
-            found: list[tuple[int, Record]] = []
+            waiting: list[Record] = []
             end = start
             for position, size in zip(block.positions.tolist(), block.sizes.tolist(), strict=True):
                 if size:
-                    found.append((end, _decode(block.records, position, size)))
-                    self._check(found[-1][1], end)
+                    waiting.append(_decode(block.records, position, size))
+                    self._check(waiting[-1], end)
                 else:
                     self.lost_count += 1
                     _log.error("%s: the message of queue offset %d is gone from the log", self.loop.name, end)
                 end += 1
-            await self._append(found, end)
+            await self._append(waiting, end)
             self.waiting_count -= self._offsets.next_of(self.queue_id) - start
             await self._offsets.save()
 
     async def _read(self, units: Units, count: int) -> RecordBlock:
-        """Records of the first units, or the head alone if one of them is damaged: it must not hold up those before."""
+        """Read records of the first units, or the head alone if one is damaged: it must not hold up those before."""
         try:
             return await self._records.read(units.physical_offsets[:count], units.record_sizes[:count])
         except (NotARecord, RecordDamaged):
@@ -223,42 +224,42 @@ class LevelDelivery:
             return await self._records.read(units.physical_offsets[:1], units.record_sizes[:1])
 
     def _due_count(self, units: Units) -> int:
-        """Units of one batch: due, in order, few and small."""
+        """Count the units of one batch: due, in order, few and small."""
         late = np.flatnonzero(units.tags_codes > self._time.now_ms())
         ends = np.cumsum(units.record_sizes, dtype=np.int64)
         fitting = int(np.searchsorted(ends, BATCH_SIZE_BYTES_MAX, side="right"))
         return max(1, min(fitting, int(late[0]) if len(late) else len(ends)))
 
-    def _check(self, found: Record, queue_offset: int) -> None:
-        """The log may have another history by now than when the unit was read."""
-        if (found.topic, found.queue_id, found.queue_offset) != (SCHEDULE_TOPIC, self.queue_id, queue_offset):
-            raise DependencyUnavailable("commitlog", f"another record is at physical offset {found.physical_offset}")
+    def _check(self, message: Record, queue_offset: int) -> None:
+        """Refuse another message: the log may have another history by now than when the unit was read."""
+        if (message.topic, message.queue_id, message.queue_offset) != (SCHEDULE_TOPIC, self.queue_id, queue_offset):
+            raise DependencyUnavailable("commitlog", f"another record is at physical offset {message.physical_offset}")
 
-    async def _append(self, found: list[tuple[int, Record]], end: int) -> None:
-        """Append the messages of these queue offsets, then go on at `end`; if one is refused, those before it."""
-        due: list[tuple[int, Record]] = []
-        for queue_offset, waiting in found:
+    async def _append(self, waiting: list[Record], end: int) -> None:
+        """Append these messages, then go on at `end`. If one is refused those before it are appended."""
+        due: list[Record] = []
+        for record_waiting in waiting:
             try:
-                message = due_message.delivered(waiting)
+                message = due_message.delivered(record_waiting)
             except Undeliverable:
                 if not due:
                     raise
-                end = queue_offset
+                end = record_waiting.queue_offset
                 break
             if message.topic == due_message.HALF_TOPIC:  # a broken transaction, dropped as in RocketMQ
-                _log.error("%s: dropping the half message of queue offset %d", self.loop.name, queue_offset)
+                _log.error("%s: dropping the half message of queue offset %d", self.loop.name, message.queue_offset)
             else:
-                due.append((queue_offset, message))
+                due.append(message)
         try:
-            await self._send([message for _, message in due], end)
+            await self._send(due, end)
         except AppendRefused as refusal:
+            refused = refusal.message_index
             if refusal.reason == BATCH_TOO_LARGE and len(due) > 1:
                 self._batch_count_max = len(due) // 2
-            elif refusal.message_index > 0:
-                before = due[: refusal.message_index]
-                await self._send([message for _, message in before], due[len(before)][0])
-            elif refusal.message_index == 0 and refusal.reason == QUEUE_GONE:
-                await self._send([message for _, message in due[:1]], due[0][0] + 1, names_queue=False)
+            elif refused > 0:
+                await self._send(due[:refused], due[refused].queue_offset)
+            elif refused == 0 and refusal.reason == QUEUE_GONE:
+                await self._send(due[:1], due[0].queue_offset + 1, names_queue=False)
             else:
                 raise
 

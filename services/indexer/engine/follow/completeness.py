@@ -9,7 +9,8 @@ was first heard after the loss. Callers: the event loop's thread; ReputLoop is t
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from libs.formats.limits import INT64_MAX
 from libs.requests.errors import ServiceError
@@ -45,33 +46,41 @@ class Completeness:
         self.changed.clear()
 
     def hear(self, confirmed_physical_offset: int) -> None:
-        """Take note of the log's end, which is the target of a loss that had none."""
+        """Note where the log ends, which is the target of a loss that had none."""
         if self.target_physical_offset == UNKNOWN:
             self.target_physical_offset = confirmed_physical_offset
 
     def reach(self, indexed_physical_offset: int, *, is_end: bool) -> None:
-        """Take note of how far the indexes are, and whether that is all that the log has."""
+        """Note how far the indexes are, and whether that is all that the log has."""
         self.indexed_physical_offset = indexed_physical_offset
         if is_end or indexed_physical_offset >= self.target_physical_offset:
             self.target_physical_offset = 0
             self.changed.set()
 
     def begin(self) -> int:
-        """What `verify` wants to hear. Raises Incomplete."""
+        """Return what `verify` is to be told. Raises Incomplete."""
         if not self.is_complete:
             target = None if self.target_physical_offset == UNKNOWN else self.target_physical_offset
             raise Incomplete(self.indexed_physical_offset, target=target)
         return self._loss_count
 
     def verify(self, begun: int) -> None:
-        """Raise Incomplete if something was lost since `begin`: what was found may be too little."""
+        """Raise Incomplete if something was lost since `begin`, because what was found may be too little."""
         if begun != self._loss_count:
             self.begin()
             raise Incomplete(self.indexed_physical_offset, target=None)
 
-    def finding(self) -> "Finding":
-        """Stand around a look for one thing: what is found counts. Raises Incomplete instead of MessageNotFound."""
-        return Finding(self)
+    @contextlib.contextmanager
+    def finding(self) -> Iterator[Callable[[], None]]:
+        """Stand around a look for one thing: what is found counts, whatever is lost meanwhile.
+
+        Raises Incomplete instead of MessageNotFound: nobody can say that the rest is not there.
+        """
+        try:
+            yield lambda: None
+        except MessageNotFound:
+            self.begin()
+            raise
 
     def answering(self) -> "Answering":
         """Stand around whatever is found in the indexes, or is missed there. Raises Incomplete, before or after it.
@@ -99,23 +108,3 @@ class Answering:
 
     def _verify(self) -> None:
         self._completeness.verify(self._begun)
-
-
-class Finding:
-    """One look: it may find what is indexed, but can't say that the rest is not there."""
-
-    __slots__ = ("_completeness",)
-
-    def __init__(self, completeness: Completeness) -> None:
-        self._completeness = completeness
-
-    def __enter__(self) -> Callable[[], None]:
-        return _nothing
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, MessageNotFound):
-            self._completeness.begin()
-
-
-def _nothing() -> None:
-    """What is found counts, whatever is lost meanwhile."""

@@ -5,7 +5,7 @@ So whoever filled a disk with queues is got rid of by deleting the topics: their
 and the records behind them, which waited, are entered. Nobody is asked, and nothing is left out, while there is room.
 Invariants: a queue that has a unit is never left out, so no queue gets a hole; a record of a topic that exists is never
 stepped over for this: the log is asked after the record was read, so the topic was deleted after it was appended.
-Callers: ReputLoop, in its turn.
+Callers: ReputLoop, within a step.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import logging
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.log.source import RecordSource
-from services.indexer.engine.tables.progress import ProgressKeeper
+from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 _log = logging.getLogger(__name__)
@@ -23,25 +23,25 @@ _log = logging.getLogger(__name__)
 class DeletedTopics:
     """What is known of them in one Indexer. A start begins anew: it asks when the disk has no room."""
 
-    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, progress: ProgressKeeper) -> None:
+    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, progress: ProgressFile) -> None:
         self._queues = queues
         self._records = records
         self._progress = progress
 
     async def look_again(self, batch: DispatchBatch) -> None:
-        """Have topics of a batch back that the log knows again. Raises DependencyUnavailable."""
+        """Begin queues again of a batch's topics that the log knows again. Raises DependencyUnavailable."""
         if left_out := self._queues.left_out:
             asked = left_out.intersection(topic for topic, _ in batch.queues)
             known = {topic for topic in asked if await self._records.has_topic(topic)}
             self._queues.leave_out(left_out - known)
 
     async def leave_out(self, batch: DispatchBatch) -> bool:
-        """Leave out what a batch begins of topics that the log does not know, and their files; whether that is any.
+        """Leave out the queues, and their files, that a batch begins of topics that the log does not know.
 
-        Raises DependencyUnavailable, OSError, and what `place` does.
+        Returns whether there were any such topics. Raises DependencyUnavailable, OSError, and what `place` does.
         """
-        begun = [one for one in self._queues.place(batch) if len(one.placed.entered)]
-        topics = dict.fromkeys(one.topic for one in begun if not self._queues.has_units(one.topic, one.queue_id))
+        begun = [part for part in self._queues.place(batch) if len(part.entered)]
+        topics = dict.fromkeys(part.topic for part in begun if not self._queues.has_units(part.topic, part.queue_id))
         gone = [topic for topic in topics if not await self._records.has_topic(topic)]
         if gone:
             _log.error("the disk has no room: new queues of %d deleted topics are left out, as %r", len(gone), gone[0])
@@ -50,7 +50,7 @@ class DeletedTopics:
 
     async def _leave_out(self, topics: list[str]) -> None:
         self._queues.leave_out(self._queues.left_out.union(topics))
-        async with self._progress.turn:  # no sync may be at work
+        async with self._progress.lock:  # no sync may be at work
             names = [(topic, queue_id) for topic in topics for queue_id in self._queues.queue_ids(topic)]
             empty = [name for name in names if not self._queues.has_units(*name)]
             self._queues.detach_queues(empty)

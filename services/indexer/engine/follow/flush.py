@@ -12,8 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from libs.formats.state.index_progress import IndexProgress
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
@@ -22,13 +20,10 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable
 from libs.segments.ballast import Ballast
 from libs.segments.errors import StoreError
-from services.indexer.engine.follow.completeness import Completeness
-from services.indexer.engine.follow.history import LogHistory
+from services.indexer.config import IndexerConfig
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.log.source import LogSource, ProgressReport
-from services.indexer.engine.tables.index import NewestFile
 from services.indexer.engine.tables.index_file import IndexFile
-from services.indexer.engine.tables.progress import ProgressKeeper
 from services.indexer.engine.tables.queue import ConsumeQueue
 
 _log = logging.getLogger(__name__)
@@ -39,35 +34,27 @@ class FlushLoop:
 
     def __init__(
         self,
+        config: IndexerConfig,
         indexes: Indexes,
-        completeness: Completeness,
-        history: LogHistory,
-        progress: ProgressKeeper,
         ballast: Ballast,
         source: LogSource,
         clock: Clock,
         *,
-        interval_ms: int,
-        page_count_min: int,
-        thorough_interval_ms: int,
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.sync_round_count = 0
+        self._config = config
         self._indexes = indexes
-        self._queues = indexes.queues
-        self._index = indexes.index
-        self._completeness = completeness
-        self._history = history
-        self._progress = progress
+        self._queues, self._index, self._progress = indexes.queues, indexes.index, indexes.progress
         self._ballast = ballast
         self._source = source
         self._clock = clock
         self._on_failure = on_failure
-        self._page_count_min = page_count_min
-        self._thorough_interval_s = thorough_interval_ms / 1000
         self._thorough_at_s = clock.monotonic_s()
         self._failure: Exception | None = None
-        self._loop = SupervisedLoop("flush loop", self._round, interval_ms=interval_ms, expected_errors=(StoreError,))
+        self._loop = SupervisedLoop(
+            "flush loop", self._round, interval_ms=config.flush_interval_ms, expected_errors=(StoreError,)
+        )
 
     def start(self) -> None:
         """Begin with the rounds."""
@@ -81,7 +68,7 @@ class FlushLoop:
         The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
         """
         await self._loop.stop()
-        await self.flush(is_thorough=True, is_clean=self._completeness.is_complete)
+        await self.flush(is_thorough=True, is_clean=self._indexes.completeness.is_complete)
         await self._report()
 
     async def abandon(self) -> None:
@@ -109,21 +96,21 @@ class FlushLoop:
         It is done to its end even if the caller goes away meanwhile. Raises SyncFailed and OSError, and after the first
         of them always the same one: a later sync that succeeds says nothing about what the failed one left out.
         """
-        page_count_min = 0 if is_thorough else self._page_count_min
-        await uninterrupted(self._flush(is_thorough=is_thorough, is_clean=is_clean, page_count_min=page_count_min))
+        await uninterrupted(self._flush(self._config.flush_pages_min, is_thorough=is_thorough, is_clean=is_clean))
 
     async def sync_queues(self) -> None:
         """Sync all queues, so that none of their files must stay mapped. Raises as `flush` does."""
-        await uninterrupted(self._flush(is_thorough=False, is_clean=False, page_count_min=0))
+        await uninterrupted(self._flush(0))
 
-    async def _flush(self, *, is_thorough: bool, is_clean: bool, page_count_min: int) -> None:
-        async with self._progress.turn:
+    async def _flush(self, page_count_min: int, *, is_thorough: bool = False, is_clean: bool = False) -> None:
+        async with self._progress.lock:
             self.check()
             reached = self._indexes.reached
-            is_thorough = is_thorough or reached.epoch != self._progress.value.epoch or self._has_expired()
+            has_expired = bool(self._queues.expired or self._index.expired)
+            is_thorough = is_thorough or has_expired or reached.epoch != self._progress.value.epoch
             is_clean = is_clean and not reached.is_ahead  # a clean start believes that there is nothing past it
             known = self._known(is_clean=is_clean)
-            queues = self._queues.unsynced.take(0 if is_thorough else page_count_min)
+            queues = self._queues.unsynced.begin_sync(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
             try:
                 await asyncio.to_thread(_sync, queues, files if is_thorough else files[:-1])
@@ -137,9 +124,10 @@ class FlushLoop:
                 await self._write_down(known)
 
     async def _round(self) -> None:
-        is_thorough = self._clock.monotonic_s() - self._thorough_at_s >= self._thorough_interval_s
+        now_s = self._clock.monotonic_s()
+        is_thorough = now_s - self._thorough_at_s >= self._config.flush_thorough_interval_ms / 1000
         if is_thorough:
-            self._thorough_at_s = self._clock.monotonic_s()
+            self._thorough_at_s = now_s
         await self.flush(is_thorough=is_thorough)
         await self._report()
 
@@ -158,11 +146,11 @@ class FlushLoop:
             queue_flushed_time_ms=written.queue_time_ms,
             index_flushed_time_ms=written.index_time_ms,
             epoch=reached.epoch,
-            history_id=self._history.history_id,
+            history_id=self._indexes.history.history_id,
         )
 
     def _known(self, *, is_clean: bool) -> IndexProgress:
-        """What will be certain once all is synced that is entered now."""
+        """Return what will be certain once all is synced that is entered now."""
         reached = self._indexes.reached
         return IndexProgress(
             epoch=reached.epoch,
@@ -176,29 +164,14 @@ class FlushLoop:
         )
 
     async def _write_down(self, known: IndexProgress) -> None:
-        finished = self._index.finished
-        newest = self._index.newest if known.is_clean else NewestFile("", -1)
-        queue_files, index_files = self._queues.expired_count, self._index.expired_count
-        progress = msgspec.structs.replace(
-            known,
-            index_replay_physical_offset=min(known.index_physical_offset, self._index.replay_physical_offset),
-            index_finished_file=finished.newest_name,
-            index_finished_count=finished.file_count,
-            queue_start_sum=self._queues.sums.start,
-            queue_file_count=self._queues.file_count if known.is_clean else -1,
-            index_newest_file=newest.name,
-            index_newest_entry=newest.next_entry,
-            index_time_ms=finished.end_time_ms,
-        )
+        queue_file_count, index_file_count = len(self._queues.expired), len(self._index.expired)
+        progress = self._index.described(self._queues.described(known))
         failpoint("progress.before_save")
         await self._progress.save(progress)
         failpoint("progress.after_save")
-        await asyncio.to_thread(self._queues.remove, self._queues.take_expired(queue_files))
-        await asyncio.to_thread(self._index.remove, self._index.take_expired(index_files))
+        await asyncio.to_thread(self._queues.remove_expired, queue_file_count)
+        await asyncio.to_thread(self._index.remove_expired, index_file_count)
         await asyncio.to_thread(self._ballast.occupy)
-
-    def _has_expired(self) -> bool:
-        return self._queues.expired_count + self._index.expired_count > 0
 
 
 def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:

@@ -19,9 +19,8 @@ import msgspec
 
 from libs.formats.errors import FormatError
 from libs.formats.state import log_history
-from libs.formats.state.log_history import KeptEnd, LogHistoryFile
+from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.machine.fs import Fs
-from services.indexer.engine.log.source import QueueEnd
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class LogHistory:
         self._content = LogHistoryFile()
 
     def load(self) -> None:
-        """Read the file. Without a believable one nobody can say that all was seen. Blocks."""
+        """Read the file. Without one that can be believed nobody can say that all was seen. Blocks."""
         try:
             self._content = log_history.decode(self._fs.read(self._path))
         except FileNotFoundError:
@@ -48,7 +47,7 @@ class LogHistory:
 
     @property
     def history_id(self) -> str:
-        """Name of the log's history; empty if unknown."""
+        """Name of the log's history. Empty if it is unknown."""
         return self._content.history_id
 
     @property
@@ -56,71 +55,58 @@ class LogHistory:
         """Whether queues and kept ends together tell of all records that the log ever had."""
         return self._content.is_complete
 
-    def kept_below(self, min_physical_offset: int) -> dict[tuple[str, int], QueueEnd]:
-        """Ends of dropped queues all of whose records the log has dropped, too."""
-        return {
-            (kept.topic, kept.queue_id): QueueEnd(
-                kept.topic, kept.queue_id, kept.end_queue_offset, kept.last_physical_offset
-            )
-            for kept in self._content.ends
-            if kept.last_physical_offset < min_physical_offset
-        }
+    def kept_below(self, min_physical_offset: int) -> list[QueueEnd]:
+        """Return the ends of dropped queues all of whose records the log has dropped, too."""
+        return [kept for kept in self._content.ends if kept.last_physical_offset < min_physical_offset]
 
-    def keep(self, ends: Iterable[QueueEnd], *, are_all: bool) -> None:
+    def keep(self, ends: Iterable[QueueEnd], *, are_all: bool = True) -> None:
         """Remember the ends of queues before their files go, durably. The end of the later record counts. Blocks.
 
         `are_all` says that these are all queues, so that nothing else is known below the last of their records.
         """
-        kept = {(one.topic, one.queue_id): one for one in self._content.ends}
+        kept = {end.name: end for end in self._content.ends}
         known = self._content.known_physical_offset
         for end in ends:
-            key = (end.topic, end.queue_id)
             known = max(known, end.last_physical_offset + 1) if are_all else known
-            if key not in kept or kept[key].last_physical_offset <= end.last_physical_offset:
-                kept[key] = KeptEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
-        self._save(msgspec.structs.replace(self._content, known_physical_offset=known, ends=list(kept.values())))
+            if kept.get(end.name, end).last_physical_offset <= end.last_physical_offset:
+                kept[end.name] = end
+        self._save(known_physical_offset=known, ends=list(kept.values()))
 
     def forget(self, ends: Iterable[QueueEnd]) -> None:
         """Drop the ends of queues that begin again at 0, durably. Blocks."""
-        names = {(end.topic, end.queue_id) for end in ends}
-        kept = [one for one in self._content.ends if (one.topic, one.queue_id) not in names]
-        self._save(msgspec.structs.replace(self._content, ends=kept))
-
-    def keep_all(self, ends: Iterable[QueueEnd]) -> None:
-        """`keep` of all queues."""
-        self.keep(ends, are_all=True)
+        names = {end.name for end in ends}
+        self._save(ends=[kept for kept in self._content.ends if kept.name not in names])
 
     async def skip(self, start_physical_offset: int, end_physical_offset: int) -> None:
-        """Take note that what lies between the two is gone and was not entered. Durable on return."""
+        """Note that what lies between the two is gone and was not entered. Durable on return."""
         if end_physical_offset > max(start_physical_offset, self._content.known_physical_offset):
-            await self._save_later(msgspec.structs.replace(self._content, is_complete=False))
+            await asyncio.to_thread(self._save, is_complete=False)
 
-    async def truncate(self, end_physical_offset: int, *, has_queue: Callable[[str, int], bool]) -> None:
-        """Forget what was learned of records at or past this offset; at 0 the log begins anew. Durable on return.
+    async def truncate(
+        self, end_physical_offset: int, *, has_queue: Callable[[str, int], bool] = lambda _topic, _queue_id: True
+    ) -> None:
+        """Forget what was learned of records at or past this offset. Durable on return. At 0 the log begins anew.
 
-        A queue that is not there any more may have had earlier records, of which nobody knows then.
+        A queue that is not there any more may have had earlier records, of which nobody knows then; without
+        `has_queue` all queues come again.
         """
         content = self._content
         ends = [kept for kept in content.ends if kept.last_physical_offset < end_physical_offset]
         gone = [kept for kept in content.ends if kept.last_physical_offset >= end_physical_offset]
-        is_known = all(kept.end_queue_offset == 1 or has_queue(kept.topic, kept.queue_id) for kept in gone)
-        await self._save_later(
-            msgspec.structs.replace(
-                content,
-                is_complete=(content.is_complete and is_known) or end_physical_offset == 0,
-                known_physical_offset=min(content.known_physical_offset, end_physical_offset),
-                ends=ends,
-            )
+        is_known = all(kept.end_queue_offset == 1 or has_queue(*kept.name) for kept in gone)
+        await asyncio.to_thread(
+            self._save,
+            is_complete=(content.is_complete and is_known) or end_physical_offset == 0,
+            known_physical_offset=min(content.known_physical_offset, end_physical_offset),
+            ends=ends,
         )
 
     async def adopt(self, history_id: str) -> None:
-        """Take the name of the log's history. Durable on return."""
-        await self._save_later(msgspec.structs.replace(self._content, history_id=history_id))
+        """Go by this name of the log's history from now on. Durable on return."""
+        await asyncio.to_thread(self._save, history_id=history_id)
 
-    async def _save_later(self, content: LogHistoryFile) -> None:
-        await asyncio.to_thread(self._save, content)
-
-    def _save(self, content: LogHistoryFile) -> None:
+    def _save(self, **changes: object) -> None:
+        content = msgspec.structs.replace(self._content, **changes)
         if content != self._content:
             self._fs.write_atomic(self._path, log_history.encode(content))
             self._content = content

@@ -4,7 +4,7 @@
 Invariants: a batch is entered only if it begins where the last one ended; `reached` moves after the effect; entering a
 batch again changes nothing, so any failure may be answered by asking for it again. What is taken back is first said to
 be no longer certain (progress), and calls are refused that would miss it (Completeness).
-Callers: the event loop's thread; ReputLoop, in its turn. Not handled: making things durable (FlushLoop).
+Callers: the event loop's thread; ReputLoop, within a step. Not handled: making things durable (FlushLoop).
 RocketMQ's counterpart is CommitLogDispatcher and its two implementations.
 """
 
@@ -15,18 +15,19 @@ from typing import NamedTuple
 import msgspec
 
 from libs.formats.records.dispatch_columns import DispatchBatch
-from libs.formats.state.index_progress import QueueBegin
+from libs.formats.state.index_progress import IndexProgress, QueueBegin
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
-from libs.segments.errors import StoreFull
+from libs.segments.errors import SegmentMissing, StoreFull
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.deleted_topics import DeletedTopics
 from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.long_poll import LongPolls
+from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.index import IndexTable
-from services.indexer.engine.tables.progress import ProgressKeeper
+from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.errors import Inapplicable
+from services.indexer.errors import FilesMissing, Inapplicable
 
 _log = logging.getLogger(__name__)
 
@@ -51,32 +52,53 @@ class Reached(NamedTuple):
 
 
 class Indexes:
-    """Both tables of a store, once they are loaded. Then `recover` it once."""
+    """Both tables of a store, and what is known of them. Make it, then `recover` it once."""
 
     def __init__(
         self,
         queues: ConsumeQueueTable,
         index: IndexTable,
         polls: LongPolls,
-        progress: ProgressKeeper,
+        progress: ProgressFile,
         history: LogHistory,
         completeness: Completeness,
-        deleted_topics: DeletedTopics,
+        records: RecordSource,
     ) -> None:
         self.queues = queues
         self.index = index
+        self.progress = progress
+        self.history = history
+        self.completeness = completeness
         self.reached = Reached()
         self.applied_record_count = 0
         self._polls = polls
-        self._progress = progress
-        self._history = history
-        self._completeness = completeness
-        self._deleted_topics = deleted_topics
+        self._deleted_topics = DeletedTopics(queues, records, progress)
 
-    def recover(self, *, indexed_physical_offset: int, entered_physical_offset: int, epoch: int) -> None:
-        """Tell where to go on, up to where the indexes hold anything, and the epoch that all of it is from."""
-        assert indexed_physical_offset <= entered_physical_offset
-        self.reached = Reached(indexed_physical_offset, entered_physical_offset, epoch)
+    def recover(self, *, anew: bool) -> None:
+        """Load all that is on the disk. Blocks. Raises StoreError and OSError.
+
+        With `anew` nothing of it is believed, so that all indexes are dropped; so it is when files are missing.
+        """
+        self.history.load()
+        progress = self.progress.forget() if anew else self.progress.load()
+        try:
+            self._load(progress)
+        except (FilesMissing, SegmentMissing) as error:
+            _log.error("all indexes are built anew: %s", error)
+            self.queues.detach()
+            progress = self.progress.forget()
+            self._load(progress)
+        self.reached = Reached(
+            min(progress.queue_physical_offset, self.index.next_physical_offset),
+            max(progress.queue_physical_offset, self.index.next_physical_offset, *self.queues.begins.values()),
+            progress.epoch,
+        )
+        if not progress.is_clean or self.index.next_physical_offset < progress.index_physical_offset:
+            self.completeness.lose()
+
+    def _load(self, progress: IndexProgress) -> None:
+        self.queues.load(progress)
+        self.index.load(progress)
 
     async def prepare(self, batch: DispatchBatch) -> None:
         """Make the room that a batch needs. Raises Inapplicable, StoreFull, DependencyUnavailable and OSError."""
@@ -103,11 +125,11 @@ class Indexes:
             await uninterrupted(self._drop_older(begins))
 
     async def _drop_older(self, begins: list[QueueBegin]) -> None:
-        async with self._progress.turn:
+        async with self.progress.lock:
             names = [(topic, queue_id) for topic, queue_id, _ in begins if self.queues.has_units(topic, queue_id)]
             self.queues.begins.update({(begin.topic, begin.queue_id): begin.end_physical_offset for begin in begins})
-            known, all_begins = self._progress.value, self.queues.kept_begins()
-            await self._progress.save(
+            known, all_begins = self.progress.value, self.queues.kept_begins()
+            await self.progress.save(
                 msgspec.structs.replace(known, queue_start_sum=-1, queue_end_sum=-1, queue_begins=all_begins)
             )
             failpoint("generation.before_remove")
@@ -163,7 +185,7 @@ class Indexes:
     async def adopt(self, *, epoch: int, history_id: str) -> None:
         """Go by the log's epoch, and by the name of its history if it has one. The name is durable on return."""
         if history_id:
-            await self._history.adopt(history_id)
+            await self.history.adopt(history_id)
         self.reached = self.reached._replace(epoch=epoch)
 
     async def undo(self, end_physical_offset: int) -> None:
@@ -176,10 +198,10 @@ class Indexes:
             await self.lose_all(end_physical_offset)
             return
         _log.warning("the log lost its tail: dropping what was indexed from %d on", end_physical_offset)
-        async with self._progress.turn:
+        async with self.progress.lock:
             finished_file, replay_physical_offset = self.index.after_truncation(end_physical_offset)
             self.queues.stepped_over.truncate(end_physical_offset)
-            known = self._progress.value
+            known = self.progress.value
             lowered = msgspec.structs.replace(
                 known,
                 queue_physical_offset=min(known.queue_physical_offset, end_physical_offset),
@@ -192,11 +214,11 @@ class Indexes:
                 queue_end_sum=-1,
                 stepped_over=self.queues.stepped_over.notes(),
             )
-            await self._progress.save(lowered)
-            self._completeness.lose(max(end_physical_offset, self._completeness.target_physical_offset))
+            await self.progress.save(lowered)
+            self.completeness.lose(max(end_physical_offset, self.completeness.target_physical_offset))
             self.queues.truncate(end_physical_offset)
             self.index.truncate(end_physical_offset)
-            await self._history.truncate(end_physical_offset, has_queue=self.queues.has_units)
+            await self.history.truncate(end_physical_offset, has_queue=self.queues.has_units)
             self.reached = self.reached._replace(
                 indexed_physical_offset=min(self.reached.indexed_physical_offset, self.index.next_physical_offset),
                 entered_physical_offset=end_physical_offset,
@@ -204,15 +226,15 @@ class Indexes:
 
     async def lose_all(self, end_physical_offset: int) -> None:
         """Forget everything, because the log is another one from this offset on."""
-        self._completeness.lose()
+        self.completeness.lose()
         await self.drop_all()
-        await self._history.truncate(end_physical_offset, has_queue=_any)
+        await self.history.truncate(end_physical_offset)
 
     async def drop_all(self) -> None:
         """Forget everything. Progress says so first: a crash in between makes the next start do the same."""
         _log.warning("dropping all indexes, to build them again")
-        async with self._progress.turn:
-            await asyncio.to_thread(self._progress.forget)
+        async with self.progress.lock:
+            await asyncio.to_thread(self.progress.forget)
             self.queues.detach()
             self.index.detach()
             await asyncio.to_thread(self.queues.remove_files)
@@ -221,20 +243,15 @@ class Indexes:
 
     async def skip_to(self, min_physical_offset: int) -> None:
         """Go on at the log's first byte: what was before it is gone, so nobody can index it any more."""
-        await self._history.skip(self.reached.indexed_physical_offset, min_physical_offset)
+        await self.history.skip(self.reached.indexed_physical_offset, min_physical_offset)
         self.reached = self.reached._replace(indexed_physical_offset=min_physical_offset)
         self._note_entered(min_physical_offset)
         self.index.next_physical_offset = max(self.index.next_physical_offset, min_physical_offset)
 
     async def begin_at(self, min_physical_offset: int) -> None:
-        """If nothing is held of a log that begins here, forget the ends of queues past it, for they come again.
+        """Forget the ends of queues past the log's first byte if nothing of the log is held, for they come again.
 
         Those that do not are of a tail that the log has lost.
         """
         if self.reached.entered_physical_offset <= min_physical_offset:
-            await self._history.truncate(min_physical_offset, has_queue=_any)
-
-
-def _any(_topic: str, _queue_id: int) -> bool:
-    """All that the log has comes again."""
-    return True
+            await self.history.truncate(min_physical_offset)

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
+from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.follow.history import LogHistory
-from services.indexer.engine.log.source import LogSource, QueueEnd
+from services.indexer.engine.log.source import LogSource
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 PAGE_QUEUE_COUNT = 1_024
@@ -63,12 +64,12 @@ class QueueEndReport:
                 _log.error("%d queues end with a record that the log does not have there", contradicting_count)
 
     async def pages(self, min_physical_offset: int) -> AsyncGenerator[list[QueueEnd], None]:
-        """All queues with their ends; at least one page."""
+        """Yield all queues with their ends, at least one page."""
         page: list[QueueEnd] = []
         told: set[tuple[str, int]] = set()
         names = [(topic, queue_id) for topic in self._queues.topics() for queue_id in self._queues.queue_ids(topic)]
         for name in names:
-            await asyncio.sleep(0)  # others have their turn: a queue may have to be read
+            await asyncio.sleep(0)  # others run in between: a queue may have to be read
             end = self._queues.end_of(*name)
             if end is not None:
                 told.add(name)
@@ -77,6 +78,6 @@ class QueueEndReport:
                 yield page
                 page = []
         kept = self._history.kept_below(min_physical_offset)  # now: a queue may have been removed before its turn
-        page += [end for name, end in kept.items() if name not in told]
+        page += [end for end in kept if end.name not in told]
         for start in range(0, len(page) + 1, PAGE_QUEUE_COUNT):
             yield page[start : start + PAGE_QUEUE_COUNT]

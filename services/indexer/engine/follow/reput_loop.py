@@ -4,7 +4,7 @@
 It asks for a stream where the indexes end, agrees with the log on what they hold (libs.log.agreement), and enters what
 comes. When the log goes away it asks again. What it does at each moment, and what that turns into, is the table of
 `reput_state`. A record that fits no queue is stepped over with a note; indexes that contradict the log stop it.
-Invariants: `turn` is held during each step; a rebuild drops everything between two of them.
+Invariants: `lock` is held during each step; a rebuild drops everything between two of them.
 Callers: the event loop's thread. Not handled: entering (Indexes), making things durable (FlushLoop).
 RocketMQ's counterpart is ReputMessageService, which skips what it can't read.
 """
@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import enum
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.log.agreement import Adopt, AskAgain, Change, Continue, DropAll, Mine, Refuse, SkipTo, Theirs, Undo, agree
@@ -21,9 +21,8 @@ from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.segments.errors import IndexDamaged, StoreError, StoreFull, SyncFailed
-from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.config import IndexerConfig
 from services.indexer.engine.follow.flush import FlushLoop
-from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.queue_end_report import QueueEndReport
 from services.indexer.engine.follow.reput_state import Event, ReputState, ReputStates, Stage
@@ -31,9 +30,6 @@ from services.indexer.engine.log.source import LogSource
 from services.indexer.errors import Inapplicable, NotARecord, SyncNeeded
 
 _log = logging.getLogger(__name__)
-
-HistoryListener = Callable[[bool], None]
-"""Hears that the log lost its tail, or may have; and whether the indexes were cut for it."""
 
 
 class Ask(enum.Enum):
@@ -52,16 +48,15 @@ class ReputLoop:
 
     def __init__(
         self,
+        config: IndexerConfig,
         source: LogSource,
         indexes: Indexes,
         states: ReputStates,
-        completeness: Completeness,
-        history: LogHistory,
         flush: FlushLoop,
         *,
-        history_listeners: Sequence[HistoryListener] = (),
-        reconnect_ms_max: int,
+        on_history_change: Callable[[bool], None],
     ) -> None:
+        """`on_history_change` hears that the log lost its tail or may have, and whether the indexes were cut for it."""
         self.confirmed_physical_offset = 0
         """End of the log, as last heard."""
         self.history_change_count = 0
@@ -70,23 +65,22 @@ class ReputLoop:
         """How often records were deleted from the log before they were entered."""
         self.is_disk_full = False
         """Whether the last batch met a disk without room for it."""
-        self.turn = asyncio.Lock()
-        """Held during each step. A removal of queues holds it, too, and takes the turn of progress after it."""
-        self.queue_ends = QueueEndReport(source, indexes.queues, history)
+        self.lock = asyncio.Lock()
+        """Held during each step. A removal of queues holds it, too, and then the lock of progress."""
+        self.queue_ends = QueueEndReport(source, indexes.queues, indexes.history)
         self._source = source
         self._indexes = indexes
         self._states = states
-        self._completeness = completeness
-        self._history = history
+        self._completeness = indexes.completeness
         self._flush = flush
-        self._history_listeners = history_listeners
+        self._on_history_change = on_history_change
         self._ask = Ask.WHERE_THE_INDEXES_END
         self._asked_physical_offset = 0
         self._loop = SupervisedLoop(
             "reput loop",
             self._follow,
-            backoff_ms_min=min(100, reconnect_ms_max),
-            backoff_ms_max=reconnect_ms_max,
+            backoff_ms_min=min(100, config.reconnect_ms_max),
+            backoff_ms_max=config.reconnect_ms_max,
             expected_errors=(DependencyUnavailable, RecordDamaged, StoreError),
         )
 
@@ -106,7 +100,7 @@ class ReputLoop:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End the stream; what was entered stays."""
+        """End the stream. What was entered stays."""
         await self._loop.stop()
 
     async def _follow(self) -> None:
@@ -121,7 +115,7 @@ class ReputLoop:
             async with contextlib.aclosing(self._source.follow(self._asked_physical_offset, epoch)) as steps:
                 async for step in steps:
                     self._states.log_away = None
-                    if not await self.take(step):
+                    if not await self.apply(step):
                         break
                     self._states.heard.set()
                     if isinstance(step, Handshake):
@@ -142,7 +136,7 @@ class ReputLoop:
             await self.queue_ends.stop()
 
     def _begin(self) -> int:
-        """Where to ask for the next stream. The one after it begins with a comparison, if that is possible."""
+        """Return where to ask for the next stream. The one after it begins with a comparison, if that is possible."""
         reached = self._indexes.reached
         match self._ask:
             case Ask.AT_THE_BEGIN:
@@ -153,27 +147,27 @@ class ReputLoop:
             case Ask.WHERE_THE_INDEXES_END:
                 return reached.entered_physical_offset
 
-    async def take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
-        """Do one step; False if the stream is of no use any more.
+    async def apply(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
+        """Apply one step of the stream. Returns False if the stream is of no use any more.
 
         Callers: the loop itself, and the offline rebuild, which has no loop. Raises Inapplicable, StoreFull and
         SyncFailed.
         """
-        async with self.turn:
+        async with self.lock:
             try:
-                return await self._take(step)
+                return await self._apply(step)
             except StoreFull:
                 self.is_disk_full = True
                 raise
 
-    async def _take(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
+    async def _apply(self, step: Handshake | DispatchBatch | Heartbeat) -> bool:
         if not self._states.is_following:
             return False
         if isinstance(step, DispatchBatch):
             await self._enter(step)
             self.is_disk_full = False
             self.confirmed_physical_offset = max(self.confirmed_physical_offset, step.end_physical_offset)
-        elif isinstance(step, Heartbeat) or await self._shake(step):
+        elif isinstance(step, Heartbeat) or await self._agree(step):
             self._hear(step)
         else:
             return False
@@ -204,8 +198,8 @@ class ReputLoop:
             else:
                 break
 
-    async def _shake(self, handshake: Handshake) -> bool:
-        """Agree with the log on what the indexes hold; False if the stream must be asked for again."""
+    async def _agree(self, handshake: Handshake) -> bool:
+        """Agree with the log on what the indexes hold. Returns False if the stream must be asked for again."""
         self._indexes.queues.set_apart.learn(handshake.set_apart)
         theirs = Theirs(
             handshake.history_id,
@@ -228,7 +222,7 @@ class ReputLoop:
     def _mine(self) -> Mine:
         reached = self._indexes.reached
         return Mine(
-            self._history.history_id,
+            self._indexes.history.history_id,
             reached.epoch,
             reached.indexed_physical_offset,
             reached.entered_physical_offset,
@@ -242,12 +236,12 @@ class ReputLoop:
             case Undo(end):
                 await self._indexes.undo(end)
                 self._asked_physical_offset = end
-                self._tell_listeners(is_truncated=True)
+                self._tell_history_change(is_truncated=True)
             case Adopt():
                 is_other = theirs.epoch != self._indexes.reached.epoch
                 await self._indexes.adopt(epoch=theirs.epoch, history_id=theirs.history_id)
                 if is_other:
-                    self._tell_listeners(is_truncated=False)
+                    self._tell_history_change(is_truncated=False)
             case SkipTo(begin):
                 self._note_gap(begin)
                 await self._indexes.skip_to(begin)
@@ -255,14 +249,13 @@ class ReputLoop:
     async def _change_log(self, history_id: str) -> None:
         _log.error("this is another log than the one that was indexed: dropping all indexes, to build its own")
         await self._indexes.lose_all(0)
-        await self._history.adopt(history_id)
+        await self._indexes.history.adopt(history_id)
         self._ask = Ask.WHERE_THE_INDEXES_END
-        self._tell_listeners(is_truncated=True)
+        self._tell_history_change(is_truncated=True)
 
-    def _tell_listeners(self, *, is_truncated: bool) -> None:
+    def _tell_history_change(self, *, is_truncated: bool) -> None:
         self.history_change_count += 1
-        for listener in self._history_listeners:
-            listener(is_truncated)
+        self._on_history_change(is_truncated)
 
     async def _drop_all(self) -> None:
         """Drop all indexes, because a rebuild was asked for."""

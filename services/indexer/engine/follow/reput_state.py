@@ -128,7 +128,7 @@ class ReputStates:
         return self.stage in (Stage.STOPPED, Stage.FAILED)
 
     def on(self, event: Event) -> None:
-        """Take note of what happened."""
+        """Go to the stage that follows from what happened, if there is one."""
         self.stage = NEXT[self.stage].get(event, self.stage)
 
     async def until_wanted(self) -> None:
@@ -138,7 +138,7 @@ class ReputStates:
             await self._resumed.wait()
 
     def lose(self, error: Exception, *, is_expected: bool) -> None:
-        """A stream has ended with an error, and the next one may be better."""
+        """Note that a stream has ended with an error. The next one may be better."""
         self.on(Event.STREAM)
         if not self.is_stopped:
             self.log_away = error if isinstance(error, DependencyUnavailable) else None

@@ -19,7 +19,7 @@ import functools
 import logging
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -103,7 +103,7 @@ class ConsumerOffsets:
                 self._put(group, {_key(topic, queue_id): queue_offset for queue_id, queue_offset in queues.items()})
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the next queue offset of a group; None if it has none."""
+        """Return the next queue offset of a group, or None if it has none."""
         found = self._offsets_of(group).get(_key(topic, queue_id))
         if found is not None:
             self._use(group)
@@ -124,7 +124,7 @@ class ConsumerOffsets:
         self._use(group)
 
     async def delete(self, group: str, topic: str | None = None) -> int:
-        """Forget the offsets of a group, all or those of a topic, and return how many; `save` makes it durable.
+        """Forget the offsets of a group, all or those of a topic, and return how many. `save` makes it durable.
 
         Many are forgotten in steps; a commit meanwhile stays or not.
         """
@@ -142,13 +142,13 @@ class ConsumerOffsets:
         await self.save()
 
     async def group_names(self) -> AsyncGenerator[list[str], None]:
-        """All groups, some at a time, in no order. Those that come or go meanwhile may be among them or not."""
+        """Yield all groups, some at a time, in no order. Those that come or go meanwhile may be among them or not."""
         for shard in list(self._shards.values()):
             async for names in in_steps(list(shard.groups)):
                 yield names
 
     async def offsets(self, group: str | None = None) -> AsyncGenerator[list[GroupOffset], None]:
-        """The offsets of a group, or of all, as `group_names` gives groups."""
+        """Yield the offsets of a group, or of all, as `group_names` does groups."""
         groups = [shard.groups for shard in list(self._shards.values())]
         for found in groups if group is None else [{group: self._offsets_of(group)}]:
             async for offsets in in_steps(_walk(found)):
@@ -178,11 +178,7 @@ class ConsumerOffsets:
             change_count = self._change_count
             if change_count == self._saved_change_count:
                 return
-            version = DataVersion(
-                counter=self._version.counter + 1,
-                timestamp_ms=self._clock.now_ms(),
-                state_version=self._version.state_version,
-            )
+            version = replace(self._version, counter=self._version.counter + 1, timestamp_ms=self._clock.now_ms())
             parts = [await self._entries(shard) for shard in list(self._shards.values())]
             entries = [part for part in parts if part]  # a shard may have lost all of its groups
             await asyncio.to_thread(self._replace, functools.partial(consumer_offsets_json.assemble, version, entries))
@@ -190,7 +186,7 @@ class ConsumerOffsets:
             self._saved_change_count = change_count
 
     async def _entries(self, shard: _Shard) -> bytes:
-        """The shard's entries of the file. What changes while they are made is in the next save."""
+        """Return the shard's entries of the file. What changes while they are made is in the next save."""
         if shard.entries is not None:
             return shard.entries
         change_count = shard.change_count
@@ -229,7 +225,7 @@ class ConsumerOffsets:
         shard.entries = None
 
     def _drop(self, group: str, keys: list[str]) -> int:
-        """Forget these offsets, those that are still there; how many."""
+        """Forget those of these offsets that are still there. Returns how many they were."""
         shard = self._shards.get(_shard_of(group))
         known = {} if shard is None else shard.groups.get(group, {})
         gone = [key for key in keys if known.pop(key, None) is not None]
@@ -246,7 +242,7 @@ class ConsumerOffsets:
         return len(gone)
 
     def _use(self, group: str) -> None:
-        """The group is in use now."""
+        """Note that the group is in use now."""
         if self._expire_s:
             self._used_s[group] = self._clock.monotonic_s()
 
@@ -257,7 +253,7 @@ def _shard_of(group: str) -> int:
 
 @functools.lru_cache(KEY_COUNT_MAX)
 def _key(topic: str, queue_id: int) -> str:
-    """The queue as one text; no name of a topic has an `@`."""
+    """Return the queue as one text. No name of a topic has an `@`."""
     return f"{topic}{SEPARATOR}{queue_id}"
 
 
@@ -271,7 +267,7 @@ def _size_bytes_max(group: str, keys: list[str]) -> int:
 
 
 def _walk(groups: dict[str, dict[str, int]]) -> Iterator[GroupOffset]:
-    """The offsets of these groups, which may change meanwhile."""
+    """Yield the offsets of these groups, which may change meanwhile."""
     for group in list(groups):
         offsets = groups.get(group, {})
         for key in list(offsets):

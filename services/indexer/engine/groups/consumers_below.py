@@ -29,7 +29,7 @@ class ConsumerBelow:
 async def consumers_below(
     offsets: ConsumerOffsets, queues: ConsumeQueueTable, min_physical_offset: int, *, count_max: int
 ) -> tuple[list[ConsumerBelow], int]:
-    """The stored offsets that are below the first entry kept then, and how many; the furthest behind first."""
+    """Return the stored offsets below the first entry kept then, the furthest behind first, and how many there are."""
     furthest: list[ConsumerBelow] = []
     found_count = 0
     kept_from: dict[tuple[str, int], int] = {}

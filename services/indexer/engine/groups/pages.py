@@ -34,7 +34,7 @@ class GroupPage:
 async def page_of_groups(
     offsets: ConsumerOffsets, position: GroupPosition, *, group_count_max: int, offset_count_max: int
 ) -> GroupPage:
-    """The page behind a position. A group that does not fit is for the next page; one too large for any, in parts."""
+    """Return the page behind a position. A group that does not fit is for the next, one too large for any in parts."""
     names = await _first_behind(offsets.group_names(), position.group, group_count_max + 1)
     if position.queue is not None:
         names = [position.group, *names]
@@ -59,7 +59,7 @@ async def page_of_groups(
 
 
 async def _first_behind(steps: AsyncIterator[list[T]], behind: T, count: int) -> list[T]:
-    """The smallest ones that are larger than this, sorted."""
+    """Return the `count` smallest items that are larger than `behind`, sorted."""
     found: list[T] = []
     last: T | None = None
     async for step in steps:

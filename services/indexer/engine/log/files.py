@@ -23,6 +23,7 @@ from libs.formats.limits import CLOCK_STEP_MS_MAX
 from libs.formats.records import dispatch_columns
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.state.log_history import QueueEnd
 from libs.formats.store_layout import file_name, segment_base
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log import tail_search
@@ -35,7 +36,7 @@ from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
-from services.indexer.engine.log.source import ProgressReport, QueueEnd, RecordBlock
+from services.indexer.engine.log.source import ProgressReport, RecordBlock
 from services.indexer.errors import Inapplicable
 
 STEP_RECORD_COUNT_MAX = 8_192

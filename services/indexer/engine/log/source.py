@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.state.log_history import QueueEnd
 from services.indexer.engine.log.record_view import RecordView, view_record
 
 
@@ -22,16 +23,6 @@ class ProgressReport:
     index_flushed_time_ms: int
     epoch: int
     history_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueEnd:
-    """Where a queue ends in the indexes, and the first byte of its last record."""
-
-    topic: str
-    queue_id: int
-    end_queue_offset: int
-    last_physical_offset: int
 
 
 class LogSource(Protocol):

@@ -15,16 +15,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats import store_layout
-from libs.formats.indexes.index_file import FIRST_ENTRY, IndexHeader, file_size_bytes
+from libs.formats.indexes.index_file import FIRST_ENTRY, file_size_bytes
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.clock import Clock
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import Fs
+from libs.machine.fs import Fs, MappedFile
 from libs.segments.errors import SegmentSizeWrong, StoreFull
 from services.indexer.engine.tables.index_file import IndexFile
 from services.indexer.errors import Inapplicable
@@ -48,23 +50,14 @@ class Candidates:
     cursor: IndexCursor | None
 
 
-class FinishedFiles(NamedTuple):
-    """How many files are finished, the newest one's name, and the store time of its last record; zeros for none."""
-
-    file_count: int
-    newest_name: str
-    end_time_ms: int
-
-
 class NewestFile(NamedTuple):
-    """The newest file of a table, no name if there is none, and its next entry; -1 if nobody knows."""
+    """The newest file of a table, no name if there is none, and its next entry, -1 if nobody knows."""
 
     name: str
     next_entry: int
 
 
-UNKNOWN, NO_FILE = NewestFile("", -1), NewestFile("", 0)
-_NO_HEADER = IndexHeader(0, 0, 0, -1, 0, NO_FILE.next_entry)
+UNKNOWN = NewestFile("", -1)
 
 
 class IndexTable:
@@ -76,54 +69,57 @@ class IndexTable:
         self._clock = clock
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
+        self.file_size_bytes = file_size_bytes(slot_count, entry_capacity)
         self._files: list[IndexFile] = []
-        self._expired: list[str] = []
+        self.expired: list[str] = []
+        """Names of files that the table does not have any more and that wait for their removal, oldest first."""
         self._last_name = ""
         self.next_physical_offset = 0
         """End of the records that are entered, exclusive."""
 
-    def load(
-        self,
-        *,
-        next_physical_offset: int,
-        replay_physical_offset: int,
-        finished_file: str,
-        is_clean: bool,
-        finished_count: int = -1,
-        newest: NewestFile = UNKNOWN,
-    ) -> None:
-        """Open the files as the last stop left them, with all records below `next_physical_offset` entered.
+    def load(self, progress: IndexProgress) -> None:
+        """Open the files as the last stop left them, with all records entered that progress knows.
 
-        After an unclean stop all files after `finished_file` are dropped, to be made again from
-        `replay_physical_offset` on; so they are if RocketMQ has worked on the same directory since a clean stop, or
-        meanwhile, and left other files than `newest` tells.
-        If even `finished_file` is gone, or there are fewer than `finished_count` files up to it (-1: unknown), all is
-        made again. Raises SegmentSizeWrong.
+        After an unclean stop all files after the last finished one are dropped, to be made again; so they are if
+        RocketMQ has worked on the same directory since a clean stop, or meanwhile, and left another newest file.
+        If one of the finished files is gone all is made again. Raises SegmentSizeWrong.
         """
         self._fs.make_directory(self.directory)
-        names = [name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]
+        names = self._listed()
+        finished_file, is_clean = progress.index_finished_file, progress.is_clean
+        replay_physical_offset = progress.index_replay_physical_offset
         finished = [name for name in names if name <= finished_file]
-        if finished_file and (finished_file not in finished or len(finished) < finished_count):
-            _log.error("%s: %d of %d finished index files are there", self.directory, len(finished), finished_count)
+        count = progress.index_finished_count
+        if finished_file and (finished_file not in finished or len(finished) < count):
+            _log.error("%s: %d of %d finished index files are there", self.directory, len(finished), count)
             finished_file, replay_physical_offset, is_clean = "", 0, False
-        self.next_physical_offset = next_physical_offset if is_clean else replay_physical_offset
+        self.next_physical_offset = progress.index_physical_offset if is_clean else replay_physical_offset
         kept = [name for name in names if is_clean or name <= finished_file]
         self._last_name = max([finished_file, *kept])
         for name in reversed(names[len(kept) :]):
             self._remove(name)
-        expected_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
         for name in kept:
             path = self.directory / name
-            if (size_bytes := self._fs.size(path)) != expected_bytes:
-                raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=expected_bytes)
-            self._files.append(self._open(name, is_finished=name <= finished_file))
-        if not self._is_as_left(replay_physical_offset, newest if is_clean else UNKNOWN):
+            if (size_bytes := self._fs.size(path)) != self.file_size_bytes:
+                raise SegmentSizeWrong(path=path, size_bytes=size_bytes, expected_bytes=self.file_size_bytes)
+            self._add(self._fs.open_mapped(path), is_finished=name <= finished_file)
+        newest = NewestFile(progress.index_newest_file, progress.index_newest_entry) if is_clean else UNKNOWN
+        if not self._is_as_left(replay_physical_offset, newest):
             self._drop_unfinished(replay_physical_offset)
 
-    @property
-    def file_size_bytes(self) -> int:
-        """Size of each file."""
-        return file_size_bytes(self._slot_count, self._entry_capacity)
+    def described(self, progress: IndexProgress) -> IndexProgress:
+        """Return progress with what its next reader must find here."""
+        finished = self._files[: self._finished_count()]
+        newest = self._newest() if progress.is_clean else UNKNOWN
+        return msgspec.structs.replace(
+            progress,
+            index_replay_physical_offset=min(progress.index_physical_offset, self.replay_physical_offset),
+            index_finished_file=finished[-1].name if finished else "",
+            index_finished_count=len(finished),
+            index_newest_file=newest.name,
+            index_newest_entry=newest.next_entry,
+            index_time_ms=finished[-1].header.end_time_ms if finished else 0,
+        )
 
     @property
     def file_count(self) -> int:
@@ -134,20 +130,6 @@ class IndexTable:
     def entry_count(self) -> int:
         """Entries in all files. Reads the header of each."""
         return sum(file.header.entry_count for file in self._files)
-
-    @property
-    def finished(self) -> FinishedFiles:
-        """The files that are full and synced: all up to the newest of them are."""
-        count = self._finished_count()
-        if not count:
-            return FinishedFiles(0, "", 0)
-        newest = self._files[count - 1]
-        return FinishedFiles(count, newest.name, newest.header.end_time_ms)
-
-    @property
-    def newest(self) -> NewestFile:
-        """The newest file, and how far it is filled."""
-        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NO_FILE
 
     @property
     def replay_physical_offset(self) -> int:
@@ -215,7 +197,7 @@ class IndexTable:
         return Candidates(np.empty(0, np.int64), None)
 
     def after_truncation(self, bound_physical_offset: int) -> tuple[str, int]:
-        """Tell what the newest finished file and `replay_physical_offset` would be after `truncate`."""
+        """Return what the newest finished file and `replay_physical_offset` would be after `truncate`."""
         finished, replay = "", min(self.next_physical_offset, bound_physical_offset)
         for file in self._files:
             header = file.header
@@ -226,7 +208,7 @@ class IndexTable:
         return finished, replay
 
     def truncate(self, bound_physical_offset: int) -> None:
-        """Drop every file with a record at or past this offset; what they held below it must be put again."""
+        """Drop every file with a record at or past this offset. What they held below it must be put again."""
         while self._files and self._files[-1].header.end_physical_offset >= bound_physical_offset:
             file = self._files.pop()
             self.next_physical_offset = min(self.next_physical_offset, file.header.begin_physical_offset)
@@ -236,62 +218,50 @@ class IndexTable:
 
     def detach(self) -> None:
         """Let go of all files, which stay: nothing is entered. No sync may be at work."""
-        files, self._files, self._expired = self._files, [], []
+        files, self._files, self.expired = self._files, [], []
         self.next_physical_offset = 0
         for file in files:
             file.close()
 
     def remove_files(self) -> None:
         """Remove all index files, newest first, durably. They must not be open. Blocks. May be repeated."""
-        for name in reversed([name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]):
+        for name in reversed(self._listed()):
             self._remove(name)
 
     def trim(self, min_physical_offset: int) -> int:
-        """Forget finished files whose records are all below this offset; return how many.
+        """Forget finished files whose records are all below this offset. Returns how many.
 
-        Their files are to be removed after progress says that they are fewer (`take_expired`, `remove`): one that is
-        missing otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
+        Their files are to be removed after progress says that they are fewer (`remove_expired`): one that is missing
+        otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
         """
         count = self.trimmable_count(min_physical_offset)
         for file in self._files[:count]:
             file.close()
-            self._expired.append(file.name)
+            self.expired.append(file.name)
         del self._files[:count]
         return count
 
     def trimmable_count(self, min_physical_offset: int) -> int:
-        """How many files `trim` would forget."""
+        """Return how many files `trim` would forget."""
 
         def is_kept(file: IndexFile) -> bool:
             return not file.is_finished or file.header.end_physical_offset >= min_physical_offset
 
         return bisect_left(self._files, True, key=is_kept)
 
-    def expired_paths(self) -> set[Path]:
-        """Files that wait for their removal."""
-        return {self.directory / name for name in self._expired}
-
-    @property
-    def expired_count(self) -> int:
-        """How many files wait for their removal."""
-        return len(self._expired)
-
-    def take_expired(self, count: int) -> list[str]:
-        """Names of the files to remove, the oldest so many; the caller does it."""
-        expired, self._expired = self._expired[:count], self._expired[count:]
-        return expired
-
-    def remove(self, names: list[str]) -> None:
-        """Remove files that the table does not have any more, durably. Blocks."""
+    def remove_expired(self, count: int) -> None:
+        """Remove the oldest so many of the expired files, durably. Blocks."""
+        names = self.expired[:count]
+        del self.expired[:count]
         for name in names:
             self._remove(name)
 
     def unfinished(self) -> list[IndexFile]:
-        """Return the files that may have unsynced entries, oldest first; the last of them is the newest of all."""
+        """Return the files that may have unsynced entries, oldest first. The last of them is the newest of all."""
         return self._files[self._finished_count() :]
 
     def mark_finished(self, files: list[IndexFile]) -> None:
-        """Take note that these files, none of them the newest, were synced after their last entry."""
+        """Note that these files, none of them the newest, were synced after their last entry."""
         for file in files:
             file.is_finished = True
 
@@ -300,17 +270,22 @@ class IndexTable:
         for file in self._files:
             file.close()
 
+    def _listed(self) -> list[str]:
+        return [name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]
+
+    def _newest(self) -> NewestFile:
+        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NewestFile("", 0)
+
     def _finished_count(self) -> int:
         return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
     def _is_as_left(self, replay_physical_offset: int, newest: NewestFile) -> bool:
-        """Whether the unfinished files begin where they did, end as they did, and nothing was entered past the end."""
-        header = self._files[-1].header if self._files else _NO_HEADER
-        found = NewestFile(self._files[-1].name if self._files else "", header.next_entry)
+        """Return whether unfinished files begin and end as they did, and nothing was entered past the end."""
+        found = self._newest()
         if newest not in (UNKNOWN, found):
             _log.warning("%s: the newest file is %s, not %s: building it again", self.directory, found, newest)
             return False
-        is_past_end = header.end_physical_offset >= self.next_physical_offset
+        is_past_end = bool(self._files) and self._files[-1].header.end_physical_offset >= self.next_physical_offset
         return self.replay_physical_offset == replay_physical_offset and not is_past_end
 
     def _drop_unfinished(self, replay_physical_offset: int) -> None:
@@ -321,7 +296,7 @@ class IndexTable:
         self.next_physical_offset = replay_physical_offset
 
     def _place_of(self, cursor: IndexCursor | None) -> tuple[int, int]:
-        """Number of the file to begin with, and of the entry in it: the newest, unless the cursor's file is kept."""
+        """Return the numbers of the file to begin with and its entry: the newest, unless the cursor's file is kept."""
         if cursor is not None:
             number = bisect_left(self._files, cursor.file, key=lambda file: file.name)
             if number < len(self._files) and self._files[number].name == cursor.file:
@@ -336,17 +311,14 @@ class IndexTable:
     def _roll(self) -> IndexFile:
         name = self._next_name()
         path = self.directory / name
-        size_bytes = file_size_bytes(self._slot_count, self._entry_capacity)
         try:
-            mapped = self._fs.create_mapped(path, size_bytes)
+            mapped = self._fs.create_mapped(path, self.file_size_bytes)
         except DiskFull as error:
-            raise StoreFull(path=path, needed_bytes=size_bytes) from error
-        file = IndexFile(mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=False)
-        self._files.append(file)
-        return file
+            raise StoreFull(path=path, needed_bytes=self.file_size_bytes) from error
+        return self._add(mapped, is_finished=False)
 
     def _next_name(self) -> str:
-        """Local time, as RocketMQ names them, and always after the newest file: the clock may stand or go back."""
+        """Return the local time, as RocketMQ names files, but later than the newest: the clock may stand or go back."""
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
         name = store_layout.index_file_name(now)
         if name <= self._last_name:
@@ -355,11 +327,12 @@ class IndexTable:
         self._last_name = name
         return name
 
-    def _open(self, name: str, *, is_finished: bool) -> IndexFile:
-        mapped = self._fs.open_mapped(self.directory / name)
-        return IndexFile(
+    def _add(self, mapped: MappedFile, *, is_finished: bool) -> IndexFile:
+        file = IndexFile(
             mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=is_finished
         )
+        self._files.append(file)
+        return file
 
     def _remove(self, name: str) -> None:
         failpoint("index_file.before_remove")

@@ -68,7 +68,7 @@ class IndexFile:
         return decode_header(self._mapped.buffer)
 
     def checked_header(self, *, end_physical_offset: int) -> IndexHeader:
-        """The header, if it can be that of a file of the log up to this offset. Raises IndexDamaged."""
+        """Return the header, if it can be that of a file of the log up to this offset. Raises IndexDamaged."""
         try:
             header = self.header
         except FormatError as error:
@@ -138,7 +138,7 @@ class IndexFile:
         return Selection(np.frombuffer(physical_offsets, np.int64, count), next_entry)
 
     def _check_empty(self, position: int) -> None:
-        """Look, if a slot is empty, whether it was ever used. Raises IndexDamaged.
+        """Raise IndexDamaged if a slot is empty that was once in use.
 
         Zeros are what a disk gives for a page that it lost. So many slots around it that one of them is nearly
         certainly in use are looked at first; only if all of them are empty, too, all slots are counted.
@@ -157,7 +157,7 @@ class IndexFile:
             raise self._damaged(position, f"{count} slots are in use, {used_count} were")
 
     def _chain_count(self) -> int:
-        """How many entries are the first of their chain: RocketMQ before 4.7 counted every entry as a slot in use."""
+        """Count the entries that begin a chain: RocketMQ before 4.7 counted every entry as a slot in use."""
         start = entry_position(1, self._slot_count)
         previous = np.frombuffer(self._mapped.buffer, ">i4", offset=start)[
             PREVIOUS_ENTRY_AT // 4 :: ENTRY_SIZE_BYTES // 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ProgressKeeper: what the indexes hold for certain, in memory and in `reput/index_progress`.
+"""ProgressFile: what the indexes hold for certain, in memory and in `reput/index_progress`.
 
 Invariants: written after the effect that it speaks of, so it may say too little, never too much; replaced atomically;
 `is_clean` stands in the file only between an orderly stop and the next start.
@@ -22,55 +22,41 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressFile:
-    """Reads and replaces the file."""
+    """The progress as the file has it. Whoever writes it, or undoes what it speaks of, holds `lock` meanwhile."""
 
     def __init__(self, fs: Fs, path: Path) -> None:
+        self.value = IndexProgress()
+        self.lock = asyncio.Lock()
         self._fs = fs
         self._path = path
 
-    def load(self) -> IndexProgress | None:
-        """Return what the file says; None if there is none that can be believed, which is logged."""
+    def load(self) -> IndexProgress:
+        """Read the file. Without one that can be believed nothing is certain. A damaged one is logged. Blocks."""
+        self.value = IndexProgress()
         try:
-            return index_progress.decode(self._fs.read(self._path))
+            self.value = index_progress.decode(self._fs.read(self._path))
         except FileNotFoundError:
-            return None
+            pass
         except FormatError as error:
             _log.error("%s is damaged, so all indexes are built anew: %s", self._path, error)
-            return None
-
-    def save(self, progress: IndexProgress) -> None:
-        """Replace the file. Durable on return."""
-        self._fs.write_atomic(self._path, index_progress.encode(progress))
-
-
-class ProgressKeeper:
-    """The progress as the file has it. Whoever writes it, or takes back what it speaks of, holds `turn` meanwhile."""
-
-    def __init__(self, file: ProgressFile) -> None:
-        self.value = IndexProgress()
-        self.turn = asyncio.Lock()
-        self._file = file
-
-    def load(self) -> IndexProgress:
-        """Read the file; without a believable one nothing is certain. Blocks."""
-        self.value = self._file.load() or IndexProgress()
         return self.value
 
     def forget(self) -> IndexProgress:
-        """Take everything back, durably: nothing is certain. Blocks. Raises OSError."""
-        self.value = IndexProgress()
-        self._file.save(self.value)
+        """Write down, durably, that nothing is certain, and return that. Blocks. Raises OSError."""
+        self._replace(IndexProgress())
         return self.value
 
     def mark_running(self) -> None:
-        """Take the mark of a clean stop away. Blocks. Raises OSError."""
+        """Remove the mark of a clean stop. Blocks. Raises OSError."""
         if self.value.is_clean:
-            self.value = msgspec.structs.replace(self.value, is_clean=False)
-            self._file.save(self.value)
+            self._replace(msgspec.structs.replace(self.value, is_clean=False))
 
     async def save(self, value: IndexProgress) -> None:
         """Replace the file if the value is another. Durable on return. Raises OSError."""
-        assert self.turn.locked()
+        assert self.lock.locked()
         if value != self.value:
-            await asyncio.to_thread(self._file.save, value)
-            self.value = value
+            await asyncio.to_thread(self._replace, value)
+
+    def _replace(self, value: IndexProgress) -> None:
+        self._fs.write_atomic(self._path, index_progress.encode(value))
+        self.value = value

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
+from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.log_history import QueueEnd
 from libs.formats.store_layout import is_file_name, parse_file_name
 from libs.kernel.scan.index_cy import encode_queue_units
 from libs.machine.failpoints import failpoint
@@ -31,7 +33,6 @@ from libs.segments.chain import SegmentChain
 from libs.segments.errors import IndexDamaged
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
-from services.indexer.engine.log.source import QueueEnd
 
 _UnitOrUnits = NDArray[np.void] | np.void
 
@@ -39,15 +40,6 @@ _UnitOrUnits = NDArray[np.void] | np.void
 class Units(NamedTuple):
     """Consecutive units as columns of native numbers; copies, so they stay valid whatever happens to the files."""
 
-    physical_offsets: NDArray[np.int64]
-    record_sizes: NDArray[np.int32]
-    tags_codes: NDArray[np.int64]
-
-
-class DispatchRows(NamedTuple):
-    """Columns of a dispatch batch, one value per record; a queue picks its rows by their numbers."""
-
-    queue_offsets: NDArray[np.int64]
     physical_offsets: NDArray[np.int64]
     record_sizes: NDArray[np.int32]
     tags_codes: NDArray[np.int64]
@@ -89,7 +81,7 @@ class ConsumeQueue:
 
     @property
     def max_queue_offset(self) -> int:
-        """Queue offset that the next message gets; 0 if there never was one."""
+        """Queue offset that the next message gets. It is 0 if there never was one."""
         self._recover()
         return self._chain.max_physical_offset // UNIT_SIZE_BYTES
 
@@ -101,13 +93,13 @@ class ConsumeQueue:
 
     @property
     def min_queue_offset(self) -> int:
-        """First unit whose record is kept, as far as `correct_min` was told; max if there is none."""
+        """First unit whose record is kept, as far as `correct_min` was told. It is the max if there is none."""
         self._recover()
         return self._min_queue_offset
 
     @property
     def last_physical_offset(self) -> int:
-        """First byte of the record of the last unit; 0 if there is none."""
+        """First byte of the record of the last unit. It is 0 if there is none."""
         return 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
 
     @property
@@ -122,7 +114,7 @@ class ConsumeQueue:
         return len(self._chain.segments)
 
     def allocated_bytes(self) -> int:
-        """What the files take of the disk. Blocks."""
+        """Return how many bytes of the disk the files occupy. Blocks."""
         return sum(self._fs.allocated_bytes(segment.path) for segment in self._chain.segments)
 
     @property
@@ -137,7 +129,7 @@ class ConsumeQueue:
         return self._chain.max_physical_offset == self._chain.min_physical_offset
 
     def read(self, queue_offset: int, count: int) -> Units:
-        """Units from `queue_offset` on, at most `count`, fewer at the end; none if their file is gone.
+        """Read at most `count` units from `queue_offset` on, fewer at the end, and none if their file is gone.
 
         They end before one that can't be: without a size, or of a record before that of the unit before. Raises
         IndexDamaged if that is the first.
@@ -163,7 +155,7 @@ class ConsumeQueue:
         return Units(offsets, sizes, units["tags_code"].astype(np.int64))
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size of the record of one unit, which must be there. Raises IndexDamaged."""
+        """Return physical offset and size of the record of one unit, which must be there. Raises IndexDamaged."""
         position = queue_offset * UNIT_SIZE_BYTES
         segment = self._chain.find(position)
         physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
@@ -172,7 +164,7 @@ class ConsumeQueue:
         return physical_offset, size_bytes
 
     def damage_at(self, queue_offset: int) -> IndexDamaged:
-        """What to raise for a unit that can't be, which must be there."""
+        """Return what to raise for a unit whose values can't be those of a unit. It must be there."""
         segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
         position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
         physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position)
@@ -180,18 +172,18 @@ class ConsumeQueue:
         return IndexDamaged(path=segment.path, position=position, reason=reason)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """First queue offset of the file after the one that this queue offset belongs to."""
+        """Return the first queue offset of the file after the one that this queue offset belongs to."""
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
     def lacks_room(self, unit_count: int) -> bool:
-        """Whether there is no file to write to, or no blocks in it for so many units more, or for all that it takes."""
+        """Return whether no file can be written to, or it lacks blocks for so many units more or for its end."""
         self._recover()
         active = self._chain.active
         return active is None or active.reserved_position < _end_of_room(active, unit_count)
 
     def make_room(self, unit_count: int) -> None:
-        """Have what `lacks_room` misses, durably. A first file has its first page present.
+        """Make what `lacks_room` misses, durably. A first file has its first page present.
 
         Blocks, for several syncs where there was no file, without the GIL. Raises StoreFull.
         """
@@ -205,22 +197,22 @@ class ConsumeQueue:
         finally:
             segment.release()
 
-    def append(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
-        """Enter the records of consecutive rows, as `queue_rows.place` gave them.
+    def append(self, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
+        """Enter the records of these consecutive rows of a batch, as `queue_rows.place` gave them.
 
         What was entered before StoreFull is skipped when they come again. With rows that do not go on at its end the
         queue begins anew: its units go. Makes nothing durable. Raises StoreFull; the first rows may be written then.
         """
-        first = int(columns.queue_offsets[rows[0]])
-        is_behind = self.is_empty or columns.physical_offsets[rows[0]] > self.last_physical_offset
+        first = int(batch.queue_offsets[rows[0]])
+        is_behind = self.is_empty or batch.physical_offsets[rows[0]] > self.last_physical_offset
         if first != self.max_queue_offset and is_behind:
             self._restart(first)
         failpoint("queue.before_append")
-        self._write(rows[self.max_queue_offset - first :], columns)
+        self._write(rows[self.max_queue_offset - first :], batch)
         failpoint("queue.after_append")
 
     def correct_min(self, min_physical_offset: int) -> None:
-        """Take note of the first byte of the log that is kept: units of older records no longer count."""
+        """Note the first byte of the log that is kept: units of older records no longer count."""
         self._recover()
         if min_physical_offset <= self._min_physical_offset:
             return
@@ -228,12 +220,12 @@ class ConsumeQueue:
         self._min_physical_offset = min_physical_offset
 
     def first_kept(self, min_physical_offset: int) -> int:
-        """The queue offset of the first unit whose record is at or past this offset of the log; the end if none is."""
+        """Return the first queue offset whose record is at or past this offset of the log, or the end if none is."""
         kept = range(self.min_queue_offset, self.max_queue_offset)
         return kept.start + bisect_left(kept, min_physical_offset, key=self._physical_offset_at)
 
     def expired_file_count(self, min_physical_offset: int) -> int:
-        """How many files `detach_expired` would give up."""
+        """Return how many files `detach_expired` would give up."""
         self._recover()
         later = self._chain.segments[1:]
 
@@ -251,7 +243,7 @@ class ConsumeQueue:
         return expired
 
     def truncate(self, bound_physical_offset: int) -> None:
-        """Drop the units of records at or past this offset, durably; the bytes become zero."""
+        """Drop the units of records at or past this offset, durably. The bytes become zero."""
         self._recover()
         self._chain.sync()  # the cut makes the last file durable, and then nobody syncs those before it
         self._bound_physical_offset = bound_physical_offset
@@ -282,7 +274,10 @@ class ConsumeQueue:
             self._is_recovered = True
 
     def _drop_past_bound(self, *, clear_rest: bool) -> bool:
-        """Keep the valid units before the bound and nothing after the first that is not; whether that was a unit."""
+        """Keep the valid units before the bound, and nothing after the first that is not valid.
+
+        Returns whether that one was a unit.
+        """
         is_less = False
         for segment in reversed(self._chain.segments):
             count = self._valid_count(segment)
@@ -313,7 +308,7 @@ class ConsumeQueue:
         return count + (is_last and not is_none(_unit_at(segment, count)))
 
     def _first_message_offset(self) -> int | None:
-        """Queue offset of the first unit that is no pre-blank; None if there is none. Only the first file has them."""
+        """Return the queue offset of the first unit that is no pre-blank, or None. Only the first file has any."""
         segments = self._chain.segments
         if not segments:
             return None
@@ -322,7 +317,7 @@ class ConsumeQueue:
         return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
 
     def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any], *, end: int) -> int:
-        """Number of a file's first unit before `end` of which this holds, the number of units there if there is none.
+        """Return the number of a file's first unit before `end` of which this holds, or how many there are if none is.
 
         After a clean stop it holds of all units behind it, too, so a few of them tell; otherwise all are looked at.
         """
@@ -346,7 +341,7 @@ class ConsumeQueue:
         segment.advance(position - base)
         self._min_queue_offset = queue_offset
 
-    def _write(self, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+    def _write(self, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
         while len(rows):
             segment = self._chain.active
             if segment is None or segment.is_full:
@@ -357,19 +352,19 @@ class ConsumeQueue:
             segment.reserve(end)
             out = segment.buffer[position:end]
             encode_queue_units(
-                part.data, columns.physical_offsets.data, columns.record_sizes.data, columns.tags_codes.data, out
+                part.data, batch.physical_offsets.data, batch.record_sizes.data, batch.tags_codes.data, out
             )
             segment.advance(end)
             rows = rows[len(part) :]
 
 
 def _data_end(segment: Segment) -> int:
-    """Where data end in a file. A look at what is behind may take a block, and on a full disk end the process."""
+    """Return where data end in a file. To look behind them may use a block, and end the process on a full disk."""
     return min(max((end for _, end in segment.data_ranges(0)), default=0), segment.wrote_position)
 
 
 def _unit_at(segment: Segment, number: int) -> np.void:
-    """A unit, zeros as far as it lies behind the data."""
+    """Return a unit, zeros as far as it lies behind the data."""
     position = number * UNIT_SIZE_BYTES
     data = bytes(segment.buffer[position : min(position + UNIT_SIZE_BYTES, max(position, _data_end(segment)))])
     unit: np.void = np.frombuffer(data.ljust(UNIT_SIZE_BYTES, b"\0"), UNIT)[0]
@@ -396,7 +391,10 @@ def remove_files(fs: Fs, directory: Path) -> None:
 
 
 def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:
-    """Where the files of a queue say that it ends, whatever state they are in; None if they have no unit. Blocks."""
+    """Return where the files of a queue say that it ends, whatever state they are in. Blocks.
+
+    None if they have no unit.
+    """
     for name in reversed(fs.list(directory)):
         try:
             base = parse_file_name(name)

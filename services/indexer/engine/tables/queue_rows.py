@@ -10,7 +10,6 @@ the log itself tells nobody. The CommitLog counts by the same rules (LogScan).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,48 +20,46 @@ from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import StepReason
-from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.errors import QueueConflict
 
 Rows = NDArray[np.int32]
 
 
-class Placed(NamedTuple):
-    """Rows of a batch, all of one queue."""
+class QueueRows(NamedTuple):
+    """What becomes of the rows of a batch that belong to one queue."""
 
+    topic: str
+    queue_id: int
     entered: Rows
     """Consecutive ones, for the end of the queue or its new begin."""
     stepped: Rows
     begins_again: bool = False
-    """Whether units of the queue, or rows before these, are of an older generation."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRows:
-    """What becomes of the rows of a batch that belong to one queue, and why of those that are stepped over."""
-
-    topic: str
-    queue_id: int
-    placed: Placed
+    """Whether units of the queue, or rows before those that are entered, are of an older generation."""
     reason: StepReason = StepReason.QUEUE_OFFSET
+    """Why rows are stepped over."""
+
+
+def all_stepped(topic: str, queue_id: int, rows: Rows, reason: StepReason) -> QueueRows:
+    """Step over all rows of a queue for the same reason."""
+    return QueueRows(topic, queue_id, rows[:0], rows, reason=reason)
 
 
 def joined(placed: list[QueueRows]) -> list[QueueRows]:
-    """The same with one entry for what is set apart of a queue: its batches came with an index of their own."""
+    """Make one entry of what is set apart of a queue, because its batches came with an index of their own."""
     parts: dict[tuple[str, int], list[Rows]] = {}
-    for one in placed:
-        if one.reason is StepReason.SET_APART:
-            parts.setdefault((one.topic, one.queue_id), []).append(one.placed.stepped)
-    others = [one for one in placed if one.reason is not StepReason.SET_APART]
-    for name, rows in parts.items():
-        stepped = np.sort(np.concatenate(rows))
-        others.append(QueueRows(*name, Placed(stepped[:0], stepped), StepReason.SET_APART))
-    return others
+    for part in placed:
+        if part.reason is StepReason.SET_APART:
+            parts.setdefault((part.topic, part.queue_id), []).append(part.stepped)
+    others = [part for part in placed if part.reason is not StepReason.SET_APART]
+    return others + [
+        all_stepped(*name, np.sort(np.concatenate(rows)), StepReason.SET_APART) for name, rows in parts.items()
+    ]
 
 
 def by_queue(batch: DispatchBatch) -> Iterator[tuple[int, Rows]]:
-    """Index and the numbers of its rows, for each queue that has any."""
+    """Yield the index of each queue that has rows, and their numbers."""
     order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
     bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
     for index in range(len(batch.queues)):
@@ -72,34 +69,39 @@ def by_queue(batch: DispatchBatch) -> Iterator[tuple[int, Rows]]:
 
 
 def place(
+    name: tuple[str, int],
     queue: ConsumeQueue | None,
     rows: Rows,
-    columns: DispatchRows,
+    batch: DispatchBatch,
     *,
     min_physical_offset: int = 0,
     noted: SteppedOver,
-) -> Placed:
+) -> QueueRows:
     """Decide, and change nothing. What is in the queue already must be the same, or QueueConflict is raised.
 
     `min_physical_offset` is the first byte of the log that is kept; `noted` knows what was stepped over before.
     """
-    queue_offsets = columns.queue_offsets[rows]
+    queue_offsets = batch.queue_offsets[rows]
     end, last, is_spent = 0, -1, True
     if queue is not None and not queue.is_empty:
         end, last = queue.max_queue_offset, queue.last_physical_offset
         is_spent = last < min_physical_offset
-    is_behind = columns.physical_offsets[rows[0]] > last
+    is_behind = batch.physical_offsets[rows[0]] > last
     if is_behind and queue_offsets[0] == end and (queue_offsets[1:] - queue_offsets[:-1] == 1).all():
-        return Placed(rows, rows[:0])  # as nearly always
+        return QueueRows(*name, rows, rows[:0])  # as nearly always
     built = 0
     if queue is not None and not is_behind:
-        built = int(np.searchsorted(columns.physical_offsets[rows], last, side="right"))
-        _compare(queue, rows[:built], columns, noted)
-    return _follow(rows[built:], queue_offsets[built:].tolist(), end, is_spent=is_spent)
+        built = int(np.searchsorted(batch.physical_offsets[rows], last, side="right"))
+        _compare(queue, rows[:built], batch, noted)
+    entered, stepped, begins_again = _follow(rows[built:], queue_offsets[built:].tolist(), end, is_spent=is_spent)
+    return QueueRows(*name, entered, stepped, begins_again)
 
 
-def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: bool) -> Placed:
-    """Walk over rows behind the end of a queue; `is_spent` says that any queue offset begins it anew."""
+def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: bool) -> tuple[Rows, Rows, bool]:
+    """Walk over rows behind the end of a queue. With `is_spent` any queue offset begins it anew.
+
+    Returns what is entered, what is stepped over, and whether the queue begins again.
+    """
     entered: list[int] = []
     stepped: list[int] = []
     end, begins_again = known_end, False
@@ -112,10 +114,10 @@ def _follow(rows: Rows, queue_offsets: list[int], known_end: int, *, is_spent: b
             end = queue_offset + 1
         else:
             stepped.append(index)
-    return Placed(rows[entered], rows[stepped], begins_again)
+    return rows[entered], rows[stepped], begins_again
 
 
-def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: SteppedOver) -> None:
+def _compare(queue: ConsumeQueue, rows: Rows, batch: DispatchBatch, noted: SteppedOver) -> None:
     """Check that records up to the queue's last one are its units, as far as these are of its generation and kept.
 
     Delivery times may differ: the log gives them by the delay levels that it has now. So may what is an address in
@@ -123,10 +125,10 @@ def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: Step
     """
     start, end = queue.min_queue_offset, queue.max_queue_offset
     oldest = queue.place_at(start)[0] if start < end else queue.last_physical_offset + 1
-    rows = rows[int(np.searchsorted(columns.physical_offsets[rows], oldest)) :]
+    rows = rows[int(np.searchsorted(batch.physical_offsets[rows], oldest)) :]
     if not len(rows):
         return
-    wanted = columns.queue_offsets[rows]
+    wanted = batch.queue_offsets[rows]
     start, end = max(start, int(wanted.min())), min(end, int(wanted.max()) + 1)
     stored = queue.read(start, max(0, end - start))
     if (found_end := start + len(stored.physical_offsets)) < end:
@@ -134,19 +136,19 @@ def _compare(queue: ConsumeQueue, rows: Rows, columns: DispatchRows, noted: Step
     same = (wanted >= start) & (wanted < end)
     units, there = (wanted - start)[same], rows[same]
     same[same] = (
-        (stored.physical_offsets[units] == columns.physical_offsets[there])
-        & (stored.record_sizes[units] == columns.record_sizes[there])
+        (stored.physical_offsets[units] == batch.physical_offsets[there])
+        & (stored.record_sizes[units] == batch.record_sizes[there])
         & (
-            (stored.tags_codes[units] == columns.tags_codes[there])
+            (stored.tags_codes[units] == batch.tags_codes[there])
             | (stored.tags_codes[units] <= ADDRESS_MAX)
             | (queue.topic == SCHEDULE_TOPIC)
         )
     )
     for row in rows[~same].tolist():
-        if not noted.has(queue.topic, queue.queue_id, int(columns.physical_offsets[row])):
+        if not noted.has(queue.topic, queue.queue_id, int(batch.physical_offsets[row])):
             raise QueueConflict(
                 topic=queue.topic,
                 queue_id=queue.queue_id,
-                queue_offset=int(columns.queue_offsets[row]),
-                physical_offset=int(columns.physical_offsets[row]),
+                queue_offset=int(batch.queue_offsets[row]),
+                physical_offset=int(batch.physical_offsets[row]),
             )

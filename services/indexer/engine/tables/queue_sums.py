@@ -29,67 +29,67 @@ class QueueSums:
         self.end = 0
         """Sum of the ends of all queues; -1 if unknown."""
         self.left: LeftQueues | None = None
-        """Set by a clean start, until they were compared or anything of them was taken away (QueueEndCheck)."""
+        """Set by a clean start, until they were compared or anything of them was taken away (check_queue_ends)."""
         self._are_ends_known = False
         """Whether the queues were found to end where the sum of all ends says."""
 
     def add(self, queue: ConsumeQueue) -> None:
-        """There is a queue more; its end is counted as it grows, or by `believe` and `recount`."""
+        """Count one queue more. Its end is counted as it grows, or by `believe` and `recount`."""
         self.queue_count += 1
         self.start += queue.first_file_queue_offset
 
     def drop(self, queue: ConsumeQueue) -> None:
-        """There is a queue less."""
+        """Count one queue less."""
         self.left = None
         self.queue_count -= 1
         self.start -= queue.first_file_queue_offset
         self.end -= queue.max_queue_offset if self.end >= 0 else 0
 
     def move_start(self, old: int, queue: ConsumeQueue) -> None:
-        """The first file of a queue began here, and may begin elsewhere now."""
+        """Note that the first file of a queue began at `old`, and may begin elsewhere now."""
         self.start += queue.first_file_queue_offset - old
 
     def move_end(self, old: int, queue: ConsumeQueue) -> None:
-        """A queue ended here before it grew."""
+        """Note that a queue ended at `old` before it grew."""
         self.end += queue.max_queue_offset - old if self.end >= 0 else 0
 
     def forget_end(self) -> None:
-        """Nobody knows where a queue ended."""
+        """Note that nobody knows where a queue ended."""
         self.end = -1
 
     def recount(self, queues: Collection[ConsumeQueue]) -> None:
-        """Units were taken away: count again."""
+        """Count all again, because units were removed."""
         self.left = None
         self.start = sum(queue.first_file_queue_offset for queue in queues)
         self.end = sum(queue.max_queue_offset for queue in queues)
 
     def clear(self) -> None:
-        """There are no queues."""
+        """Note that there are no queues."""
         self.left, self._are_ends_known = None, True
         self.queue_count = self.start = self.end = 0
 
     def check_start(self, start_max: int) -> None:
-        """Raise FilesMissing if the first files begin later than a stop said; -1 if it said nothing."""
+        """Raise FilesMissing if the first files begin later than a stop said. It said nothing if that is -1."""
         if -1 < start_max < self.start:
             raise FilesMissing("first files of queues begin", found=self.start, expected=start_max)
 
     def check_end(self, end: int) -> None:
-        """Raise FilesMissing if the queues that were counted end elsewhere than was said; -1 if nothing was."""
+        """Raise FilesMissing if the counted queues end elsewhere than was said. Nothing was said if that is -1."""
         self._are_ends_known = True
         if end not in (-1, self.end):
             raise FilesMissing("units of queues", found=self.end, expected=end)
 
     def believe(self, queues: Collection[ConsumeQueue], end: int) -> None:
-        """Take these queues to end as a clean stop said, until somebody has compared them."""
+        """Believe that these queues end as a clean stop said, until somebody has compared them."""
         self.end, self._are_ends_known = end, False
         self.left = LeftQueues(list(queues), end) if end >= 0 else None
 
     def settle(self, *, are_as_left: bool) -> None:
-        """Those that a clean stop left were compared; if they end as they did nobody needs to add it up again."""
+        """Note that what a clean stop left was compared. If all end as they did nobody needs to add it up again."""
         self.left, self._are_ends_known = None, self._are_ends_known or are_as_left
 
     def agrees(self, queues: Iterable[ConsumeQueue]) -> bool:
-        """Whether the queues end where the sum says. They are looked at until they do once."""
+        """Return whether the queues end where the sum says. They are looked at until they do once."""
         if not self._are_ends_known:
             self._are_ends_known = self.end in (-1, sum(queue.max_queue_offset for queue in queues))
         return self._are_ends_known

@@ -9,16 +9,18 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are left alone. RocketMQ's
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.limits import STORED_QUEUE_ID_MAX
 from libs.formats.names import is_topic, queue_id_of
 from libs.formats.records.dispatch_columns import DispatchBatch
-from libs.formats.state.index_progress import QueueBegin, StepReason
+from libs.formats.state.index_progress import IndexProgress, QueueBegin, StepReason
+from libs.formats.state.log_history import QueueEnd
 from libs.log.state.set_apart import SetApart
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
@@ -26,9 +28,8 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.segments.errors import StoreFull
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
-from services.indexer.engine.log.source import QueueEnd
-from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows, end_on_disk, remove_files
-from services.indexer.engine.tables.queue_rows import Placed, QueueRows, by_queue, joined, place
+from services.indexer.engine.tables.queue import ConsumeQueue, end_on_disk, remove_files
+from services.indexer.engine.tables.queue_rows import QueueRows, all_stepped, by_queue, joined, place
 from services.indexer.engine.tables.queue_sums import QueueSums
 from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.engine.tables.unsynced import UnsyncedFiles
@@ -57,7 +58,8 @@ class ConsumeQueueTable:
         self.file_size_bytes = file_size_bytes
         self._maps = MapBudget(mapped_file_count_max)
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
-        self._expired: list[Segment] = []
+        self.expired: list[Segment] = []
+        """Files that no queue has any more and that wait for their removal, oldest first."""
         self.unsynced = UnsyncedFiles(mapped_file_count_max)
         self.sums = QueueSums()
         self.stepped_over = SteppedOver()
@@ -76,63 +78,67 @@ class ConsumeQueueTable:
         self._spared = spared
         self._before_removal = before_removal
 
-    def load(
-        self,
-        *,
-        bound_physical_offset: int,
-        is_clean: bool,
-        start_sum_max: int = -1,
-        end_sum: int = -1,
-        file_count_min: int = -1,
-    ) -> None:
-        """Open the queues that are on disk, without their units of records at or past the bound.
+    def load(self, progress: IndexProgress) -> None:
+        """Open the queues that are on disk, without their units of records that progress does not know.
 
         After a clean stop the files are only listed. Otherwise every queue is read and cut now, so that nothing of
-        another history can come back later; with a bound of 0 the files go without being looked at, whatever state a
-        crash left them in. `start_sum_max` and `end_sum` are what the first queue offsets of files and the ends may add
-        up to, `file_count_min` how many files there must be after a clean stop; -1 if that is unknown. Raises
-        FilesMissing, SegmentSizeWrong and SegmentMissing.
+        another history can come back later; when no record is known the files go without being looked at, whatever
+        state a crash left them in. Raises FilesMissing, SegmentSizeWrong and SegmentMissing.
         """
         self._fs.make_directory(self.directory)
-        if bound_physical_offset == 0 and not is_clean:
+        is_clean = progress.is_clean and progress.queue_end_sum >= 0
+        if progress.queue_physical_offset == 0 and not is_clean:
             self.remove_files()
-            return
+        else:
+            self._open_all(progress, is_clean=is_clean)
+        self.stepped_over.restore(progress.stepped_over)
+        self.begins = {(begin.topic, begin.queue_id): begin.end_physical_offset for begin in progress.queue_begins}
+
+    def _open_all(self, progress: IndexProgress, *, is_clean: bool) -> None:
         for topic, name in self._listed():
-            self._open(topic, int(name), bound_physical_offset, is_clean=is_clean)
+            self._open(topic, int(name), progress.queue_physical_offset, is_clean=is_clean)
         if not is_clean:
-            self.truncate(bound_physical_offset)
-        self.sums.check_start(start_sum_max)
+            self.truncate(progress.queue_physical_offset)
+        self.sums.check_start(progress.queue_start_sum)
         if not is_clean:
-            self.sums.check_end(end_sum)
+            self.sums.check_end(progress.queue_end_sum)
             return
-        self.sums.believe(list(self._all()), end_sum)
-        if self.file_count < file_count_min:
-            raise FilesMissing("files of queues", found=self.file_count, expected=file_count_min)
+        self.sums.believe(list(self._all()), progress.queue_end_sum)
+        if self.file_count < progress.queue_file_count:
+            raise FilesMissing("files of queues", found=self.file_count, expected=progress.queue_file_count)
+
+    def described(self, progress: IndexProgress) -> IndexProgress:
+        """Return progress with what its next reader must find here."""
+        return msgspec.structs.replace(
+            progress,
+            queue_start_sum=self.sums.start,
+            queue_file_count=self.file_count if progress.is_clean else -1,
+        )
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, its min offset up to date; None if there never was a message for it."""
+        """Return the queue, its min offset up to date, or None if there never was a message for it."""
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             queue.correct_min(self.min_physical_offset)
         return queue
 
     def has_units(self, topic: str, queue_id: int) -> bool:
-        """Whether there is such a queue, and a unit in it."""
+        """Return whether there is such a queue, and a unit in it."""
         return self.end_of(topic, queue_id) is not None
 
     def end_of(self, topic: str, queue_id: int) -> QueueEnd | None:
-        """Where a queue ends; None if it has no unit."""
+        """Return where a queue ends, or None if it has no unit."""
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is None or queue.is_empty:
             return None
         return QueueEnd(topic, queue_id, queue.max_queue_offset, queue.last_physical_offset)
 
     def topics(self) -> list[str]:
-        """Names of the topics that have queues, sorted."""
+        """Return the names of the topics that have queues, sorted."""
         return sorted(self._topics)
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Ids of the topic's queues, ascending; empty for an unknown topic."""
+        """Return the ids of the topic's queues, ascending. There are none for an unknown topic."""
         return sorted(self._topics.get(topic, ()))
 
     @property
@@ -140,16 +146,13 @@ class ConsumeQueueTable:
         """Number of files of all queues."""
         return sum(queue.file_count for queue in self._all())
 
-    def file_count_of(self, names: Iterable[tuple[str, int]]) -> int:
-        """Number of files of these queues, all of which must exist."""
-        return sum(self._topics[topic][queue_id].file_count for topic, queue_id in names)
-
-    def allocated_bytes_of(self, names: Iterable[tuple[str, int]]) -> int:
-        """What these queues, all of which must exist, take of the disk. Blocks."""
-        return sum(self._topics[topic][queue_id].allocated_bytes() for topic, queue_id in names)
+    def size_of(self, names: Sequence[tuple[str, int]]) -> tuple[int, int]:
+        """Return how many files these queues have, all of which must exist, and their bytes of the disk. Blocks."""
+        queues = [self._topics[topic][queue_id] for topic, queue_id in names]
+        return sum(queue.file_count for queue in queues), sum(queue.allocated_bytes() for queue in queues)
 
     def place(self, batch: DispatchBatch) -> list[QueueRows]:
-        """Decide what becomes of each record, by queue; changes nothing. Raises QueueConflict and QueueGap.
+        """Decide what becomes of each record, by queue, and change nothing. Raises QueueConflict and QueueGap.
 
         Done once for each attempt to enter a batch.
         """
@@ -170,36 +173,37 @@ class ConsumeQueueTable:
         elif topic in self.left_out and not self.has_units(topic, queue_id):
             reason = StepReason.TOPIC_DELETED
         if reason is not None:
-            return QueueRows(topic, queue_id, Placed(rows[:0], rows), reason)
-        queue = self._topics.get(topic, {}).get(queue_id)
-        placed = place(
-            queue, rows, _columns(batch), min_physical_offset=self.min_physical_offset, noted=self.stepped_over
+            return all_stepped(topic, queue_id, rows, reason)
+        return place(
+            *((topic, queue_id), self._topics.get(topic, {}).get(queue_id), rows, batch),
+            min_physical_offset=self.min_physical_offset,
+            noted=self.stepped_over,
         )
-        return QueueRows(topic, queue_id, placed)
 
     def _check_steps(self, batch: DispatchBatch) -> None:
         """Raise QueueGap if a queue offset that does not fit may be the fault of a file that has lost units."""
-        odd = [one for one in self._placed if len(one.placed.stepped) and one.reason is StepReason.QUEUE_OFFSET]
+        odd = [part for part in self._placed if len(part.stepped) and part.reason is StepReason.QUEUE_OFFSET]
         if odd and not self.sums.agrees(self._all()):
             self._placed_batch = None
-            row, end = odd[0].placed.stepped[0], self.end_of(odd[0].topic, odd[0].queue_id)
+            topic, queue_id, row = odd[0].topic, odd[0].queue_id, odd[0].stepped[0]
+            end = self.end_of(topic, queue_id)
             raise QueueGap(
-                topic=odd[0].topic,
-                queue_id=odd[0].queue_id,
+                topic=topic,
+                queue_id=queue_id,
                 end=0 if end is None else end.end_queue_offset,
                 queue_offset=int(batch.queue_offsets[row]),
                 physical_offset=int(batch.physical_offsets[row]),
             )
 
     def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
-        """Queues that begin again with a record of this batch. Raises what `place` does."""
-        begun = [one for one in self.place(batch) if one.placed.begins_again]
-        rows = [one.placed.entered[0] for one in begun]
-        ends = (batch.physical_offsets[rows] + batch.record_sizes[rows]).tolist() if rows else []
-        return [QueueBegin(one.topic, one.queue_id, end) for one, end in zip(begun, ends, strict=True)]
+        """Return the queues that begin again with a record of this batch. Raises what `place` does."""
+        begun = [part for part in self.place(batch) if part.begins_again]
+        rows = np.array([part.entered[0] for part in begun], np.int32)
+        ends = (batch.physical_offsets[rows] + batch.record_sizes[rows]).tolist()
+        return [QueueBegin(part.topic, part.queue_id, end) for part, end in zip(begun, ends, strict=True)]
 
     def kept_begins(self) -> list[QueueBegin]:
-        """Where queues began again with a record that the log still has."""
+        """Return where queues began again with a record that the log still has."""
         return [QueueBegin(*name, end) for name, end in self.begins.items() if end > self.min_physical_offset]
 
     async def prepare(self, batch: DispatchBatch) -> None:
@@ -209,11 +213,11 @@ class ConsumeQueueTable:
         that came later would take the file of the next attempt for rubbish.
         """
         names, growing = [], []
-        for one in self.place(batch):
-            count = len(one.placed.entered)
-            queue = self._topics.get(one.topic, {}).get(one.queue_id)
+        for part in self.place(batch):
+            count = len(part.entered)
+            queue = self._topics.get(part.topic, {}).get(part.queue_id)
             if count and queue is None:
-                names.append((one.topic, one.queue_id, count))
+                names.append((part.topic, part.queue_id, count))
             elif count and queue is not None and queue.lacks_room(count):
                 growing.append((queue, count))
         if names:
@@ -235,34 +239,31 @@ class ConsumeQueueTable:
             raise failures[0]
 
     def append(self, batch: DispatchBatch) -> list[tuple[str, int]]:
-        """Enter the records of a batch, and note those that are stepped over; return the queues that it touched.
+        """Enter the records of a batch, and note those that are stepped over. Returns the queues that grew.
 
         Makes nothing durable. May be repeated with the same batch after any error. Raises what `place` does, StoreFull,
         and SyncNeeded when all that is unsynced must be synced first; some of the records are entered then.
         """
-        columns = _columns(batch)
         touched: list[tuple[str, int]] = []
         placed, self._placed_batch = self.place(batch), None  # a part may be in at the next attempt
-        for one in placed:
-            if len(one.placed.entered):
-                self._append(one.topic, one.queue_id, one.placed.entered, columns)
-                touched.append((one.topic, one.queue_id))
-            if len(stepped := one.placed.stepped):
+        for topic, queue_id, entered, stepped, _, reason in placed:
+            if len(entered):
+                self._append(topic, queue_id, entered, batch)
+                touched.append((topic, queue_id))
+            if len(stepped):
                 self.stepped_over.note(
-                    *(one.topic, one.queue_id, one.reason),
-                    columns.physical_offsets[stepped],
-                    columns.queue_offsets[stepped],
+                    topic, queue_id, reason, batch.physical_offsets[stepped], batch.queue_offsets[stepped]
                 )
         return touched
 
-    def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], columns: DispatchRows) -> None:
+    def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
         self.unsynced.check_room()
         queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
         start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
         if queue.was_changed:  # nobody knows how many units were in it at the stop
             self.sums.forget_end()
         try:
-            queue.append(rows, columns)
+            queue.append(rows, batch)
         finally:
             self.sums.move_start(start, queue)
             if queue.max_queue_offset != end:
@@ -278,41 +279,29 @@ class ConsumeQueueTable:
         self.sums.recount(list(self._all()))
 
     def trim(self, min_physical_offset: int) -> int:
-        """Forget the records below this offset and files that hold nothing else; return how many.
+        """Forget the records below this offset and files that hold nothing else. Returns how many files.
 
-        The files are to be removed after progress says where the queues begin now (`take_expired`, `remove`): one that
-        is missing otherwise has all indexes built anew.
+        The files are to be removed after progress says where the queues begin now (`remove_expired`): one that is
+        missing otherwise has all indexes built anew.
         """
         self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
         self.stepped_over.trim(self.min_physical_offset)
-        count = len(self._expired)
+        count = len(self.expired)
         for queue in self._all():
             if queue.file_count > 1:
                 start = queue.first_file_queue_offset
-                self._expired += queue.detach_expired(self.min_physical_offset)
+                self.expired += queue.detach_expired(self.min_physical_offset)
                 self.sums.move_start(start, queue)
-        return len(self._expired) - count
+        return len(self.expired) - count
 
     def trimmable_count(self, min_physical_offset: int) -> int:
-        """How many files `trim` would give up."""
+        """Return how many files `trim` would give up."""
         return sum(queue.expired_file_count(min_physical_offset) for queue in self._all() if queue.file_count > 1)
 
-    def expired_paths(self) -> set[Path]:
-        """Files that wait for their removal."""
-        return {file.path for file in self._expired}
-
-    @property
-    def expired_count(self) -> int:
-        """How many files wait for their removal."""
-        return len(self._expired)
-
-    def take_expired(self, count: int) -> list[Segment]:
-        """Return the files to remove, the oldest so many; the caller does it."""
-        expired, self._expired = self._expired[:count], self._expired[count:]
-        return expired
-
-    def remove(self, files: list[Segment]) -> None:
-        """Remove files that the queues do not have any more, durably. Blocks."""
+    def remove_expired(self, count: int) -> None:
+        """Remove the oldest so many of the expired files, durably. Blocks."""
+        files = self.expired[:count]
+        del self.expired[:count]
         for file in files:
             file.delete(self._fs)
             self._fs.sync_directory(file.path.parent)
@@ -320,7 +309,7 @@ class ConsumeQueueTable:
     def detach(self) -> None:
         """Let go of all queues: there are none. Whoever still looks at one finds it empty. No sync may be at work."""
         queues = list(self._all())
-        self._topics, self._expired = {}, []
+        self._topics, self.expired = {}, []
         self._placed_batch = None
         self.stepped_over.clear()
         self.begins = {}
@@ -330,7 +319,7 @@ class ConsumeQueueTable:
             queue.detach()
 
     def detach_queues(self, names: Sequence[tuple[str, int]]) -> None:
-        """Let go of these queues, as if they had never been; their files stay.
+        """Let go of these queues, as if they had never been. Their files stay.
 
         Whoever still looks at one finds it empty. No sync may be at work.
         """
@@ -344,10 +333,10 @@ class ConsumeQueueTable:
             self.unsynced.drop(queue)
             queue.detach()
             directories.add(self._directory_of(topic, queue_id))
-        for file in self._expired:
+        for file in self.expired:
             if file.path.parent in directories:
                 file.close()
-        self._expired = [file for file in self._expired if file.path.parent not in directories]
+        self.expired = [file for file in self.expired if file.path.parent not in directories]
 
     def remove_queues(self, names: Sequence[tuple[str, int]]) -> None:
         """Remove the files of these queues, and directories that are empty then, durably. They must not be open.
@@ -378,7 +367,7 @@ class ConsumeQueueTable:
             queue.close()
 
     def _listed(self) -> list[tuple[str, str]]:
-        """Topic and queue id of the queues on disk that are ours."""
+        """Return topic and queue id of the queues on disk that are ours."""
         names = self._fs.list(self.directory)
         directories = [name for name in names if is_topic(name) and not self.set_apart.why(name)]
         return [
@@ -437,7 +426,3 @@ class ConsumeQueueTable:
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,
         )
-
-
-def _columns(batch: DispatchBatch) -> DispatchRows:
-    return DispatchRows(batch.queue_offsets, batch.physical_offsets, batch.record_sizes, batch.tags_codes)

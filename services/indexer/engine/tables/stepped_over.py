@@ -36,11 +36,11 @@ class SteppedOver:
         return sum(note.record_count for note in self._notes.values())
 
     def notes(self) -> list[Stepped]:
-        """All of them, in the order in which their queues were first met."""
+        """Return all notes, in the order in which their queues were first met."""
         return list(self._notes.values())
 
     def restore(self, notes: Iterable[Stepped]) -> None:
-        """Begin with what a file says."""
+        """Begin with the notes that a file has."""
         self._notes = {(note.topic, note.queue_id, note.reason): note for note in notes}
 
     def clear(self) -> None:
@@ -55,35 +55,27 @@ class SteppedOver:
         physical_offsets: NDArray[np.int64],
         queue_offsets: NDArray[np.int64],
     ) -> None:
-        """Note records of one queue, in the order of the log; those that were noted before do not count again."""
+        """Note records of one queue, in the order of the log. Those that were noted before do not count again."""
         key = self._key(topic, queue_id, reason)
-        known = self._notes.get(key)
-        new = len(physical_offsets) if known is None else _count_behind(physical_offsets, known.last_physical_offset)
-        first, last = int(physical_offsets[0]), int(physical_offsets[-1])
-        if known is not None:  # the note of all others is of many queues, which come one after the other
-            first = min(first, known.first_physical_offset)
-        if known is not None and new == 0:
-            self._notes[key] = msgspec.structs.replace(known, first_physical_offset=first)
+        first, last, last_queue_offset = int(physical_offsets[0]), int(physical_offsets[-1]), int(queue_offsets[-1])
+        known = self._notes.get(key) or Stepped(*key, 0, first, -1, 0)
+        # the note of all others is of many queues, which come one after the other
+        known = msgspec.structs.replace(known, first_physical_offset=min(first, known.first_physical_offset))
+        new_at = int(np.searchsorted(physical_offsets, known.last_physical_offset, side="right"))
+        count = known.record_count + len(physical_offsets) - new_at
+        if count == known.record_count:
+            self._notes[key] = known
             return
-        count = 0 if known is None else known.record_count
-        self._notes[key] = Stepped(
-            key[0],
-            key[1],
-            int(reason),
-            count + new,
-            first,
-            last,
-            int(queue_offsets[-1]),
-        )
-        if count.bit_length() != (count + new).bit_length():  # the more there are, the less is said of each
+        self._notes[key] = Stepped(*key, count, known.first_physical_offset, last, last_queue_offset)
+        if count.bit_length() != known.record_count.bit_length():  # the more there are, the less is said of each
             _log.log(
                 logging.WARNING if reason is StepReason.SET_APART else logging.ERROR,
                 "%d records of queue %s/%d are stepped over (%s), the last at physical offset %d with queue offset %d",
-                *(count + new, topic, queue_id, reason.name, last, int(queue_offsets[-1])),
+                *(count, topic, queue_id, reason.name, last, last_queue_offset),
             )
 
     def has(self, topic: str, queue_id: int, physical_offset: int) -> bool:
-        """Whether a record of this queue may have been stepped over here."""
+        """Return whether a record of this queue may have been stepped over here."""
         names = ((topic, queue_id), OTHERS)
         notes = (self._notes.get((*name, int(reason))) for name in names for reason in StepReason)
         return any(
@@ -92,7 +84,7 @@ class SteppedOver:
         )
 
     def truncate(self, end_physical_offset: int) -> None:
-        """The log lost what lay at or past this offset. A note that began before keeps its count."""
+        """Forget records at or past this offset, which the log lost. A note that began before it keeps its count."""
         self._notes = {
             key: msgspec.structs.replace(
                 note, last_physical_offset=min(note.last_physical_offset, end_physical_offset - 1)
@@ -111,7 +103,3 @@ class SteppedOver:
         key = (topic, queue_id, int(reason))
         is_room = key in self._notes or len(self._notes) < NOTE_COUNT_MAX
         return key if is_room else (*OTHERS, int(reason))
-
-
-def _count_behind(physical_offsets: NDArray[np.int64], physical_offset: int) -> int:
-    return len(physical_offsets) - int(np.searchsorted(physical_offsets, physical_offset, side="right"))

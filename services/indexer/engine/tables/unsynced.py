@@ -23,21 +23,21 @@ class UnsyncedFiles:
         self._pinned_count_max = max(1, mapped_file_count_max * 7 // 8)
 
     def check_room(self) -> None:
-        """Raise SyncNeeded if all that `take` gives must be synced before more is written."""
+        """Raise SyncNeeded if all that `begin_sync` gives must be synced before more is written."""
         if self._pinned_count >= self._pinned_count_max:
             raise SyncNeeded
 
     def note(self, queue: ConsumeQueue, old_file_count: int) -> None:
-        """A queue was written to, which had so many files before: count that one and those that are new."""
+        """Count the files with unsynced bytes of a queue that was written to, and that had so many files before."""
         known = self._dirty.get(queue, 0)
         self._dirty[queue] = max(1, (known or min(1, old_file_count)) + queue.file_count - old_file_count)
         is_active_pinned = known == 0 and queue in self._syncing
         self._pinned_count += self._dirty[queue] - known - is_active_pinned
 
-    def take(self, page_count_min: int) -> list[ConsumeQueue]:
+    def begin_sync(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues with at least so many dirty pages (0: all that changed) and stop counting them as dirty.
 
-        The caller syncs them, and tells by `mark_synced` before it takes others.
+        The caller syncs them, and tells by `mark_synced` before the next sync begins.
         """
         assert not self._syncing
         chosen = [queue for queue in self._dirty if queue.dirty_page_count >= page_count_min]
@@ -45,7 +45,7 @@ class UnsyncedFiles:
         return chosen
 
     def mark_synced(self) -> None:
-        """Take note that the queues of the last `take` are synced."""
+        """Note that the queues of the last `begin_sync` are synced."""
         for queue, file_count in self._syncing.items():
             self._pinned_count -= file_count - (queue in self._dirty)
         self._syncing = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from libs.machine.clock import Clock
 from libs.requests.errors import Stopping
-from services.indexer.engine.follow.completeness import UNKNOWN, Completeness
+from services.indexer.engine.follow.completeness import UNKNOWN
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
@@ -39,20 +39,12 @@ class RebuildState:
 class OnlineRebuild:
     """The rebuilds of one Indexer."""
 
-    def __init__(
-        self,
-        indexes: Indexes,
-        states: ReputStates,
-        reput: ReputLoop,
-        flush: FlushLoop,
-        completeness: Completeness,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, indexes: Indexes, states: ReputStates, reput: ReputLoop, flush: FlushLoop, clock: Clock) -> None:
         self._indexes = indexes
         self._states = states
         self._reput = reput
         self._flush = flush
-        self._completeness = completeness
+        self._completeness = indexes.completeness
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._started_ms = 0
@@ -65,7 +57,7 @@ class OnlineRebuild:
         return self._task is not None and not self._task.done()
 
     def begin(self) -> None:
-        """Start one. Raises RebuildRunning, or DependencyUnavailable while the log can't be reached.
+        """Start a rebuild. Raises RebuildRunning, or DependencyUnavailable while the log can't be reached.
 
         A loop that stopped because a record could not be entered begins anew, too.
         """
@@ -81,7 +73,7 @@ class OnlineRebuild:
         self._task = asyncio.create_task(self._run(), name="rebuild")
 
     async def watch(self) -> AsyncGenerator[RebuildState, None]:
-        """Tell how far it is until it ends. Raises what ended it other than a record that can't be entered."""
+        """Tell how far the rebuild is until it ends. Raises what ended it other than a record that can't be entered."""
         task = self._task
         assert task is not None
         while not task.done():
@@ -93,7 +85,7 @@ class OnlineRebuild:
         yield self._state()
 
     async def stop(self) -> None:
-        """Give up waiting for it, because the service stops; the next start goes on."""
+        """Give up waiting for it, because the service stops. The next start goes on."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

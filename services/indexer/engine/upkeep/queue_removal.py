@@ -13,36 +13,30 @@ queues go on counting, because readers may still come with their offsets. Light 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.log_history import QueueEnd
 from libs.formats.state.system_topics import is_system_topic
 from libs.machine.failpoints import failpoint
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, Stopping
-from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
-from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
-from services.indexer.engine.log.source import LogSource, QueueEnd, RecordSource
-from services.indexer.engine.tables.progress import ProgressKeeper
+from services.indexer.engine.log.source import LogSource, RecordSource
 
 TURN_TOPIC_COUNT = 64
-"""Topics whose queues are looked at in one turn; indexing waits meanwhile."""
+"""Topics whose queues are looked at in one go; indexing waits meanwhile."""
 
 _log = logging.getLogger(__name__)
 
-Choice = Callable[[Sequence[str]], AsyncGenerator[QueueEnd, None]]
-"""Which queues of some topics go, with their ends."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RemovedQueues:
-    """What was removed, or would be: where the queues ended, by topic and queue id, and what they had on the disk."""
+    """What was removed so far, or would be: where the queues ended, and what they had on the disk."""
 
     ends: list[QueueEnd]
     file_count: int
@@ -56,21 +50,15 @@ class QueueRemoval:
         self,
         reput: ReputLoop,
         indexes: Indexes,
-        completeness: Completeness,
         records: RecordSource,
-        progress: ProgressKeeper,
-        history: LogHistory,
         flush: FlushLoop,
         source: LogSource,
     ) -> None:
         self.removed_queue_count = 0
         self._reput = reput
         self._indexes = indexes
-        self._queues = indexes.queues
-        self._completeness = completeness
+        self._queues, self._progress, self._history = indexes.queues, indexes.progress, indexes.history
         self._records = records
-        self._progress = progress
-        self._history = history
         self._flush = flush
         self._source = source
         self._is_stopping = False
@@ -81,7 +69,8 @@ class QueueRemoval:
         Durable on return. A crash, a caller who goes away or an error on the way leaves some of them; one may have lost
         its oldest files. Raises Incomplete, Stopping, SyncFailed and OSError.
         """
-        return await self._remove(self._expired, self._queues.topics(), dry_run=dry_run)
+        topics = [topic for topic in self._queues.topics() if topic != SCHEDULE_TOPIC]
+        return await self._remove(topics, are_unused=False, dry_run=dry_run)
 
     async def remove_unused(self, *, dry_run: bool) -> RemovedQueues:
         """Remove the queues of topics that the log does not know, except the system's.
@@ -91,47 +80,42 @@ class QueueRemoval:
         """
         names = [topic for topic in self._queues.topics() if not is_system_topic(topic)]
         topics = [topic for topic in names if not await self._records.has_topic(topic)]  # nobody waits for these calls
-        return await self._remove(self._unused, topics, dry_run=dry_run)
+        return await self._remove(topics, are_unused=True, dry_run=dry_run)
 
     async def stop(self) -> None:
-        """End the removal that is under way after its turn."""
+        """End the removal that is under way after the topics that it is at."""
         self._is_stopping = True
-        async with self._reput.turn:
+        async with self._reput.lock:
             pass
 
-    async def _remove(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
-        ends: list[QueueEnd] = []
-        file_count = freed_bytes = 0
+    async def _remove(self, topics: list[str], *, are_unused: bool, dry_run: bool) -> RemovedQueues:
+        removed = RemovedQueues([], 0, 0)
         for start in range(0, len(topics), TURN_TOPIC_COUNT):
-            some = await uninterrupted(
-                self._take_turn(choose, topics[start : start + TURN_TOPIC_COUNT], dry_run=dry_run)
-            )
-            ends += some.ends
-            file_count += some.file_count
-            freed_bytes += some.freed_bytes
-        if ends and not dry_run:
+            some = topics[start : start + TURN_TOPIC_COUNT]
+            await uninterrupted(self._remove_some(some, removed, are_unused=are_unused, dry_run=dry_run))
+        if removed.ends and not dry_run:
             await self._flush.flush(is_thorough=True)
-            _log.info("removed %d queues with %d files", len(ends), file_count)
-        return RemovedQueues(ends, file_count, freed_bytes)
+            _log.info("removed %d queues with %d files", len(removed.ends), removed.file_count)
+        return removed
 
-    async def _take_turn(self, choose: Choice, topics: Sequence[str], *, dry_run: bool) -> RemovedQueues:
-        """Look at some topics in a turn of their own: what is chosen is gone before a record is entered again."""
-        async with self._reput.turn, self._progress.turn:
+    async def _remove_some(self, topics: list[str], removed: RemovedQueues, *, are_unused: bool, dry_run: bool) -> None:
+        """Remove queues of some topics between two steps, so that they are gone before a record is entered again."""
+        async with self._reput.lock, self._progress.lock:
             self._check_stopping()
-            if choose == self._expired or not self._reput.is_disk_full:
-                self._completeness.begin()
-            ends = [end async for end in choose(topics)]
-            names = [(end.topic, end.queue_id) for end in ends]
-            file_count = self._queues.file_count_of(names)
-            freed_bytes = await asyncio.to_thread(self._queues.allocated_bytes_of, names)
+            if not (are_unused and self._reput.is_disk_full):
+                self._indexes.completeness.begin()
+            ends = await self._chosen(topics, are_unused=are_unused)
+            file_count, freed_bytes = await asyncio.to_thread(self._queues.size_of, [end.name for end in ends])
             if ends and not dry_run:
                 await self._remove_now(ends)
-                if choose == self._unused:
+                if are_unused:
                     await self._forget(ends)
-        return RemovedQueues(ends, file_count, freed_bytes)
+        removed.ends += ends
+        removed.file_count += file_count
+        removed.freed_bytes += freed_bytes
 
     async def _forget(self, ends: list[QueueEnd]) -> None:
-        """Have the log begin these queues again at 0, now that their files are gone; otherwise they go on counting."""
+        """Have the log begin these queues again at 0, now that their files are gone. Otherwise they go on counting."""
         try:
             count = await self._source.forget_queues(
                 ends, epoch=self._indexes.reached.epoch, history_id=self._history.history_id
@@ -142,26 +126,24 @@ class QueueRemoval:
             if count == len(ends):
                 await asyncio.to_thread(self._history.forget, ends)
 
-    async def _expired(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
-        for topic in topics:
-            self._check_stopping()
-            if topic == SCHEDULE_TOPIC:
-                continue
-            for queue_id in self._queues.queue_ids(topic):
-                await asyncio.sleep(0)  # others have their turn: a queue may have to be read
-                end = self._queues.end_of(topic, queue_id)
-                if end is not None and end.last_physical_offset < self._queues.min_physical_offset:
-                    yield end
+    async def _chosen(self, topics: list[str], *, are_unused: bool) -> list[QueueEnd]:
+        """Return the ends of the queues that go.
 
-    async def _unused(self, topics: Sequence[str]) -> AsyncGenerator[QueueEnd, None]:
-        """No record is entered between the log's answer and the removal, so all units are older than the answer."""
+        No record is entered between the log's answer and the removal, so all units are older than the answer.
+        """
+        ends: list[QueueEnd] = []
         for topic in topics:
             self._check_stopping()
-            if await self._records.has_topic(topic):
+            if are_unused and await self._records.has_topic(topic):
                 continue
             for queue_id in self._queues.queue_ids(topic):
-                await asyncio.sleep(0)
-                yield self._queues.end_of(topic, queue_id) or QueueEnd(topic, queue_id, 0, 0)
+                await asyncio.sleep(0)  # others run in between: a queue may have to be read
+                end = self._queues.end_of(topic, queue_id)
+                if are_unused:
+                    ends.append(end or QueueEnd(topic, queue_id, 0, 0))
+                elif end is not None and end.last_physical_offset < self._queues.min_physical_offset:
+                    ends.append(end)
+        return ends
 
     def _check_stopping(self) -> None:
         if self._is_stopping:
@@ -170,7 +152,7 @@ class QueueRemoval:
     async def _remove_now(self, ends: list[QueueEnd]) -> None:
         """Remove these queues. A disk that fails half way ends the process: nobody knows what it holds."""
         self._flush.check()
-        names = [(end.topic, end.queue_id) for end in ends]
+        names = [end.name for end in ends]
         gone = [end for end in ends if end.end_queue_offset > 0]
         await asyncio.to_thread(self._history.keep, gone, are_all=False)
         await self._progress.save(msgspec.structs.replace(self._progress.value, queue_start_sum=-1, queue_end_sum=-1))

@@ -6,11 +6,13 @@ so. Callers: the event loop's thread.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from libs.machine.fs import DiskUsage, Fs
 from services.indexer.engine.follow.indexes import Indexes
-from services.indexer.engine.tables.disk_share import allocated_bytes
 from services.indexer.errors import OffsetBeyondEnd
 
 
@@ -39,16 +41,17 @@ class Trim:
         return self._trimmed(self._queues.trim(min_physical_offset), self._index.trim(min_physical_offset))
 
     async def would_trim(self, min_physical_offset: int) -> Trimmed:
-        """What `trim` would remove, and what there is; removes nothing. Raises OffsetBeyondEnd."""
+        """Return what `trim` would remove, and what there is. Removes nothing. Raises OffsetBeyondEnd."""
         self._check_indexed(min_physical_offset)
-        leaving = self._queues.expired_paths() | self._index.expired_paths()
+        leaving = {file.path for file in self._queues.expired}
+        leaving |= {self._index.directory / name for name in self._index.expired}
         directories = (self._queues.directory, self._index.directory)
-        own_bytes = await asyncio.to_thread(allocated_bytes, self._fs, directories, leaving)
+        own_bytes = await asyncio.to_thread(_allocated_bytes, self._fs, directories, leaving)
         queue_file_count = self._queues.trimmable_count(min_physical_offset)
         return self._trimmed(queue_file_count, self._index.trimmable_count(min_physical_offset), own_bytes)
 
     async def disk_usage(self) -> DiskUsage:
-        """The file system of the indexes; zeros if it can't be told."""
+        """Return how full the file system of the indexes is, or zeros if it can't be told."""
         try:
             return await asyncio.to_thread(self._fs.disk_usage, self._queues.directory.parent)
         except OSError:
@@ -63,3 +66,28 @@ class Trim:
         queue_bytes = queue_file_count * self._queues.file_size_bytes
         index_bytes = index_file_count * self._index.file_size_bytes
         return Trimmed(queue_file_count, index_file_count, queue_bytes + index_bytes, own_bytes)
+
+
+def _allocated_bytes(fs: Fs, directories: Collection[Path], leaving: Collection[Path]) -> int:
+    """Return what all files below these directories take of the disk, but for those that are about to be removed.
+
+    That is less than their sizes. Blocks; files may come and go meanwhile.
+    """
+    total_bytes = 0
+    for path in _files_below(fs, directories):
+        if path not in leaving:
+            with contextlib.suppress(FileNotFoundError):
+                total_bytes += fs.allocated_bytes(path)
+    return total_bytes
+
+
+def _files_below(fs: Fs, directories: Collection[Path]) -> Iterator[Path]:
+    for directory in directories:
+        names: list[str] = []
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names = fs.list(directory)
+        for path in (directory / name for name in names):
+            if fs.is_directory(path):
+                yield from _files_below(fs, [path])
+            else:
+                yield path

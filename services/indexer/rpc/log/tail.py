@@ -15,9 +15,10 @@ from reput.commitlog.v1 import log_service_pb2 as messages
 from libs.formats.errors import FormatError
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
-from services.indexer.engine.log.source import ProgressReport, QueueEnd
+from services.indexer.engine.log.source import ProgressReport
 from services.indexer.errors import Inapplicable
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 

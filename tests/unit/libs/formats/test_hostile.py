@@ -22,7 +22,7 @@ from libs.formats.state import (
     store_checkpoint,
 )
 from libs.formats.state.index_progress import IndexProgress
-from libs.formats.state.log_history import KeptEnd, LogHistoryFile
+from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueSnapshot, SegmentTimes
 from tests.support.golden import golden
 
@@ -68,7 +68,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
         queue_snapshot.encode(QueueSnapshot(9, 5, [SegmentTimes(0, 1, 5)], []), iter([(b"t", 0, 7)])),
     ),
     "index progress": (index_progress.decode, index_progress.encode(IndexProgress(epoch=3))),
-    "log history": (log_history.decode, log_history.encode(LogHistoryFile(ends=[KeptEnd("t", 0, 7, 5)]))),
+    "log history": (log_history.decode, log_history.encode(LogHistoryFile(ends=[QueueEnd("t", 0, 7, 5)]))),
     "history's name": (log_history.decode_name, log_history.encode_name("0a1b")),
     "log directories": (log_directories.decode, log_directories.encode(["commitlog", "/disk2"])),
     "protobuf": (lambda data: list(protobuf_wire.fields(data)), b"\x08\x96\x01\x12\x03abc\x1d\0\0\0\0\x21" + bytes(8)),

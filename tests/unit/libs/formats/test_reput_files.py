@@ -8,7 +8,7 @@ import pytest
 from libs.formats.errors import BadField
 from libs.formats.state import checksummed, index_progress, log_directories, log_history, queue_snapshot
 from libs.formats.state.index_progress import IndexProgress, QueueBegin, Stepped, StepReason
-from libs.formats.state.log_history import KeptEnd, LogHistoryFile
+from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueCounter, QueueSnapshot, SegmentTimes, WriterBatch
 
 
@@ -20,7 +20,7 @@ def test_they_come_back_as_they_were() -> None:
         queue_begins=[QueueBegin("t", 1, 99)],
     )
     assert index_progress.decode(index_progress.encode(progress)) == progress
-    history = LogHistoryFile(history_id="0a", is_complete=False, known_physical_offset=9, ends=[KeptEnd("t", 0, 7, 5)])
+    history = LogHistoryFile(history_id="0a", is_complete=False, known_physical_offset=9, ends=[QueueEnd("t", 0, 7, 5)])
     assert log_history.decode(log_history.encode(history)) == history
     assert log_history.decode_name(log_history.encode_name("0a1b")) == "0a1b"
     assert log_directories.decode(log_directories.encode(["commitlog", "/disk2"])) == ["commitlog", "/disk2"]

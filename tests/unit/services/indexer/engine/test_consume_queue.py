@@ -2,6 +2,7 @@
 """ConsumeQueue: what it writes, what it recognises, what it refuses, what it forgets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.machine.errors import DiskFull
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.segments.errors import SegmentSizeWrong, StoreFull
 from libs.segments.map_budget import MapBudget
-from services.indexer.engine.tables.queue import ConsumeQueue, DispatchRows
+from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queue_rows import place
 from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.errors import QueueConflict
@@ -39,22 +41,31 @@ def open_queue(
     )
 
 
-def columns(first: int, count: int, *, physical: int | None = None, tag: int = -7) -> DispatchRows:
+def columns(first: int, count: int, *, physical: int | None = None, tag: int = -7) -> DispatchBatch:
     """Rows of queue offsets from `first` on; record k lies at 100 * k unless `physical` says otherwise."""
     offsets = np.arange(first, first + count, dtype=np.int64)
     start = 100 * first if physical is None else physical
-    return DispatchRows(
-        offsets,
-        start + RECORD_SIZE * np.arange(count, dtype=np.int64),
-        np.full(count, RECORD_SIZE, np.int32),
-        np.full(count, tag, np.int64),
+    nothing = np.zeros(count, np.int32)
+    return DispatchBatch(
+        start_physical_offset=start,
+        end_physical_offset=start + RECORD_SIZE * count,
+        queues=[("T", 0)],
+        physical_offsets=start + RECORD_SIZE * np.arange(count, dtype=np.int64),
+        record_sizes=np.full(count, RECORD_SIZE, np.int32),
+        queue_indexes=nothing,
+        queue_offsets=offsets,
+        tags_codes=np.full(count, tag, np.int64),
+        store_times_ms=np.zeros(count, np.int64),
+        key_counts=nothing,
+        key_hashes=np.empty(0, np.int32),
     )
 
 
-def append(queue: ConsumeQueue, rows: DispatchRows, *, min_physical_offset: int = 0) -> list[int]:
+def append(queue: ConsumeQueue, rows: DispatchBatch, *, min_physical_offset: int = 0) -> list[int]:
     """Enter what fits; the numbers of the rows that are stepped over."""
     numbers = np.arange(len(rows.queue_offsets), dtype=np.int32)
-    placed = place(queue, numbers, rows, min_physical_offset=min_physical_offset, noted=SteppedOver())
+    name = (queue.topic, queue.queue_id)
+    placed = place(name, queue, numbers, rows, min_physical_offset=min_physical_offset, noted=SteppedOver())
     if len(placed.entered):
         queue.append(placed.entered, rows)
     return placed.stepped.tolist()
@@ -89,7 +100,7 @@ def test_rows_are_picked_by_number() -> None:
     """Only the rows that belong to the queue are entered, in their order."""
     queue = open_queue(MemoryFs())
     every = columns(0, 6)
-    picked = every._replace(queue_offsets=np.array([0, 9, 1, 9, 2, 9], np.int64))
+    picked = replace(every, queue_offsets=np.array([0, 9, 1, 9, 2, 9], np.int64))
     queue.append(np.array([0, 2, 4], np.int32), picked)
     assert queue.read(0, 9).physical_offsets.tolist() == [0, 200, 400]
 
@@ -112,11 +123,11 @@ def test_a_replay_changes_nothing() -> None:
     [
         (columns(0, 2, physical=5), 0),
         (columns(1, 4, tag=1), 1),
-        (columns(2, 1)._replace(record_sizes=np.array([99], np.int32)), 2),
+        (replace(columns(2, 1), record_sizes=np.array([99], np.int32)), 2),
     ],
     ids=["another place", "another tag", "another size"],
 )
-def test_another_record_at_a_taken_place_is_refused(rows: DispatchRows, at: int) -> None:
+def test_another_record_at_a_taken_place_is_refused(rows: DispatchBatch, at: int) -> None:
     """A unit is only skipped if it agrees; otherwise nothing is written and the error says where."""
     fs = MemoryFs()
     queue = open_queue(fs)
@@ -149,7 +160,7 @@ def test_a_gap_is_stepped_over() -> None:
     assert append(queue, columns(1, 1, physical=900)) == [0]
     assert append(queue, columns(-1, 1, physical=900)) == [0]
     assert data(fs) == before
-    holed = columns(3, 4)._replace(queue_offsets=np.array([3, 4, 6, 5], np.int64))
+    holed = replace(columns(3, 4), queue_offsets=np.array([3, 4, 6, 5], np.int64))
     assert append(queue, holed) == [2]
     assert queue.read(0, 9).physical_offsets.tolist() == [0, 100, 200, 300, 400, 600]
 
@@ -161,7 +172,7 @@ def test_queue_offset_0_begins_the_queue_again() -> None:
     append(queue, columns(0, 6))
     append(queue, columns(0, 2, physical=600))
     assert queue.read(0, 9).physical_offsets.tolist() == [600, 700]
-    twice = columns(2, 5, physical=800)._replace(queue_offsets=np.array([2, 0, 1, 2, 0], np.int64))
+    twice = replace(columns(2, 5, physical=800), queue_offsets=np.array([2, 0, 1, 2, 0], np.int64))
     assert append(queue, twice) == []
     assert queue.read(0, 9).physical_offsets.tolist() == [1200]
     assert append(queue, columns(0, 6)) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from libs.formats.records import record
-from libs.formats.state.index_progress import StepReason
+from libs.formats.state.index_progress import IndexProgress, StepReason
 from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, no_faults
@@ -23,9 +23,10 @@ from tests.support.patience import LIMIT_S
 DIRECTORY = Path("/data/consumequeue")
 
 
-def make_table(fs: Fs, *, bound: int = 0, is_clean: bool = False, mapped: int = 1_024) -> ConsumeQueueTable:
+def make_table(fs: Fs, *, bound: int = 0, clean_end_sum: int = -1, mapped: int = 1_024) -> ConsumeQueueTable:
+    """A table after a clean stop with so many units, or after an unclean one."""
     table = ConsumeQueueTable(fs, DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
-    table.load(bound_physical_offset=bound, is_clean=is_clean)
+    table.load(IndexProgress(is_clean=clean_end_sum >= 0, queue_physical_offset=bound, queue_end_sum=clean_end_sum))
     return table
 
 
@@ -110,7 +111,7 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
     for queue_id in range(40):
         log.append("T", queue_id)
     feed(make_table(fs), log)
-    table = make_table(fs, bound=log.end_physical_offset, is_clean=True)
+    table = make_table(fs, bound=log.end_physical_offset, clean_end_sum=40)
     assert table.sums.queue_count == table.file_count == 40
     assert table.find("T", 41) is None
     assert set(ends(table).values()) == {1}
@@ -124,7 +125,7 @@ def test_after_an_unclean_stop_every_queue_is_cut_at_once() -> None:
     feed(make_table(fs), log)
     bound = log.records[20].physical_offset
     make_table(fs, bound=bound)
-    later = make_table(fs, bound=log.end_physical_offset, is_clean=True)
+    later = make_table(fs, bound=log.end_physical_offset, clean_end_sum=20)
     assert set(ends(later).values()) == {5}
 
 
@@ -139,7 +140,7 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
                 table.append(batch)
                 break
             except SyncNeeded:
-                for queue in table.unsynced.take(0):
+                for queue in table.unsynced.begin_sync(0):
                     queue.sync()
                 table.unsynced.mark_synced()
     assert set(ends(table).values()) == {2}
@@ -151,10 +152,10 @@ def test_dirty_queues_are_handed_out_once() -> None:
     log.append("T", 0)
     log.append("T", 1)
     feed(table, log)
-    taken = table.unsynced.take(0)
+    taken = table.unsynced.begin_sync(0)
     assert len(taken) == 2
     table.unsynced.mark_synced()
-    assert table.unsynced.take(0) == []
+    assert table.unsynced.begin_sync(0) == []
 
 
 def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
@@ -165,7 +166,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
     batches = log.batches(record_count_max=1)
     for _ in range(2):
         table.append(next(batches))
-    table.unsynced.take(0)
+    table.unsynced.begin_sync(0)
     for _ in range(2):  # queue 1 again, and a third one
         table.append(next(batches))
     batch = next(batches)
@@ -173,7 +174,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
         table.append(batch)
     table.unsynced.mark_synced()
     table.append(batch)
-    assert [queue.queue_id for queue in table.unsynced.take(0)] == [1, 2, 3]
+    assert [queue.queue_id for queue in table.unsynced.begin_sync(0)] == [1, 2, 3]
 
 
 def test_trim_removes_old_files_and_moves_every_min() -> None:
@@ -185,7 +186,7 @@ def test_trim_removes_old_files_and_moves_every_min() -> None:
     feed(table, log)
     assert table.trim(log.records[45].physical_offset) == 2
     assert len(fs.list(DIRECTORY / "T" / "0")) == 3
-    table.remove(table.take_expired(table.expired_count))
+    table.remove_expired(len(table.expired))
     assert len(fs.list(DIRECTORY / "T" / "0")) == 1
     big, small = table.find("T", 0), table.find("T", 1)
     assert big is not None

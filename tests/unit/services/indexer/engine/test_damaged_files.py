@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from libs.formats.indexes import index_file
-from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.index_progress import IndexProgress, encode
 from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
@@ -265,9 +265,7 @@ async def test_a_file_of_another_size_is_named() -> None:
 
 def progress_of(fs: MemoryFs) -> IndexProgress:
     """What the file says."""
-    progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
-    return progress
+    return ProgressFile(fs, PROGRESS).load()
 
 
 async def test_an_older_progress_file_is_enough() -> None:
@@ -305,7 +303,7 @@ async def test_a_trim_is_no_damage(survives: object, failpoint: str) -> None:
         await indexer.follow.flush.flush(is_thorough=False)
     assert len(derived(fs, "")) == count
     if failpoint == "progress.after_save":
-        indexer.indexes.queues.remove(indexer.indexes.queues.take_expired(99))
+        indexer.indexes.queues.remove_expired(99)
     fs.crash(survives)  # type: ignore[arg-type]
     assert_nothing_was_dropped(make_indexer(log, fs))
 
@@ -328,7 +326,7 @@ def assert_nothing_was_dropped(indexer: Indexer) -> None:
     """The start went on from where the files were."""
     assert indexer.indexes.reached.indexed_physical_offset > 0
     assert indexer.indexes.queues.sums.queue_count == 3
-    assert indexer.indexes.index.finished.newest_name
+    assert indexer.indexes.index.described(IndexProgress()).index_finished_file
 
 
 async def test_progress_during_a_replay_counts_no_units() -> None:
@@ -374,7 +372,7 @@ async def test_a_crash_while_queues_are_cut(ordinal: int) -> None:
     """Files go newest first, each durably: what is left is always a beginning, and the next start goes on."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
-    ProgressFile(fs, PROGRESS).save(IndexProgress(epoch=progress_of(fs).epoch, queue_physical_offset=1))
+    fs.write_atomic(PROGRESS, encode(IndexProgress(epoch=progress_of(fs).epoch, queue_physical_offset=1)))
     with armed("file.sync", f"raise@{ordinal}"), contextlib.suppress(SyncFailed):
         make_indexer(log, fs)
     fs.crash(nothing_survives)

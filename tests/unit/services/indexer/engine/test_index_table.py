@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from libs.formats.indexes.index_file import decode_header, file_size_bytes, key_hash, key_text
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.errors import DiskFull
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
@@ -19,14 +20,15 @@ DIRECTORY = Path("/data/index")
 ALL = 2**62
 
 
+NOTHING_KNOWN = IndexProgress()
+
+
 def make_table(
-    fs: MemoryFs, clock: ManualClock | None = None, *, slots: int = 8, capacity: int = 10, next_offset: int = 0,
-    replay: int = 0, finished: str = "", is_clean: bool = False,
+    fs: MemoryFs, clock: ManualClock | None = None, *, slots: int = 8, capacity: int = 10,
+    progress: IndexProgress = NOTHING_KNOWN,
 ) -> IndexTable:  # fmt: skip
     table = IndexTable(fs, DIRECTORY, clock or ManualClock(), slot_count=slots, entry_capacity=capacity)
-    table.load(
-        next_physical_offset=next_offset, replay_physical_offset=replay, finished_file=finished, is_clean=is_clean
-    )
+    table.load(progress)
     return table
 
 
@@ -219,8 +221,8 @@ def test_trim_removes_files_of_expired_records_only() -> None:
     assert table.trim(log.records[9].physical_offset) == 1
     assert table.trim(log.end_physical_offset + 1) == 1
     assert (table.file_count, len(files(fs))) == (1, 3)
-    table.remove(table.take_expired(2))
-    assert (table.expired_count, len(files(fs))) == (0, 1)
+    table.remove_expired(2)
+    assert (table.expired, len(files(fs))) == ([], 1)
 
 
 def test_an_unclean_start_keeps_finished_files_only() -> None:
@@ -229,15 +231,16 @@ def test_an_unclean_start_keeps_finished_files_only() -> None:
     table = make_table(fs)
     feed(table, log)
     unfinished = table.unfinished()
-    assert table.finished.newest_name == ""
-    assert table.replay_physical_offset == 0
+    known = IndexProgress(index_physical_offset=log.end_physical_offset)
+    assert table.described(known).index_finished_file == ""
+    assert table.described(known).index_replay_physical_offset == 0
     for file in unfinished:
         file.sync()
     table.mark_finished(unfinished[:-1])
-    finished, replay = table.finished.newest_name, table.replay_physical_offset
-    assert finished == unfinished[-2].name
-    assert replay == log.records[18].physical_offset
-    again = make_table(fs, finished=finished, next_offset=log.end_physical_offset, replay=replay)
+    known = table.described(known)
+    assert known.index_finished_file == unfinished[-2].name
+    assert known.index_replay_physical_offset == log.records[18].physical_offset
+    again = make_table(fs, progress=known)
     assert again.file_count == 2
     feed(again, log, again.next_physical_offset)
     assert search(again, "K") == [made.physical_offset for made in reversed(log.records)]
@@ -247,7 +250,7 @@ def test_a_clean_start_goes_on_in_the_last_file() -> None:
     """After a clean stop the unfinished file is written on, not replaced."""
     log, fs = log_with(12), MemoryFs()
     feed(make_table(fs), log)
-    table = make_table(fs, is_clean=True, next_offset=log.end_physical_offset)
+    table = make_table(fs, progress=IndexProgress(is_clean=True, index_physical_offset=log.end_physical_offset))
     start = log.end_physical_offset
     log.append(keys="K")
     feed(table, log, start)
@@ -262,8 +265,8 @@ def test_files_of_another_size_are_refused() -> None:
     fs.write_atomic(DIRECTORY / "notes", b"mine")
     fs.create_mapped(DIRECTORY / "20231114221320000", 1000)
     with pytest.raises(SegmentSizeWrong):
-        make_table(fs, is_clean=True)
-    make_table(fs, finished="")
+        make_table(fs, progress=IndexProgress(is_clean=True))
+    make_table(fs)
     assert list(files(fs)) == ["notes"]
 
 

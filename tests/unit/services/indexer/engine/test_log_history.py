@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.state.log_history import QueueEnd
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
@@ -17,7 +18,6 @@ from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.source import QueueEnd
 from services.indexer.engine.tables.queue import end_on_disk
 from services.indexer.errors import NotARecord
 from tests.support.fake_log import FakeLog

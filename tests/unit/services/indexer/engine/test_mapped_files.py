@@ -101,7 +101,6 @@ async def test_the_number_is_bounded(
     assert fs.most <= MAPPED_MAX + THREAD_COUNT_MAX
     assert derived(fs, "consumequeue") == clean_build(log)
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert progress.is_clean
 
 
@@ -142,7 +141,6 @@ async def test_a_batch_that_is_entered_in_part_is_no_clean_stop() -> None:
         may_end.set()
         await closing
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert not progress.is_clean
     await live(log)(fs)
     assert derived(fs, "consumequeue") == clean_build(log)

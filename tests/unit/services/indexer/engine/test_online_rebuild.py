@@ -12,6 +12,7 @@ from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.follow.completeness import Completeness
+from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import Incomplete, QueueNotFound, RebuildRunning
@@ -101,7 +102,7 @@ async def test_it_repairs_a_loop_that_has_stopped() -> None:
     other = FakeLog()
     other.append("T", 0, body=b"another")
     feed(indexer, other)
-    indexer.indexes.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    indexer.indexes.reached = Reached(epoch=1)
     indexer.start()
     await eventually(lambda: indexer.follow.reput.state is ReputState.STOPPED)
     indexer.upkeep.rebuild.begin()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from libs.formats.indexes.consume_queue import FILE_SIZE_BYTES, UNIT_SIZE_BYTES
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.faulty_fs import FaultyFs
@@ -117,7 +118,7 @@ async def test_room_is_made_before_the_batch_is_entered() -> None:
     """In a thread, for all queues that lack it, so that the loop waits for no file system."""
     fs, log = MemoryFs(), FakeLog()
     table = ConsumeQueueTable(fs, Path("/data/consumequeue"), file_size_bytes=20_000, mapped_file_count_max=64)
-    table.load(bound_physical_offset=0, is_clean=True)
+    table.load(IndexProgress(is_clean=True, queue_end_sum=0))
     for index in range(1_000):
         log.append("T", index % 2)
     for batch in log.batches():
@@ -147,7 +148,7 @@ def test_many_queues_of_one_message(tmp_path: Path) -> None:
     for queue_id in range(queue_count):
         log.append("T", queue_id)
     table = ConsumeQueueTable(PosixFs(), tmp_path, file_size_bytes=FILE_SIZE_BYTES, mapped_file_count_max=64)
-    table.load(bound_physical_offset=0, is_clean=True)
+    table.load(IndexProgress(is_clean=True, queue_end_sum=0))
     for batch in log.batches():
         asyncio.run(table.prepare(batch))
         for queue_id in range(queue_count):

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.log_history import QueueEnd
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.testing.memory_fs import MemoryFs, PowerCut, Survives, everything_survives, nothing_survives
@@ -17,7 +18,6 @@ from services.indexer.engine.answer.pull import PullStatus
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.source import QueueEnd
 from services.indexer.engine.upkeep.queue_removal import TURN_TOPIC_COUNT, RemovedQueues
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog

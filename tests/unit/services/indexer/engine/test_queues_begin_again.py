@@ -105,7 +105,7 @@ async def test_files_are_those_of_a_queue_that_never_was_another() -> None:
         fs = MemoryFs()
         indexer = make_indexer(log, fs)
         for batch in log.batches(record_count_max=record_count_max):
-            await indexer.follow.reput.take(batch)
+            await indexer.follow.reput.apply(batch)
         assert views(indexer) == wanted(log)
         made = {name: data for name, data in files(fs).items() if name.startswith("consumequeue")}
         expected = expected or made
@@ -136,11 +136,11 @@ async def test_a_crash_at_any_point_costs_no_rebuild(point: str, survives: Survi
     begin = next(made for made in log.records[QUEUE_COUNT + 1 :] if made.queue_offset == 0 and made.topic == "re")
     indexer = make_indexer(log, fs)
     for batch in log.batches(end=begin.physical_offset):
-        await indexer.follow.reput.take(batch)
+        await indexer.follow.reput.apply(batch)
     await indexer.follow.flush.flush(is_thorough=True)
     (batch,) = log.batches(begin.physical_offset)
     with armed(point, "raise"), pytest.raises(FailpointRaised):
-        await indexer.follow.reput.take(batch)
+        await indexer.follow.reput.apply(batch)
     fs.crash(survives)
     log.follow_starts.clear()
     async with running(log, fs) as indexer:

@@ -68,7 +68,6 @@ async def test_it_equals_what_the_live_indexer_built() -> None:
     assert report.index_file_count > 3
     assert steps[-1] == RebuildProgress(0, log.end_physical_offset, log.end_physical_offset, 120)
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert progress.is_clean
     log.follow_starts.clear()
     await assert_complete(fs, log)
@@ -151,7 +150,6 @@ async def test_damage_keeps_what_lies_before_it() -> None:
     with pytest.raises(RecordDamaged):
         await run(fs)
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert progress.queue_physical_offset == victim
     await assert_complete(fs, log)
 

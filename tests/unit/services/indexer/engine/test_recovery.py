@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.index_progress import IndexProgress, encode
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import StoreFull, StoreLocked
 from services.indexer.engine.answer.query import KeyQuery
+from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
@@ -50,7 +51,6 @@ async def test_a_clean_stop_needs_no_replay() -> None:
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert progress.is_clean
     assert progress.queue_physical_offset == progress.index_physical_offset == log.end_physical_offset
     end, names = log.end_physical_offset, set(derived(fs, "index"))
@@ -99,10 +99,12 @@ def _write(fs: MemoryFs, log: FakeLog, progress: IndexProgress, *, is_clean: boo
         slot_count=SMALL.index_slot_count, entry_capacity=SMALL.index_entry_capacity,
     )  # fmt: skip
     table.load(
-        next_physical_offset=progress.index_physical_offset,
-        replay_physical_offset=progress.index_replay_physical_offset,
-        finished_file=progress.index_finished_file if is_clean else max(kept, default=""),
-        is_clean=is_clean,
+        IndexProgress(
+            index_physical_offset=progress.index_physical_offset,
+            index_replay_physical_offset=progress.index_replay_physical_offset,
+            index_finished_file=progress.index_finished_file if is_clean else max(kept, default=""),
+            is_clean=is_clean,
+        )
     )
     for batch in log.batches(table.next_physical_offset):
         table.put(batch)
@@ -128,7 +130,6 @@ async def test_index_files_that_rocketmq_changed_are_made_again(
         await indexer.follow.flush.flush(is_thorough=True)
         fs.crash(everything_survives)
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert progress.index_finished_file
     filled(new_count, log)
     change(fs, log, progress)
@@ -142,7 +143,6 @@ async def test_the_clean_mark_is_gone_while_it_runs() -> None:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
     make_indexer(log, fs)
     progress = ProgressFile(fs, PROGRESS).load()
-    assert progress is not None
     assert not progress.is_clean
 
 
@@ -218,7 +218,7 @@ async def test_a_replay_from_before_a_lost_tail_drops_it_all_the_same(end: int) 
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     end_of_log = log.end_physical_offset
-    indexer.indexes.recover(indexed_physical_offset=end_of_log, entered_physical_offset=end_of_log, epoch=1)
+    indexer.indexes.reached = Reached(end_of_log, end_of_log, 1)
     await indexer.follow.flush.flush(is_thorough=True)
     assert indexer.indexes.index.replay_physical_offset < log.records[25].physical_offset
     fs.crash(nothing_survives)
@@ -271,12 +271,12 @@ def test_a_flipped_bit_in_the_progress_file_is_found() -> None:
     """No byte of the file can change unnoticed."""
     fs = MemoryFs()
     file = ProgressFile(fs, Path("/p"))
-    file.save(IndexProgress(epoch=3, queue_physical_offset=77))
-    good = fs.read(Path("/p"))
+    good = encode(IndexProgress(epoch=3, queue_physical_offset=77))
+    fs.write_atomic(Path("/p"), good)
     assert file.load() == IndexProgress(epoch=3, queue_physical_offset=77)
     for position in range(len(good)):
         fs.write_atomic(Path("/p"), good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
-        assert file.load() is None
+        assert file.load() == IndexProgress()
 
 
 def test_a_directory_has_one_indexer() -> None:

@@ -12,6 +12,7 @@ from libs.formats.state.index_progress import Stepped, StepReason
 from libs.formats.store_layout import file_name
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer.query import KeyQuery, TimeQuery
+from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.statistics import statistics
 from services.indexer.errors import Inapplicable
@@ -80,9 +81,9 @@ async def test_after_an_unclean_stop_it_is_complete_with_the_last_record() -> No
     fs.crash()
     indexer = make_indexer(log, fs)
     steps = log.follow(0, 0)
-    assert await indexer.follow.reput.take(await anext(steps))
+    assert await indexer.follow.reput.apply(await anext(steps))
     assert not indexer.follow.completeness.changed.is_set()
-    assert await indexer.follow.reput.take(await anext(steps))
+    assert await indexer.follow.reput.apply(await anext(steps))
     assert indexer.follow.completeness.changed.is_set()
     assert indexer.follow.completeness.is_complete
     await steps.aclose()
@@ -105,7 +106,7 @@ def test_a_batch_may_be_entered_again() -> None:
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     once = files(fs)
-    indexer.indexes.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    indexer.indexes.reached = Reached(epoch=1)
     feed(indexer, log)
     assert files(fs) == once
 
@@ -243,7 +244,7 @@ async def test_units_that_contradict_the_log_stop_indexing(caplog: pytest.LogCap
     other.append("T", 0, body=b"another")
     indexer = make_indexer(log, MemoryFs())
     feed(indexer, other)
-    indexer.indexes.recover(indexed_physical_offset=0, entered_physical_offset=0, epoch=1)
+    indexer.indexes.reached = Reached(epoch=1)
     with caplog.at_level(logging.CRITICAL):
         indexer.start()
         await eventually(lambda: indexer.follow.reput.state is ReputState.STOPPED)

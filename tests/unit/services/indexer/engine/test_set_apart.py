@@ -20,6 +20,7 @@ from libs.requests.errors import TopicSetApart
 from services.indexer.engine.answer.pull import PullQuery, PullStatus
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
+from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.support import reference
@@ -177,9 +178,7 @@ async def test_units_with_extensions() -> None:
     for unit in (0, 1):
         extended(fs, "T", 0, unit)
     async with running(log, fs) as indexer:
-        indexer.indexes.recover(
-            indexed_physical_offset=0, entered_physical_offset=log.end_physical_offset, epoch=log.epoch
-        )
+        indexer.indexes.reached = Reached(0, log.end_physical_offset, log.epoch)
         for batch in log.batches(0):
             indexer.indexes.apply(batch)  # again
         tags = parse_tag_expression("a", field="tag_expression")

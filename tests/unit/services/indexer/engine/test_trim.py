@@ -65,11 +65,12 @@ async def test_files_on_their_way_out_do_not_count() -> None:
         before_bytes = bytes_of_files(fs)
         offset = log.end_physical_offset
         done = indexer.upkeep.trim.trim(offset)
-        leaving = indexer.indexes.queues.expired_paths() | indexer.indexes.index.expired_paths()
+        queues, index = indexer.indexes.queues, indexer.indexes.index
+        leaving = [file.path for file in queues.expired] + [DATA_DIR / "index" / name for name in index.expired]
         kept_bytes = before_bytes - sum(map(fs.allocated_bytes, leaving))
         assert done.queue_file_count > 10
         assert (await indexer.upkeep.trim.would_trim(offset)).own_bytes == kept_bytes
-        await eventually(lambda: not indexer.indexes.queues.expired_count and not indexer.indexes.index.expired_count)
+        await eventually(lambda: not queues.expired and not index.expired)
         await eventually(lambda: bytes_of_files(fs) == kept_bytes)
 
 

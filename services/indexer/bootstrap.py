@@ -58,7 +58,7 @@ class Settings:
 
 
 def fitted(config: IndexerConfig) -> IndexerConfig:
-    """The settings with no more mapped files than three quarters of what the kernel lets a process map."""
+    """Return the settings with no more mapped files than three quarters of what the kernel lets a process map."""
     count_max = max(1, memory.mapping_count_max() * 3 // 4)
     return replace(config, queue_mapped_file_count_max=min(count_max, config.queue_mapped_file_count_max))
 
@@ -106,11 +106,11 @@ class Service:
         self.indexer.start()
 
     async def until_connected(self) -> None:
-        """The log has answered."""
+        """Wait until the log has answered."""
         await self.indexer.follow.states.heard.wait()
 
     async def until_complete(self) -> None:
-        """The indexes hold all that was ever answered from them, or an operator must decide."""
+        """Wait until the indexes hold all that was ever answered from them, or an operator must decide."""
         await self.indexer.follow.completeness.changed.wait()
 
     async def drain(self) -> None:
@@ -128,7 +128,7 @@ class Service:
 def _servicers(
     indexer: Indexer, stream_count_max: int, start_time_ms: int
 ) -> Iterator[tuple[ServiceDescriptor, object]]:
-    """Each service of the protos, and who answers it."""
+    """Yield each service of the protos, and who answers it."""
     indexes, follow, answers = indexer.indexes, indexer.follow, indexer.answers
     groups, upkeep, tell = indexer.groups, indexer.upkeep, functools.partial(statistics, indexer)
     for module, servicer in (

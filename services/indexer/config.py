@@ -22,10 +22,6 @@ from libs.segments.segment import GROWTH_BYTES_MAX
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
-Slots = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
-Entries = Annotated[int, Meta(ge=2, le=limits.INT32_MAX)]
-AnswerSize = Annotated[int, Meta(ge=limits.KIB, le=64 * limits.MIB)]
-KeyCount = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,10 +42,10 @@ class IndexerConfig:
     """Consume queue files that are mapped at once. At most three quarters of vm.max_map_count counts. When 7/8 of them
     have unsynced units, all are synced before another queue is written to."""
 
-    index_slot_count: Slots = limits.INDEX_SLOT_COUNT
+    index_slot_count: Annotated[int, Meta(ge=1, le=limits.INT32_MAX)] = limits.INDEX_SLOT_COUNT
     """Hash slots of one index file. Can't be changed on existing data."""
 
-    index_entry_capacity: Entries = limits.INDEX_ENTRY_CAPACITY
+    index_entry_capacity: Annotated[int, Meta(ge=2, le=limits.INT32_MAX)] = limits.INDEX_ENTRY_CAPACITY
     """Places for entries in one index file, of which the first is never used. Can't be changed on existing data."""
 
     flush_interval_ms: Positive = 1_000
@@ -92,13 +88,13 @@ class IndexerConfig:
     """Pulls and subscriptions that may wait for messages at once. Beyond it they are refused with WINDOW_FULL; each
     takes about 25 KB while it waits, and 8 KB of that stay with gRPC."""
 
-    query_size_bytes_max: AnswerSize = 2 * limits.MIB
+    query_size_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=64 * limits.MIB)] = 2 * limits.MIB
     """Bytes of records in one page of a query; the first message always fits."""
 
     scan_count_max: Positive = 64
     """Scans that may run at once; each reads at most two chunks ahead."""
 
-    scan_partition_key_count: KeyCount = 1_000
+    scan_partition_key_count: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     """Keys of one partition of a plan for keys."""
 
     stream_count_max: Positive = 1_024
@@ -114,7 +110,7 @@ class IndexerConfig:
             raise ValueError(f"message_delay_level: {error.reason}") from None
 
     def ballast(self, fs: Fs) -> Ballast:
-        """The file that gives way. It leaves the room of one more index file, and of a step of a queue's."""
+        """Return the file that gives way. It leaves the room of one more index file, and of a step of a queue's."""
         index_file_size_bytes = index_file.file_size_bytes(self.index_slot_count, self.index_entry_capacity)
         return Ballast(
             fs,
@@ -124,5 +120,5 @@ class IndexerConfig:
         )
 
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Delays of the levels in milliseconds, level 1 first."""
+        """Return the delays of the levels in milliseconds, level 1 first."""
         return parse_levels(self.message_delay_level)

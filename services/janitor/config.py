@@ -16,10 +16,7 @@ from msgspec import Meta
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
-RetentionHours = Annotated[int, Meta(ge=0, le=24 * 365 * 100)]
-RatioPercent = Annotated[int, Meta(ge=10, le=100)]
 Percent = Annotated[int, Meta(ge=30, le=100)]
-BatchCount = Annotated[int, Meta(ge=1, le=1000)]
 
 _HOURS = re.compile(r"(?:[01][0-9]|2[0-3])(?:;(?:[01][0-9]|2[0-3]))*")
 
@@ -31,13 +28,13 @@ class JanitorConfig:
     data_dir: Path = Path("reput-data")
     """Directory whose reput/ folder holds the history of runs. Made when it is missing."""
 
-    retention_hours: RetentionHours = 72
+    retention_hours: Annotated[int, Meta(ge=0, le=24 * 365 * 100)] = 72
     """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""
 
     retention_bytes: NotNegative = 0
     """The oldest segments go, whatever their age, while the others have so many bytes; 0 is no such limit."""
 
-    disk_max_used_percent: RatioPercent = 75
+    disk_max_used_percent: Annotated[int, Meta(ge=10, le=100)] = 75
     """Above this used part of a disk expired segments are deleted at once, whatever the hour.
 
     RocketMQ's diskMaxUsedSpaceRatio."""
@@ -68,7 +65,7 @@ class JanitorConfig:
     time_zone: str = ""
     """Time zone of delete_when, an IANA name such as Europe/Berlin; empty is the machine's own."""
 
-    delete_batch_count_max: BatchCount = 10
+    delete_batch_count_max: Annotated[int, Meta(ge=1, le=1000)] = 10
     """Most segments that one scheduled run deletes; a manual run may delete 20 times as many."""
 
     delete_interval_ms: NotNegative = 100

@@ -37,7 +37,7 @@ class ConsumerOffsetServicer:
     async def CommitConsumerOffset(
         self, request: messages.CommitConsumerOffsetRequest, _: object
     ) -> messages.CommitConsumerOffsetResponse:
-        """Keep a group's offsets; of two for the same queue the last counts."""
+        """Keep a group's offsets. Of two for the same queue the last counts."""
         group = requests.group(request.group)
         count = len(request.offsets)
         if not 1 <= count <= OFFSET_COUNT_MAX:
@@ -56,7 +56,7 @@ class ConsumerOffsetServicer:
     async def GetConsumerOffset(
         self, request: messages.GetConsumerOffsetRequest, _: object
     ) -> messages.GetConsumerOffsetResponse:
-        """The offset of a group in one queue."""
+        """Return the offset of a group in one queue."""
         group, topic = requests.group(request.group), requests.topic(request.topic)
         queue_id = requests.queue_id(request.queue_id)
         queue_offset = self._groups.find(group, topic, queue_id)
@@ -109,7 +109,7 @@ class ConsumerOffsetServicer:
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
-        """A page of groups; the token is the last group of the page before, or the last queue of a part of one."""
+        """Return a page of groups. The token is the last group of the page before, or the last queue of a part."""
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         position = decode_token("groups", (), request.page_token, GroupPosition) or GroupPosition()
         page = await page_of_groups(

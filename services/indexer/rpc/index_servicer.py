@@ -55,7 +55,7 @@ class IndexServicer:
         self._start_time_ms = start_time_ms
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
-        """How far the indexes are."""
+        """Tell how far the indexes are."""
         disk = await self._upkeep.trim.disk_usage()
         completeness = self._follow.completeness
         target = completeness.target_physical_offset

@@ -47,7 +47,7 @@ NEEDS: dict[str, Need] = {
 
 
 def around(service: ServiceDescriptor, completeness: Completeness) -> dict[str, Around]:
-    """The blocks in which the methods of a service are answered."""
+    """Return the blocks in which the methods of a service are answered."""
     names = {method.name: f"{service.name}/{method.name}" for method in service.methods}
     unknown = set(names.values()) - NEEDS.keys()
     assert not unknown, f"services/indexer/rpc/needs.py does not say what {unknown} need"

@@ -21,7 +21,7 @@ class QueryServicer:
         self._answers = answers
 
     async def QueryByKey(self, request: messages.QueryByKeyRequest, _: object) -> bytes:
-        """A page of messages with a key, newest first."""
+        """Return a page of messages with a key, newest first."""
         start_ms, end_ms = requests.time_range(request)
         topic = self._answers.served(requests.topic(request.topic))
         query = KeyQuery(topic, requests.key(request.key), start_ms, end_ms)
@@ -31,7 +31,7 @@ class QueryServicer:
         return _page(page, indexed)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
-        """A page of messages by store time."""
+        """Return a page of messages by store time."""
         start_ms, end_ms = requests.time_range(request)
         queue_id = requests.queue_id(request.queue_id) if request.HasField("queue_id") else None
         topic = self._answers.served(requests.topic(request.topic))
@@ -42,7 +42,7 @@ class QueryServicer:
         return _page(page, indexed)
 
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
-        """The message with an id."""
+        """Return the message with an id."""
         if request.topic:
             topic = self._answers.served(requests.topic(request.topic))
             unique_id = requests.key(request.message_id, "message_id")
@@ -53,7 +53,7 @@ class QueryServicer:
 
 
 def _page(page: Page, indexed_physical_offset: int) -> bytes:
-    """A QueryByKeyResponse; a QueryByTimeResponse has the same fields."""
+    """Make a QueryByKeyResponse. A QueryByTimeResponse has the same fields."""
     return b"".join(
         (
             messages_field(page.found, fields.QUERY_BY_KEY_RESPONSE_MESSAGES),

@@ -68,7 +68,7 @@ class QueueServicer:
         )
 
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
-        """Pull again and again; each answer waits until the reader took the one before."""
+        """Pull again and again. Each answer waits until the reader has the one before."""
         query = self._query(request, count_default=SUBSCRIBE_COUNT_DEFAULT, size_default=SUBSCRIBE_SIZE_DEFAULT)
         sizes_bytes = answer_sizes(query.size_bytes_max)
         query = replace(query, size_bytes_max=next(sizes_bytes))
@@ -102,7 +102,7 @@ class QueueServicer:
         return messages.GetOffsetByTimeResponse(queue_offset=queue_offset)
 
     async def GetQueueRange(self, request: messages.GetQueueRangeRequest, _: object) -> messages.GetQueueRangeResponse:
-        """The bounds of a queue and the times at its ends."""
+        """Return the bounds of a queue and the times at its ends."""
         topic = self._answers.served(requests.topic(request.topic))
         queue_id = requests.queue_id(request.queue_id)
         queue = self._queue(topic, queue_id)
@@ -117,7 +117,7 @@ class QueueServicer:
         return messages.GetQueueRangeResponse(queue=entry)
 
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
-        """A page of queues; the token is the last queue of the page before."""
+        """Return a page of queues. The token is the last queue of the page before."""
         if request.topic:
             self._answers.served(requests.topic(request.topic))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
@@ -131,7 +131,7 @@ class QueueServicer:
         return messages.ListQueuesResponse(queues=entries, next_page_token=token)
 
     async def _entries(self, topic: str, last: tuple[str, int] | None, count: int) -> list[messages.Queue]:
-        """The first so many queues of a topic, or of all, behind the last one of a page."""
+        """Return the first so many queues of a topic, or of all, behind the last one of a page."""
         entries: list[messages.Queue] = []
         queues = itertools.islice(self._queues_behind(topic, last), count)
         async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
@@ -139,7 +139,7 @@ class QueueServicer:
         return entries
 
     def _queues_behind(self, topic: str, last: tuple[str, int] | None) -> Iterator[ConsumeQueue]:
-        """The queues of a topic, or of all, behind the last one of a page."""
+        """Yield the queues of a topic, or of all, behind the last one of a page."""
         topics = [topic] if topic else self._queues.topics()
         for name in topics[bisect_left(topics, last[0]) :] if last is not None else topics:
             for queue_id in self._queues.queue_ids(name):

@@ -8,7 +8,7 @@ from services.indexer.engine.log.source import RecordBlock
 
 
 def messages_field(found: RecordBlock, field_number: int) -> bytes:
-    """The records as a serialized field of StoredMessages. Raises RecordDamaged."""
+    """Return the records as a serialized field of StoredMessages. Raises RecordDamaged."""
     if not len(found.sizes):
         return b""
     try:
@@ -18,5 +18,5 @@ def messages_field(found: RecordBlock, field_number: int) -> bytes:
 
 
 def text_field(field_number: int, text: str) -> bytes:
-    """A serialized string field; nothing if it is empty."""
+    """Return a serialized string field, nothing for an empty text."""
     return length_delimited(field_number, text.encode()) if text else b""

@@ -97,7 +97,7 @@ class ScanServicer:
 
 
 def _answer(frame: ScanFrame) -> bytes:
-    """A ScanResponse, with one copy of the frame. The frame comes first, as clients like it that copy nothing."""
+    """Make a ScanResponse, with one copy of the frame. It comes first: clients that copy nothing need it there."""
     head = tag(fields.SCAN_RESPONSE_ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame.data))
     tail = int_field(fields.SCAN_RESPONSE_ROW_COUNT, frame.row_count)
     if frame.range is not None:
@@ -135,7 +135,7 @@ async def _partition(request: messages.ScanRequest) -> ScanPartition:
 
 
 def _check_answer(keys: Sequence[str], *, topic_count: int) -> None:
-    """Each topic has partitions of its own with all keys."""
+    """Refuse keys that are too many bytes in the answer: each topic has partitions of its own with all keys."""
     size_bytes = topic_count * sum(KEY_OVERHEAD_BYTES + len(key) for key in keys)
     if size_bytes > PLAN_KEYS_SIZE_BYTES_MAX:
         reason = "are too many bytes for so many topics"
@@ -154,7 +154,7 @@ async def _queue_ids(found: Sequence[int]) -> frozenset[int]:
 async def _ranges(
     found: Sequence[messages.ScanRange], field: str, topics: frozenset[str] | None = None, reason: str = ""
 ) -> tuple[ScanRange, ...]:
-    """Checked ranges, of these topics if any are given."""
+    """Return checked ranges, of these topics if any are given."""
     if len(found) > RANGE_COUNT_MAX:
         raise BadArgument("has too many ranges", field=field, value=len(found), limit=RANGE_COUNT_MAX)
     ranges: list[ScanRange] = []

@@ -13,8 +13,7 @@ appended by it.
 from dataclasses import dataclass
 
 from libs.machine.clock import Clock
-
-HOUR_MS = 3_600_000
+from services.janitor.engine.policy import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,13 +367,10 @@ class RetentionLoop:
         self._run_count += 1
         self._failed_run_count += run.error != ""
         if run.deleted_segment_count or is_news:
-            self._remember(run)
-
-    def _remember(self, run: Run) -> None:
-        try:
-            self._history.add(run)
-        except OSError as error:  # what was deleted is deleted; the next run that is written down brings this one, too
-            _log.warning("the run of %d is not in the history's file: %s", run.time_ms, error)
+            try:
+                self._history.add(run)
+            except OSError as error:  # what was deleted is deleted; the next run that is written down brings this, too
+                _log.warning("the run of %d is not in the history's file: %s", run.time_ms, error)
 
 
 @dataclass(slots=True)

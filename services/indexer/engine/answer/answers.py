@@ -24,7 +24,7 @@ class Answers:
     planner: ScanPlanner
 
     def served(self, topic: str, field: str = "topic") -> str:
-        """The topic, if it is served. Raises TopicSetApart."""
+        """Return the topic, if it is served. Raises TopicSetApart."""
         if why := self.indexes.queues.set_apart.why(topic):
             raise TopicSetApart(topic, why=why, field=field)
         return topic

@@ -51,7 +51,7 @@ class FrameEncoder:
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
     def encode(self, found: RecordBlock) -> memoryview:
-        """Make the frame of these records; without records it has the schema only. Raises RecordDamaged."""
+        """Make the frame of these records. Without records it has the schema only. Raises RecordDamaged."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
             if len(found.sizes):

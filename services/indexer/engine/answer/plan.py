@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from libs.formats.limits import INT64_MAX
 from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
@@ -61,7 +62,7 @@ Cuts: TypeAlias = dict[tuple[str, int], list[ScanRange]]
 
 
 async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
-    """Ranges by topic and queue id, each queue's in the given order."""
+    """Group ranges by topic and queue id, each queue's in the given order."""
     found: Cuts = {}
     async for step in in_steps(ranges):
         for one in step:
@@ -133,7 +134,7 @@ class ScanPlanner:
         self._partition_key_count = partition_key_count
 
     async def plan(self, scope: ScanScope) -> list[ScanPartition]:
-        """Return the partitions; none if nothing matches.
+        """Return the partitions, none if nothing matches.
 
         Raises TopicNotFound for a topic that has no queue and that the log does not know either, BadArgument for a plan
         of too many partitions, and what RecordSource raises.
@@ -149,7 +150,7 @@ class ScanPlanner:
         for found in ranges:
             sized.append(_Sized(found, self._record_size_bytes(found)))
             await asyncio.sleep(0)  # there may be many thousands of ranges
-        return await asyncio.to_thread(_partitions, sized, scope)
+        return await asyncio.to_thread(lambda: _pack(_cut(sized, scope), scope))
 
     async def _plan_keys(self, scope: ScanScope) -> list[ScanPartition]:
         keys = tuple(dict.fromkeys(scope.keys))
@@ -167,28 +168,26 @@ class ScanPlanner:
         return partitions
 
     async def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> AsyncGenerator[ScanRange, None]:
-        """The asked parts of a topic's queues, cut to what is there, without empty ones."""
+        """Yield the asked parts of a topic's queues, cut to what is there, without empty ones."""
         async for step in in_steps(self._asked(topic, scope, cuts), count=STEP_QUEUE_COUNT):
             for queue, one in step:
-                if one is None:
-                    start, end = queue.min_queue_offset, queue.max_queue_offset
-                else:
-                    start = max(queue.min_queue_offset, one.start_queue_offset)
-                    end = min(queue.max_queue_offset, one.end_queue_offset)
+                start = max(queue.min_queue_offset, one.start_queue_offset)
+                end = min(queue.max_queue_offset, one.end_queue_offset)
                 if start < end:
                     yield ScanRange(topic, queue.queue_id, start, end)
 
-    def _asked(self, topic: str, scope: ScanScope, cuts: Cuts) -> Iterator[tuple[ConsumeQueue, ScanRange | None]]:
-        """The topic's queues with each range that is asked for, None for all of a queue."""
+    def _asked(self, topic: str, scope: ScanScope, cuts: Cuts) -> Iterator[tuple[ConsumeQueue, ScanRange]]:
+        """Yield the topic's queues with each range that is asked for."""
         for queue_id in self._queues.queue_ids(topic):
             if scope.queue_ids and queue_id not in scope.queue_ids:
                 continue
             queue = self._queues.find(topic, queue_id)
             if queue is not None:  # else it was removed meanwhile
-                yield from ((queue, one) for one in cuts.get((topic, queue_id)) or (None,))
+                whole = ScanRange(topic, queue_id, 0, INT64_MAX)
+                yield from ((queue, one) for one in cuts.get((topic, queue_id), [whole]))
 
     async def _resolve(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
-        """The asked ranges of a topic, cut to the time bounds."""
+        """Return the asked ranges of a topic, cut to the time bounds."""
         bounds: dict[int, tuple[int, int]] = {}
         resolved = []
         async for one in self._ranges(topic, scope, cuts):
@@ -220,16 +219,9 @@ class ScanPlanner:
         return Fraction(int(sizes.sum(dtype=np.int64)), max(1, len(sizes)))
 
 
-def _partitions(ranges: list[_Sized], scope: ScanScope) -> list[ScanPartition]:
-    return [made.partition() for made in _pack(_cut(ranges, scope), scope)]
-
-
 def _cut(ranges: list[_Sized], scope: ScanScope) -> list[_Sized]:
     """Cut each range evenly: small enough for a partition, and all together into at least the asked number."""
-    counts = []
-    for sized in ranges:
-        row_count_max = _row_count_max(sized, scope)
-        counts.append(-(-sized.range.row_count // row_count_max))
+    counts = [-(-sized.range.row_count // _row_count_max(sized, scope)) for sized in ranges]
     if sum(counts) > max(PIECE_COUNT_MAX, len(ranges)):
         by_rows = sum(-(-sized.range.row_count // scope.row_count_max) for sized in ranges)
         if by_rows > PIECE_COUNT_MAX:
@@ -267,7 +259,7 @@ def _split(sized: _Sized, count: int) -> list[_Sized]:
     ]
 
 
-def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
+def _pack(pieces: list[_Sized], scope: ScanScope) -> list[ScanPartition]:
     """Put small neighbours into one partition, as long as enough partitions remain."""
     spare = len(pieces) - scope.partition_count_min
     total_count = sum(piece.range.row_count for piece in pieces)
@@ -291,4 +283,4 @@ def _pack(pieces: list[_Sized], scope: ScanScope) -> list[_Bin]:
         bins[-1].put(piece)
         if is_small:
             open_bin = bins[-1]
-    return bins
+    return [made.partition() for made in bins]

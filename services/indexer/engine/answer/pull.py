@@ -77,7 +77,7 @@ class Puller:
         self._polls = polls
 
     async def pull(self, query: PullQuery, *, wait_s: float) -> PullResult:
-        """Read; wait up to `wait_s` for the first message if the offset is the end of the queue.
+        """Read, and wait up to `wait_s` for the first message if the offset is the end of the queue.
 
         Messages that come meanwhile and do not pass are stepped over. Raises WindowFull, Stopping and what
         RecordSource raises.
@@ -132,7 +132,7 @@ class Puller:
         return await self._scan(query, queue, units)
 
     async def _scan(self, query: PullQuery, queue: ConsumeQueue, units: Units) -> PullResult:
-        """Walk over units; return at the first records that pass."""
+        """Walk over units up to the first records that pass."""
         low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
         total = len(units.physical_offsets)
         rows = np.flatnonzero(query.tags.may_pass(units.tags_codes))
@@ -159,14 +159,14 @@ class Puller:
 
 
 def _fitting_count(sizes: NDArray[np.int32], query: PullQuery) -> int:
-    """How many records, at least one, fit into the answer."""
+    """Return how many records, at least one, fit into the answer."""
     count_max = min(query.message_count_max, READ_COUNT_MAX)
     ends = np.cumsum(sizes[:count_max], dtype=np.int64)
     return max(1, int(np.searchsorted(ends, query.size_bytes_max, side="right")))
 
 
 def _passing(tags: TagFilter, block: RecordBlock) -> list[int] | NDArray[np.intp]:
-    """Indexes of the records of a block that are kept and whose tag passes as text."""
+    """Return the numbers of the records of a block that are kept and whose tag passes as text."""
     kept = np.flatnonzero(block.sizes)
     if tags.passes_all:
         return kept

@@ -10,7 +10,7 @@ Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -53,32 +53,22 @@ class _KeyPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """A topic's messages with a key, stored in [start, end)."""
+    """A topic's messages with a key, stored in [start, end). A page token is bound to all of it."""
 
     topic: str
     key: str
     start_time_ms: int = TIME_MIN_MS
     end_time_ms: int = TIME_MAX_MS
 
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """What a page token is bound to."""
-        return (self.topic, self.key, self.start_time_ms, self.end_time_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class TimeQuery:
-    """Messages of a topic's queue, or of all of its queues, stored in [start, end)."""
+    """Messages of a topic's queue, or of all of its queues, stored in [start, end). As to tokens, see KeyQuery."""
 
     topic: str
     queue_id: int | None
     start_time_ms: int = TIME_MIN_MS
     end_time_ms: int = TIME_MAX_MS
-
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """What a page token is bound to."""
-        return (self.topic, self.queue_id, self.start_time_ms, self.end_time_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ class PageBuilder:
         self._chosen: list[tuple[RecordBlock, list[int]]] = []
 
     def put(self, block: RecordBlock, index: int) -> bool:
-        """Add a record of a block; False if it does not fit any more."""
+        """Add a record of a block. Returns False if it does not fit any more."""
         size = int(block.sizes[index])
         if self.room_count == 0 or (self._chosen and size > self._room_bytes):
             self.is_full = True
@@ -133,7 +123,7 @@ class QueryEngine:
 
         `has_key` tells whether a record has it; by default among its unique id and its keys.
         """
-        below, file, entry = decode_token("key", query.arguments, page_token, _KeyPosition) or _KeyPosition()
+        below, file, entry = decode_token("key", astuple(query), page_token, _KeyPosition) or _KeyPosition()
         cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
         page = PageBuilder(page_size, self._page_size_bytes_max)
@@ -158,7 +148,7 @@ class QueryEngine:
             if cursor is None:
                 return Page(page.found())
         file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
-        return Page(page.found(), encode_token("key", query.arguments, _KeyPosition(below, file, entry)))
+        return Page(page.found(), encode_token("key", astuple(query), _KeyPosition(below, file, entry)))
 
     async def _fill(
         self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int, has_key: HasKey
@@ -176,7 +166,7 @@ class QueryEngine:
 
     async def by_time(self, query: TimeQuery, *, page_size: int, page_token: str) -> Page:
         """Return the messages of the time range by queue id and queue offset. Raises as `by_key`."""
-        first_queue_id, resume = decode_token("time", query.arguments, page_token, tuple[int, int]) or (-1, 0)
+        first_queue_id, resume = decode_token("time", astuple(query), page_token, tuple[int, int]) or (-1, 0)
         page = PageBuilder(page_size, self._page_size_bytes_max)
         for queue_id in self._queues.queue_ids(query.topic):
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
@@ -191,7 +181,7 @@ class QueryEngine:
                 start = await first_at_or_after(queue, self._records, query.start_time_ms)
             end = await self._fill_range(query, queue, start, page)
             if page.is_full:
-                return Page(page.found(), encode_token("time", query.arguments, (queue_id, end)))
+                return Page(page.found(), encode_token("time", astuple(query), (queue_id, end)))
         return Page(page.found())
 
     async def _fill_range(self, query: TimeQuery, queue: ConsumeQueue, queue_offset: int, page: PageBuilder) -> int:

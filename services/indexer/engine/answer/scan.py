@@ -60,7 +60,7 @@ class ScanFilter:
         return not self.tags.passes_all or self.start_time_ms > TIME_MIN_MS or self.end_time_ms < TIME_MAX_MS
 
     def passes(self, view: RecordView) -> bool:
-        """Whether a record passes."""
+        """Return whether a record passes."""
         return self.start_time_ms <= view.store_time_ms < self.end_time_ms and (
             self.tags.passes_all or self.tags.passes(view.tag)
         )
@@ -211,14 +211,14 @@ class Scanner:
 
 
 async def _encoded(encoder: FrameEncoder, found: RecordBlock) -> memoryview:
-    """A frame; compressing a large one takes its time."""
+    """Make a frame. A thread does it for a large one, which is long to compress."""
     if len(found.records) <= LOOP_FRAME_SIZE_BYTES_MAX:
         return encoder.encode(found)
     return await asyncio.to_thread(encoder.encode, found)
 
 
 async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]:
-    """Whether a record lies in one of the ranges of one topic; without ranges there is no such bound."""
+    """Return a check whether a record lies in one of these ranges of one topic. Without ranges every record does."""
     bounds: dict[int, tuple[list[int], list[int]]] = {}
     async for step in in_steps(ranges):
         for one in step:
@@ -249,12 +249,12 @@ class _Spans:
 
 
 def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
-    """Place of the first of the keys that a record has; it has one."""
+    """Return the place of the first of the keys that a record has. A record here has at least one."""
     return min(order[key] for key in view.keys if key in order)
 
 
 async def _by_queue(found: RecordBlock) -> list[ScanChunk]:
-    """One chunk for each queue, its records by queue offset."""
+    """Return one chunk for each queue, its records by queue offset."""
     places: list[tuple[int, int, int]] = []
 
     def note(view: RecordView) -> bool:

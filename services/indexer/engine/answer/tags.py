@@ -35,14 +35,14 @@ class TagFilter:
         return not self.tags
 
     def may_pass(self, tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which units may belong to messages that pass."""
+        """Return which units may belong to messages that pass."""
         if self.passes_all:
             return np.ones(len(tags_codes), np.bool_)
         is_address = tags_codes <= ADDRESS_MAX
         return is_address | np.isin(tags_codes.astype(np.int32), np.array(self.codes, np.int32))
 
     def passes(self, tag: bytes | None) -> bool:
-        """Whether a message with this TAGS text passes."""
+        """Return whether a message with this TAGS text passes."""
         return self.passes_all or tag in self.tags
 
 
@@ -50,7 +50,7 @@ _EVERYTHING = TagFilter()
 
 
 def parse_tag_expression(text: str, *, field: str) -> TagFilter:
-    """Parse an expression; raises BadArgument for one without any tag, with too many, or too long."""
+    """Parse an expression. Raises BadArgument for one without any tag, with too many, or too long."""
     size_bytes = len(text.encode())
     if size_bytes > EXPRESSION_SIZE_BYTES_MAX:
         raise BadArgument("is too long", field=field, value=size_bytes, limit=EXPRESSION_SIZE_BYTES_MAX)

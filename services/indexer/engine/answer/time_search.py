@@ -21,7 +21,7 @@ PROBE_SIZE_BYTES_MAX = 256 * 1024
 
 
 async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms: int) -> int:
-    """Queue offset of the first message with this store time or a later one; the queue's end if there is none."""
+    """Return the queue offset of the first message with this store time or a later one, the queue's end without one."""
     low, high = queue.min_queue_offset, queue.max_queue_offset
     # Invariant: everything below low is older, everything from high on is not. Either end of the queue may move
     # while records are read.
@@ -43,6 +43,6 @@ async def first_at_or_after(queue: ConsumeQueue, records: RecordSource, time_ms:
 
 
 async def last_at_or_before(queue: ConsumeQueue, records: RecordSource, time_ms: int) -> int:
-    """Queue offset of the last message with this store time or an earlier one; the queue's first if all are later."""
+    """Return the queue offset of the last message with this time or an earlier one, or else the queue's first."""
     after = await first_at_or_after(queue, records, time_ms + 1)
     return max(after - 1, queue.min_queue_offset)

@@ -133,7 +133,7 @@ class LogFiles:
         return 0
 
     async def has_topic(self, topic: str) -> bool:
-        """See RecordSource; as `topics.json` has it. Raises ConfigFileDamaged."""
+        """See RecordSource. It is known from `topics.json`. Raises ConfigFileDamaged."""
         return topic in topics_file.load(self._fs, self._data_dir).topics
 
     async def read(
@@ -184,7 +184,7 @@ class LogFiles:
 
 
 def _batch(columns: ScanColumns, start: int, end: int) -> DispatchBatch:
-    """The records of [start, end) as Dispatch gives them. Raises Inapplicable."""
+    """Return the records of [start, end) as Dispatch gives them. Raises Inapplicable."""
     try:
         step = dispatch_columns.decode(dispatch_columns.encode(columns, start, end))
     except FormatError as error:

@@ -74,7 +74,7 @@ class LocalRecords:
         history_id: Callable[[], str],
         min_physical_offset: Callable[[], int],
     ) -> None:
-        """`data_dir` is the CommitLog's; `min_physical_offset` the first byte of the log that is kept, as known."""
+        """Read nothing yet. `data_dir` is the CommitLog's. `min_physical_offset` tells the first byte that is kept."""
         self.read_count = 0
         """Records that came from the files."""
         self._fs = fs
@@ -108,7 +108,7 @@ class LocalRecords:
         return found or await self._remote.read(physical_offsets, record_sizes)
 
     async def _from_files(self, offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None) -> RecordBlock | None:
-        """Read from the files, by a thread if something is not in memory; None if anything is doubtful."""
+        """Read from the files, by a thread if something is not in memory. Returns None if anything is doubtful."""
         try:
             try:
                 return self._block(offsets, sizes, may_wait=False)
@@ -119,7 +119,7 @@ class LocalRecords:
             return None
 
     def _is_readable(self) -> bool:
-        """Whether the files are those of the log that is indexed; looked at once for each history."""
+        """Return whether the files are those of the log that is indexed. It is looked at once for each history."""
         history_id = self._history_id()
         if history_id and history_id != self._checked_history_id:
             try:
@@ -186,7 +186,7 @@ class LocalRecords:
         return RecordBlock(records, positions, sizes, self._min_physical_offset())
 
     def _read(self, physical_offset: int, size_bytes: int, *, may_wait: bool, is_exact: bool = True) -> bytes:
-        """Bytes of one file of the log, fewer at its end unless they must be exact."""
+        """Read bytes of one file of the log, fewer at its end unless they must be exact."""
         base, file = self._file(physical_offset)
         piece = file.read(physical_offset - base, size_bytes, may_wait=may_wait)
         if piece is None:
@@ -196,7 +196,7 @@ class LocalRecords:
         return piece
 
     def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
-        """The file with this byte. One that was removed is not read although that would be possible."""
+        """Return the file with this byte. One that was removed is not read although that would be possible."""
         with self._lock:
             self._list(physical_offset)
             number = int(np.searchsorted(self._bases, physical_offset, side="right")) - 1

@@ -45,14 +45,14 @@ class LogSource(Protocol):
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
     ) -> int:
-        """Tell the log where the queues end; how many of them contradict it. Raises DependencyUnavailable.
+        """Tell the log where the queues end. Returns how many contradict it. Raises DependencyUnavailable.
 
         `is_complete` says that a queue without an end never had a record.
         """
         ...
 
     async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
-        """Tell the log that these queues were removed; how many begin again at 0. Raises DependencyUnavailable."""
+        """Tell the log that these queues are gone. Returns how many begin again at 0. Raises DependencyUnavailable."""
         ...
 
 
@@ -100,5 +100,5 @@ class RecordSource(Protocol):
         ...
 
     async def has_topic(self, topic: str) -> bool:
-        """Whether the log knows a topic, with or without messages. Raises DependencyUnavailable."""
+        """Return whether the log knows a topic, with or without messages. Raises DependencyUnavailable."""
         ...

@@ -18,11 +18,11 @@ class LogTime:
         self._seen_at_s = 0.0
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return max(self._clock.now_ms(), self._least_ms())
 
     def saw(self, store_time_ms: int) -> None:
-        """A message with this store time is in the log now."""
+        """Note that a message with this store time is in the log now."""
         if store_time_ms > self._least_ms():
             self._seen_ms, self._seen_at_s = store_time_ms, self._clock.monotonic_s()
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import grpc
+import msgspec
 from reput.commitlog.v1 import log_service_pb2 as messages
 
 from libs.formats.errors import FormatError
@@ -17,6 +18,7 @@ from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
+from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
 from services.indexer.engine.log.source import ProgressReport
 from services.indexer.errors import Inapplicable
@@ -83,12 +85,13 @@ class LogTail:
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
     ) -> int:
-        """See LogSource. It takes its time; when the log falls silent, `follow` finds out."""
+        """See LogSource. It may take long, without a time-out: when the log falls silent, `follow` finds out."""
 
         async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
             async for page in pages:
+                queues = [messages.QueueEnd(**msgspec.structs.asdict(end)) for end in page]
                 yield messages.CheckQueueOffsetsRequest(
-                    epoch=epoch, queues=map(_queue_end, page), history_id=history_id, is_complete=is_complete
+                    epoch=epoch, queues=queues, history_id=history_id, is_complete=is_complete
                 )
 
         with commitlog_errors():
@@ -100,7 +103,8 @@ class LogTail:
 
         async def requests() -> AsyncGenerator[messages.CheckQueueOffsetsRequest, None]:
             for start in range(0, len(ends), FORGOTTEN_PAGE_COUNT):
-                queues = [_queue_end(end, is_removed=True) for end in ends[start : start + FORGOTTEN_PAGE_COUNT]]
+                page = ends[start : start + FORGOTTEN_PAGE_COUNT]
+                queues = [messages.QueueEnd(**msgspec.structs.asdict(end), is_removed=True) for end in page]
                 yield messages.CheckQueueOffsetsRequest(epoch=epoch, queues=queues, history_id=history_id)
 
         with commitlog_errors():
@@ -109,23 +113,6 @@ class LogTail:
 
     async def report(self, report: ProgressReport) -> None:
         """See LogSource."""
-        request = messages.ReportProgressRequest(
-            indexed_physical_offset=report.indexed_physical_offset,
-            flushed_physical_offset=report.flushed_physical_offset,
-            queue_flushed_time_ms=report.queue_flushed_time_ms,
-            index_flushed_time_ms=report.index_flushed_time_ms,
-            epoch=report.epoch,
-            history_id=report.history_id,
-        )
+        request = named(messages.ReportProgressRequest, report)
         with commitlog_errors():
             await self._report(request, timeout=self._timeout_s, metadata=self._metadata())
-
-
-def _queue_end(end: QueueEnd, *, is_removed: bool = False) -> messages.QueueEnd:
-    return messages.QueueEnd(
-        topic=end.topic,
-        queue_id=end.queue_id,
-        end_queue_offset=end.end_queue_offset,
-        last_physical_offset=end.last_physical_offset,
-        is_removed=is_removed,
-    )

@@ -28,14 +28,6 @@ class LogDirectoryLeftOut(StoreError):
         self.path = path
 
 
-class CheckpointDamaged(StoreError):
-    """A checkpoint file does not follow its format."""
-
-    def __init__(self, *, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
-
-
 class ConfigFileDamaged(StoreError):
     """A file of `config/` can't be read, and no copy stands in for it."""
 

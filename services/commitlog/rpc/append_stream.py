@@ -115,8 +115,8 @@ class AppendStreamSession:
         self._idle_since_s = clock()
         async for request in requests:
             self._idle_since_s = None
-            await self._window.take_waiting(len(request) + OUTCOME_SIZE_BYTES)
-            await self._inflight.take_waiting(len(request))
+            await self._window.charge_waiting(len(request) + OUTCOME_SIZE_BYTES)
+            await self._inflight.charge_waiting(len(request))
             acknowledgement = _REFUSED
             try:
                 outcome = await self._append(request)

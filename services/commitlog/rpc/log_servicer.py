@@ -17,7 +17,6 @@ from libs.kernel.answer import encode_cy
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, Stopping
 from libs.runtime.rpc.by_name import named
-from libs.runtime.rpc.handlers import Context
 from services.commitlog.engine.follow.dispatch import DispatchTail, TailStep
 from services.commitlog.engine.follow.followers import Followers
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
@@ -52,9 +51,8 @@ class LogServicer:
         for tail in self._tails:
             tail.wake()
 
-    async def ReadRecords(self, request: pb.ReadRecordsRequest, context: Context) -> bytes:
+    async def ReadRecords(self, request: pb.ReadRecordsRequest, _: object) -> bytes:
         """Return the records that are kept, checked."""
-        del context
         offsets, sizes = request.physical_offsets, request.record_sizes_bytes
         check_range(len(offsets), "physical_offsets", least=1, most=READ_COUNT_MAX)
         if sizes and len(sizes) != len(offsets):
@@ -84,9 +82,8 @@ class LogServicer:
             )
         )
 
-    async def StreamRecords(self, request: pb.StreamRecordsRequest, context: Context) -> AsyncGenerator[bytes, None]:
+    async def StreamRecords(self, request: pb.StreamRecordsRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Return all records of a range."""
-        del context
         is_raw = _is_raw(request.view)
         start = check_range(request.start_physical_offset, "start_physical_offset")
         end = check_range(request.end_physical_offset, "end_physical_offset")
@@ -120,10 +117,9 @@ class LogServicer:
                 self._check_draining()
 
     async def Dispatch(
-        self, request: pb.DispatchRequest, context: Context
+        self, request: pb.DispatchRequest, _: object
     ) -> AsyncGenerator[bytes | pb.DispatchResponse, None]:
         """Follow the log: a handshake, then columns and heartbeats."""
-        del context
         start = check_range(request.start_physical_offset, "start_physical_offset")
         epoch = check_range(request.epoch, "epoch")
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
@@ -142,18 +138,16 @@ class LogServicer:
             finally:
                 self._tails.discard(tail)
 
-    async def ReportProgress(self, request: pb.ReportProgressRequest, context: Context) -> pb.ReportProgressResponse:
+    async def ReportProgress(self, request: pb.ReportProgressRequest, _: object) -> pb.ReportProgressResponse:
         """Take note of how far the Indexer is."""
-        del context
         names = [one.name for one in fields_of(IndexerReport)]
         self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
         return pb.ReportProgressResponse()
 
     async def CheckQueueOffsets(
-        self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], context: Context
+        self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object
     ) -> pb.CheckQueueOffsetsResponse:
         """Compare the Indexer's queues with the numbers that are given next. The whole counts when the stream ends."""
-        del context
         raised_count = contradicting_count = forgotten_count = 0
         is_complete = False
         with self._service_streams.held(1):

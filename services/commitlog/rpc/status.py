@@ -6,7 +6,6 @@ import importlib.metadata
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.runtime.rpc.by_name import named
-from libs.runtime.rpc.handlers import Context
 from libs.runtime.rpc.timestamps import timestamp
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
@@ -17,8 +16,6 @@ EARLY_METHODS = ("GetStatus",)
 
 VERSION = importlib.metadata.version("reput-server")
 
-_ROLES = {"async_master": pb.ROLE_ASYNC_MASTER, "sync_master": pb.ROLE_SYNC_MASTER}
-
 
 class StatusServicer:
     """Serves GetStatus of reput.commitlog.v1.LogService."""
@@ -26,16 +23,15 @@ class StatusServicer:
     def __init__(self, commit_log: CommitLog) -> None:
         self._commit_log = commit_log
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
+    async def GetStatus(self, _request: pb.GetStatusRequest, _: object) -> pb.GetStatusResponse:
         """Tell the state of the log."""
-        del request, context
         return status_of(self._commit_log)
 
 
 def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
     """Return all of it once the log is open. Before that, what is known."""
     status = pb.GetStatusResponse(
-        role=_ROLES[commit_log.config.role],
+        role=pb.Role.Value(f"ROLE_{commit_log.config.role.upper()}"),
         segment_size_bytes=commit_log.config.segment_size_bytes,
         start_time=timestamp(commit_log.started_at_ms),
         version=VERSION,

@@ -10,7 +10,7 @@ from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.system_topics import is_system_topic
 from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_token, encode_token
-from libs.runtime.rpc.handlers import Context
+from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.write.topics import TopicRegistry
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
@@ -23,26 +23,22 @@ class TopicServicer:
 
     _topics: TopicRegistry
 
-    async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.CreateTopicResponse:
+    async def CreateTopic(self, request: pb.CreateTopicRequest, _: object) -> pb.CreateTopicResponse:
         """Make a topic."""
-        del context
         topic = await self._topics.create(request.name, **_given(request))
         return pb.CreateTopicResponse(topic=self._topic(topic))
 
-    async def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Context) -> pb.UpdateTopicResponse:
+    async def UpdateTopic(self, request: pb.UpdateTopicRequest, _: object) -> pb.UpdateTopicResponse:
         """Change what the request names."""
-        del context
         topic = await self._topics.update(request.name, **_given(request))
         return pb.UpdateTopicResponse(topic=self._topic(topic))
 
-    async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
+    async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
         """Return one topic."""
-        del context
         return pb.GetTopicResponse(topic=self._topic(self._topics.get(request.name)))
 
-    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+    async def ListTopics(self, request: pb.ListTopicsRequest, _: object) -> pb.ListTopicsResponse:
         """Return one page, by name."""
-        del context
         size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         token, arguments = request.page_token, (request.include_system,)
         last_name = decode_token(LIST, arguments, token, str) or ""
@@ -51,22 +47,14 @@ class TopicServicer:
         token = encode_token(LIST, arguments, page[-1].name) if len(found) > size else ""
         return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
 
-    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, _: object) -> pb.DeleteTopicResponse:
         """Forget one topic."""
-        del context
         await self._topics.delete(request.name)
         return pb.DeleteTopicResponse()
 
     def _topic(self, topic: TopicConfig) -> pb.Topic:
-        return pb.Topic(
-            name=topic.name,
-            read_queue_count=topic.read_queue_count,
-            write_queue_count=topic.write_queue_count,
-            is_readable=topic.is_readable,
-            is_writable=topic.is_writable,
-            is_system=is_system_topic(topic.name),
-            set_apart=self._topics.set_apart.why(topic.name),
-        )
+        why = self._topics.set_apart.why(topic.name)
+        return named(pb.Topic, topic, is_system=is_system_topic(topic.name), set_apart=why)
 
 
 def _given(request: pb.CreateTopicRequest | pb.UpdateTopicRequest) -> dict[str, Any]:

@@ -9,7 +9,6 @@ indexes is locked here.
 """
 
 import contextlib
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +17,8 @@ from libs.formats import store_layout
 from libs.formats.limits import MIB
 from libs.formats.records.dispatch_columns import Heartbeat
 from libs.formats.state import epoch_file
-from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log import end as log_end
 from libs.log.end import KnownDurable, ScanEndKind
-from libs.log.errors import CheckpointDamaged
 from libs.log.state import checkpoint_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
@@ -32,8 +29,6 @@ from services.indexer.engine.log.files import LogFiles
 
 SYNC_BYTES = 256 * MIB
 """So much of the log is indexed between two syncs: memory stays bounded, and a later start goes on from there."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +135,5 @@ def _epoch(fs: Fs, path: Path) -> int:
 def _durable(fs: Fs, directory: Path, end_physical_offset: int | None, *, has_epochs: bool) -> KnownDurable:
     if end_physical_offset is not None:
         return KnownDurable(physical_offset=end_physical_offset)
-    try:
-        checkpoint = checkpoint_file.load(fs, directory / store_layout.CHECKPOINT)
-    except CheckpointDamaged as error:
-        _log.warning("%s: nothing is known of what was on disk", error)
-        checkpoint = StoreCheckpoint()
+    checkpoint = checkpoint_file.load(fs, directory / store_layout.CHECKPOINT)
     return log_end.known_durable(checkpoint, has_epochs=has_epochs)

@@ -56,7 +56,7 @@ class Followers:
             follower_physical_offset=follower_physical_offset,
         )
         start = max(end, self._chain.min_physical_offset)
-        self._reader.check_boundary(start, "start_physical_offset")
+        self._reader.check_boundary(start)
         return Handshake(
             common_end_physical_offset=end,
             epoch=self._epochs.number,

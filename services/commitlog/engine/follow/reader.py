@@ -145,7 +145,7 @@ class RecordReader:
     def _below_min(self, physical_offset: int) -> BelowMinOffset:
         return BelowMinOffset(physical_offset, min_physical_offset=self._chain.min_physical_offset)
 
-    def check_boundary(self, physical_offset: int, field: str) -> None:
+    def check_boundary(self, physical_offset: int) -> None:
         """Raise NotARecord unless a record, a blank, a segment or the readable end begins here."""
         if physical_offset == self._visible.value or physical_offset % self._chain.segment_size_bytes == 0:
             return
@@ -155,14 +155,14 @@ class RecordReader:
             segment.buffer, position, segment.wrote_position, segment.base_physical_offset, False
         )
         if status <= 0 and status != -layout.S_BLANK and not _looks_like_record(segment, position):
-            raise NotARecord(physical_offset, field=field)
+            raise NotARecord(physical_offset, field="start_physical_offset")
 
     def _check_start(self, start: int) -> None:
         if start < self._chain.min_physical_offset:
             raise self._below_min(start)
         if start > self._visible.value:
             raise BeyondMaxOffset(start, max_physical_offset=self._visible.value, field="start_physical_offset")
-        self.check_boundary(start, "start_physical_offset")
+        self.check_boundary(start)
 
     def _segment_of(self, physical_offset: int, field: str) -> Segment | None:
         """Return the segment of an offset, or None if it is no longer kept. Raises BeyondMaxOffset."""

@@ -149,14 +149,9 @@ class DiskGuard:
             )
 
     def _judge_percent(self) -> None:
-        percent, is_full = self.usage.used_percent, self._gate.holds(Reason.DISK_FULL)
-        if not is_full and percent > self._config.disk_full_percent:
-            self._gate.put(Reason.DISK_FULL, holds=True)
-            _log.warning(
-                "%d %% of the disk are used: appends are refused until it is %d %%",
-                percent,
-                self._config.disk_open_percent,
-            )
-        elif is_full and percent <= self._config.disk_open_percent:
-            self._gate.put(Reason.DISK_FULL, holds=False)
-            _log.warning("%d %% of the disk are used: appends are accepted again", percent)
+        was_full, opens_at = self._gate.holds(Reason.DISK_FULL), self._config.disk_open_percent
+        percent = self.usage.used_percent
+        is_full = percent > (opens_at if was_full else self._config.disk_full_percent)
+        if self._gate.put(Reason.DISK_FULL, holds=is_full):
+            appends = f"refused until it is {opens_at} %" if is_full else "accepted again"
+            _log.warning("%d %% of the disk are used: appends are %s", percent, appends)

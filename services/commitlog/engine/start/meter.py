@@ -8,6 +8,7 @@ Callers: the scan's thread changes it; any thread reads its numbers.
 
 import logging
 
+from libs.log.tail_search import LogFile
 from libs.machine.clock import Clock
 
 LOG_INTERVAL_S = 1.0
@@ -26,6 +27,7 @@ class RecoveryMeter:
         self.scanned_bytes = 0
         self.target_bytes = 0
         self._clock = clock
+        self._file: LogFile | None = None
         self._started_s = self._logged_s = clock.monotonic_s()
 
     def begin(self, *, segment_count: int, target_bytes: int) -> None:
@@ -33,13 +35,12 @@ class RecoveryMeter:
         self.segment_count, self.target_bytes = segment_count, target_bytes
         self._started_s = self._logged_s = self._clock.monotonic_s()
 
-    def next_segment(self) -> None:
-        """Begin with the next segment."""
-        self.segment_number += 1
-        self.segment_count = max(self.segment_count, self.segment_number)
-
-    def advance(self, size_bytes: int) -> None:
-        """Count bytes that were read."""
+    def advance(self, file: LogFile, size_bytes: int) -> None:
+        """Count bytes that were read of a file, the same as before or the next one."""
+        if file is not self._file:
+            self._file = file
+            self.segment_number += 1
+            self.segment_count = max(self.segment_count, self.segment_number)
         self.scanned_bytes += size_bytes
         now_s = self._clock.monotonic_s()
         if now_s - self._logged_s >= LOG_INTERVAL_S:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
-from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log.errors import CheckpointDamaged, LogDirectoryLeftOut, LogDirectoryMissing
+from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
 from libs.log.state import checkpoint_file
 from libs.log.state import directories as log_directories
 from libs.machine.clock import Clock
@@ -90,7 +89,7 @@ def recover_store(
             epochs = EpochHistory.open(fs, config.data_dir)
             topics = TopicRegistry(fs, config, clock)
             state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
-            checkpoint = _load_checkpoint(fs, config)
+            checkpoint = checkpoint_file.load(fs, config.data_dir / store_layout.CHECKPOINT)
             if files.is_of_rocketmq:
                 checkpoint = checkpoint.of_rocketmq()
             started_s = clock.monotonic_s()
@@ -101,7 +100,7 @@ def recover_store(
                 meter,
                 was_clean_stop=was_clean_stop,
                 checkpoint=checkpoint,
-                snapshot=_load_snapshot(fs, config),
+                snapshot=queue_snapshot.load(fs, config.data_dir),
                 epochs=epochs.epochs,
             )
             fs.make_directory(config.data_dir / store_layout.CONFIG)
@@ -170,19 +169,3 @@ def _missing_bytes(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
             missing_bytes,
         )
     return missing_bytes
-
-
-def _load_checkpoint(fs: Fs, config: CommitLogConfig) -> StoreCheckpoint:
-    try:
-        return checkpoint_file.load(fs, config.data_dir / store_layout.CHECKPOINT)
-    except CheckpointDamaged as error:
-        _log.warning("%s: all of the log is scanned", error)
-        return StoreCheckpoint()
-
-
-def _load_snapshot(fs: Fs, config: CommitLogConfig) -> QueueSnapshot | None:
-    try:
-        return queue_snapshot.load(fs, config.data_dir)
-    except FormatError as error:
-        _log.warning("the snapshot of the queue offsets can't be read (%s): all of the log is scanned", error)
-        return None

@@ -4,8 +4,7 @@
 Invariants: a scan changes no byte of the log; it fills the queue counters, the table of the writers and the store times
 of the segments that it walks, without those of a writer's last batch if that is not whole: the log ends before it then.
 Blocks for as long as it takes; runs before anybody else knows of the chain, in a worker thread.
-Rules: docs/formats/commit_log.md section 9; RocketMQ's counterpart is CommitLog.recoverAbnormally, which truncates in
-all three cases.
+Rules: docs/formats/commit_log.md section 9.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from libs.formats.store_layout import segment_base
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import KnownDurable, ScanEnd, ScanEndKind
-from libs.log.tail_search import LogFile
 from libs.log.walk import LogWalk
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment
@@ -39,7 +37,6 @@ class LogScan:
     _config: CommitLogConfig
     record_count: int = 0
     _columns: ScanColumns = field(default_factory=lambda: ScanColumns(SCAN_RECORD_COUNT_MAX, SCAN_KEY_COUNT_MAX))
-    _file: LogFile | None = None
 
     def run(self, start_physical_offset: int) -> ScanEnd:
         """Walk from the first byte of a segment to the end of the log. Raises SegmentUnreadable."""
@@ -66,19 +63,13 @@ class LogScan:
             clock_step_ms_max=self._config.clock_step_ms_max,
             check_crc=self._config.check_crc_on_recover,
             last_store_time_ms=self._state.last_store_time_ms,
-            on_read=self._advance,
+            on_read=self._meter.advance,
         )
         for step in walk.steps(start_physical_offset):
             # Another program may have cut a batch and gone on.
             self._state.note(self._columns, segments[step.file_index], has_writers=not self._durable.is_foreign)
             self.record_count += self._columns.count
         return walk.end()
-
-    def _advance(self, file: LogFile, size_bytes: int) -> None:
-        if file is not self._file:
-            self._file = file
-            self._meter.next_segment()
-        self._meter.advance(size_bytes)
 
     def _leave_out(self, batch: WriterBatch, end_physical_offset: int) -> None:
         """Undo what the scan learned from the records of a batch up to here, the end of the log."""

@@ -8,13 +8,14 @@ the file stays over our own clean stops, with a word in it that says so.
 Layout: docs/formats/config_files.md; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
 
+import contextlib
 import logging
 import os
 from pathlib import Path
 
 from libs.formats import store_layout
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import Fs, Lock
+from libs.machine.fs import Fs
 
 OWN_END = b"\n"
 """Last byte of the `abort` file that Reput writes."""
@@ -29,8 +30,7 @@ class StoreFiles:
         self._fs = fs
         self._data_dir = data_dir
         self._abort = data_dir / store_layout.ABORT
-        self._lock: Lock | None = None
-        self._directory_locks: list[Lock] = []
+        self._locks = contextlib.ExitStack()
         self.is_of_rocketmq = False
         """Whether it was RocketMQ that did not stop cleanly; `claim` finds out."""
         self.is_owed = False
@@ -39,7 +39,7 @@ class StoreFiles:
     def claim(self) -> bool:
         """Lock the directory, made when missing. Returns whether the stop before was clean. Raises StoreLocked."""
         self._fs.make_directory(self._data_dir)
-        self._lock = self._fs.lock(self._data_dir / store_layout.LOCK)
+        self._locks.callback(self._fs.lock(self._data_dir / store_layout.LOCK).release)
         if not self._fs.exists(self._abort):
             return True
         content = self._fs.read(self._abort)
@@ -49,7 +49,7 @@ class StoreFiles:
 
     def claim_directory(self, directory: Path) -> None:
         """Lock a directory of the log elsewhere, which the data directory's lock does not cover. Raises StoreLocked."""
-        self._directory_locks.append(self._fs.lock_directory(directory))
+        self._locks.callback(self._fs.lock_directory(directory).release)
 
     def mark_in_use(self) -> None:
         """Note, durably, that a stop from here on is unclean."""
@@ -70,8 +70,4 @@ class StoreFiles:
 
     def release(self) -> None:
         """Give up the locks. May be repeated."""
-        while self._directory_locks:
-            self._directory_locks.pop().release()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._locks.close()

@@ -12,27 +12,27 @@ from services.commitlog.engine.write.inflight import InflightBudget
 def test_taking_at_once() -> None:
     """Beyond the limit whoever can't wait is refused, and nothing is taken."""
     budget = InflightBudget("bytes", 10)
-    budget.take(7)
+    budget.charge(7)
     with pytest.raises(WindowFull, match="bytes") as caught:
-        budget.take(4)
+        budget.charge(4)
     assert caught.value.limit == 10
-    assert budget.taken == 7
+    assert budget.charged == 7
     with pytest.raises(RuntimeError), budget.held(3):
         raise RuntimeError
-    assert budget.taken == 7
+    assert budget.charged == 7
     budget.give_back(7)
-    budget.take(11)
-    assert budget.taken == 11
+    budget.charge(11)
+    assert budget.charged == 11
 
 
 async def test_waiting_in_turn() -> None:
     """Those who wait go on in the order in which they came, also when a later one would fit."""
     budget = InflightBudget("bytes", 10)
-    await budget.take_waiting(8)
+    await budget.charge_waiting(8)
     order: list[str] = []
 
     async def take(name: str, amount: int) -> None:
-        await budget.take_waiting(amount)
+        await budget.charge_waiting(amount)
         order.append(name)
 
     tasks = [asyncio.create_task(take("large", 6)), asyncio.create_task(take("small", 2))]
@@ -41,27 +41,27 @@ async def test_waiting_in_turn() -> None:
     budget.give_back(8)
     await asyncio.gather(*tasks)
     assert order == ["large", "small"]
-    assert budget.taken == 8
+    assert budget.charged == 8
 
 
 async def test_more_than_the_limit_alone() -> None:
     """A request above the whole limit is let through by itself, instead of waiting for ever."""
     budget = InflightBudget("bytes", 10)
-    await budget.take_waiting(50)
-    waiting = asyncio.create_task(budget.take_waiting(1))
+    await budget.charge_waiting(50)
+    waiting = asyncio.create_task(budget.charge_waiting(1))
     await asyncio.sleep(0)
     assert not waiting.done()
     budget.give_back(50)
     await waiting
-    assert budget.taken == 1
+    assert budget.charged == 1
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
 async def test_giving_up(is_granted: bool) -> None:
     """Whoever is cancelled while waiting, or just when it was granted, takes nothing and blocks nobody."""
     budget = InflightBudget("bytes", 10)
-    await budget.take_waiting(10)
-    waiting, behind = asyncio.create_task(budget.take_waiting(5)), asyncio.create_task(budget.take_waiting(6))
+    await budget.charge_waiting(10)
+    waiting, behind = asyncio.create_task(budget.charge_waiting(5)), asyncio.create_task(budget.charge_waiting(6))
     await asyncio.sleep(0)
     if is_granted:
         budget.give_back(10)
@@ -71,4 +71,4 @@ async def test_giving_up(is_granted: bool) -> None:
     if not is_granted:
         budget.give_back(10)
     await behind
-    assert budget.taken == 6
+    assert budget.charged == 6

@@ -2,14 +2,18 @@
 """How much a start reads, and how it tells how far it is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.store_layout import file_name
+from libs.log.files import MappedLogFile
 from libs.log.state import checkpoint_file
+from libs.log.tail_search import LogFile
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.manual_clock import ManualClock
-from libs.machine.testing.memory_fs import MemoryMappedFile
+from libs.machine.testing.memory_fs import MemoryFs, MemoryMappedFile
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.start.meter import RecoveryMeter
 from tests.support.commitlog import (
@@ -152,8 +156,8 @@ async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int, int]] = []
     advance = RecoveryMeter.advance
 
-    def watched(meter: RecoveryMeter, size_bytes: int) -> None:
-        advance(meter, size_bytes)
+    def watched(meter: RecoveryMeter, file: LogFile, size_bytes: int) -> None:
+        advance(meter, file, size_bytes)
         seen.append((meter.segment_number, meter.scanned_bytes, meter.target_bytes))
 
     monkeypatch.setattr(RecoveryMeter, "advance", watched)
@@ -168,14 +172,13 @@ async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_of_progress(caplog: pytest.LogCaptureFixture) -> None:
     """One line each second at most, the first after a second: segment, share, bytes and the time that is left."""
     clock = ManualClock()
-    progress = RecoveryMeter(clock)
-    progress.begin(segment_count=4, target_bytes=400 << 20)
+    meter = RecoveryMeter(clock)
+    meter.begin(segment_count=4, target_bytes=400 << 20)
+    files = [MappedLogFile(MemoryFs(), Path(file_name(base)), 100 << 20) for base in range(4)]
     with caplog.at_level("INFO"):
         for step in range(16):
-            if step % 4 == 0:
-                progress.next_segment()
             clock.advance(250)
-            progress.advance(25 << 20)
+            meter.advance(files[step // 4], 25 << 20)
     lines = [record.message for record in caplog.records]
     assert lines == [
         "recovering: segment 1 of 4, 25 %, 100 of about 400 MiB, about 3 s left",

@@ -71,7 +71,7 @@ async def test_a_caller_that_does_not_read_holds_up_nobody_else() -> None:
             await caller.read_one()
             await caller.read_none()
             assert WINDOW_BYTES // 20_000 < caller.taken_count < 1_000
-            assert caller.budget.taken == 0
+            assert caller.budget.charged == 0
 
 
 async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
@@ -85,13 +85,13 @@ async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
         with armed("segment.before_sync", disk_is_slow.wait):
             reading = asyncio.create_task(caller.read_one())
             await caller.read_none()
-            assert caller.budget.taken == len(raw)
+            assert caller.budget.charged == len(raw)
             reading.cancel()
             await asyncio.wait([reading])
-            assert caller.budget.taken == len(raw)
+            assert caller.budget.charged == len(raw)
             disk_is_slow.set()
             await log.marks.flushed.soon(log.chain.max_physical_offset)
-        assert caller.budget.taken == 0
+        assert caller.budget.charged == 0
 
 
 async def test_answers_are_bounded() -> None:

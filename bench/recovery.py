@@ -31,8 +31,7 @@ from rich.table import Table
 
 from bench import batches
 from bench.load import streams
-from libs.formats import store_layout
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from libs.machine.posix_fs import PosixFs
 
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
@@ -147,7 +146,7 @@ def measure(directory: Path, size_bytes: int, progress: Progress) -> Measured:
             empty_ms = found.start_to_serving_ms
             fill(found.target, size_bytes, progress)
             kill_under_load(found)
-        checkpoint = checkpoint_file.load(PosixFs(), data_dir / store_layout.CHECKPOINT)
+        checkpoint = small_files.load_checkpoint(PosixFs(), data_dir)
         with running(data_dir) as found:
             status = status_of(found.target)
             assert status is not None

@@ -19,7 +19,7 @@ from libs.formats.records.dispatch_columns import Heartbeat
 from libs.formats.state import epoch_file
 from libs.log import end as log_end
 from libs.log.end import KnownDurable, ScanEndKind
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.indexer.config import IndexerConfig
@@ -135,5 +135,5 @@ def _epoch(fs: Fs, path: Path) -> int:
 def _durable(fs: Fs, directory: Path, end_physical_offset: int | None, *, has_epochs: bool) -> KnownDurable:
     if end_physical_offset is not None:
         return KnownDurable(physical_offset=end_physical_offset)
-    checkpoint = checkpoint_file.load(fs, directory / store_layout.CHECKPOINT)
+    checkpoint = small_files.load_checkpoint(fs, directory)
     return log_end.known_durable(checkpoint, has_epochs=has_epochs)

@@ -9,9 +9,8 @@ Callers: the loop that owns the log. Layout: docs/formats/store_checkpoint.md.
 import logging
 from dataclasses import dataclass, field, replace
 
-from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
@@ -118,7 +117,7 @@ class CheckpointKeeper:
     def _write(self) -> None:
         checkpoint = self.value
         if checkpoint != self._saved:
-            checkpoint_file.save(self._fs, self._config.data_dir / store_layout.CHECKPOINT, checkpoint)
+            small_files.save_checkpoint(self._fs, self._config.data_dir, checkpoint)
             self._saved = checkpoint
 
 

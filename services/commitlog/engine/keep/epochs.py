@@ -18,7 +18,7 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
-from libs.log.state import history_file
+from libs.log.state import small_files
 from libs.machine.fs import Fs
 from services.commitlog.errors import EpochsDamaged
 
@@ -49,7 +49,7 @@ class EpochHistory:
             epochs = epoch_file.decode(fs.read(path))
         except FormatError as error:
             raise EpochsDamaged(path=path, reason=error.reason) from error
-        return cls(fs, data_dir, epochs, history_file.load(fs, data_dir))
+        return cls(fs, data_dir, epochs, small_files.load_history_id(fs, data_dir))
 
     @property
     def number(self) -> int:
@@ -60,7 +60,7 @@ class EpochHistory:
         """Start the next epoch, durably. Those that began past this offset have lost all that they wrote."""
         if not self.epochs:  # the name comes before the first epoch: a crash in between only changes it once more
             self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
-            history_file.save(self._fs, self._data_dir, self.history_id)
+            small_files.save_history_id(self._fs, self._data_dir, self.history_id)
         kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self.epochs]
         self._save([*kept, Epoch(self.number + 1, start_physical_offset)])
 

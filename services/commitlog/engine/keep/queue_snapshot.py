@@ -8,16 +8,15 @@ the queue offsets are not known.
 Callers: a start; the loop that owns the log. Layout: libs/formats/state/queue_snapshot.py.
 """
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.formats import store_layout
-from libs.formats.errors import FormatError
 from libs.formats.state import queue_snapshot
 from libs.formats.state.queue_snapshot import QueueSnapshot, SegmentTimes
 from libs.kernel.append.topic_table import Counter
+from libs.log.state import small_files
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
 from libs.segments.chain import SegmentChain
@@ -28,17 +27,11 @@ from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import StoreSealed
 
-_log = logging.getLogger(__name__)
-
 
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
     """Read the snapshot. Returns None if there is none, or a damaged one, which is logged."""
     path = data_dir / store_layout.QUEUE_SNAPSHOT
-    try:
-        return queue_snapshot.decode(fs.read(path)) if fs.exists(path) else None
-    except FormatError as error:
-        _log.warning("the snapshot of the queue offsets can't be read (%s): all of the log is scanned", error)
-        return None
+    return small_files.read(fs, path, queue_snapshot.decode, otherwise="all of the log is scanned")
 
 
 def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Counter]) -> None:

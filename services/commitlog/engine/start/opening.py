@@ -14,8 +14,8 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
-from libs.log.state import checkpoint_file
 from libs.log.state import directories as log_directories
+from libs.log.state import small_files
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
@@ -89,7 +89,7 @@ def recover_store(
             epochs = EpochHistory.open(fs, config.data_dir)
             topics = TopicRegistry(fs, config, clock)
             state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
-            checkpoint = checkpoint_file.load(fs, config.data_dir / store_layout.CHECKPOINT)
+            checkpoint = small_files.load_checkpoint(fs, config.data_dir)
             if files.is_of_rocketmq:
                 checkpoint = checkpoint.of_rocketmq()
             started_s = clock.monotonic_s()

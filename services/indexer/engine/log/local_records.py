@@ -26,7 +26,7 @@ from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.store_layout import parse_file_name
 from libs.kernel.scan import scan_cy
 from libs.log.state import directories as log_directories
-from libs.log.state import history_file
+from libs.log.state import small_files
 from libs.machine.fs import Fs, ReadableFile
 from libs.machine.workers import workers
 from libs.segments.errors import SegmentTwice
@@ -123,7 +123,7 @@ class LocalRecords:
         history_id = self._history_id()
         if history_id and history_id != self._checked_history_id:
             try:
-                found = history_file.load(self._fs, self._data_dir)
+                found = small_files.load_history_id(self._fs, self._data_dir)
             except OSError as error:
                 found = str(error)
             self._checked_history_id, self._is_same_log = history_id, found == history_id

@@ -9,21 +9,20 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from tests.support.commitlog import DATA_DIR, Machine, append, bodies, message
 from tests.support.records import encoded
 
-CHECKPOINT = DATA_DIR / store_layout.CHECKPOINT
 ABORT = DATA_DIR / store_layout.ABORT
 COUNT = 5
 
 
 def change_checkpoint(machine: Machine, **times: int) -> None:
     """Write times as RocketMQ does: everything else in the file stays."""
-    changed = replace(checkpoint_file.load(machine.fs, CHECKPOINT), **times)
-    checkpoint_file.save(machine.fs, CHECKPOINT, changed)
+    changed = replace(small_files.load_checkpoint(machine.fs, DATA_DIR), **times)
+    small_files.save_checkpoint(machine.fs, DATA_DIR, changed)
 
 
 SIGNS: dict[str, Callable[[Machine], None]] = {
@@ -61,10 +60,10 @@ async def test_reput_goes_by_its_own_word_again() -> None:
     async with machine.running() as log:
         await append(log)
     change_checkpoint(machine, consume_queue_time_ms=1)
-    assert checkpoint_file.load(machine.fs, CHECKPOINT).is_of_rocketmq
+    assert small_files.load_checkpoint(machine.fs, DATA_DIR).is_of_rocketmq
     async with machine.running() as log:
         await append(log)
-    assert not checkpoint_file.load(machine.fs, CHECKPOINT).is_of_rocketmq
+    assert not small_files.load_checkpoint(machine.fs, DATA_DIR).is_of_rocketmq
 
 
 def report(log: OpenLog, time_ms: int) -> None:
@@ -79,7 +78,7 @@ def rocketmq_killed(machine: Machine, *directories: str) -> None:
     """What a killed RocketMQ leaves: its mark, and a checkpoint of a while ago."""
     for directory in directories:
         machine.fs.make_directory(DATA_DIR / directory)
-    checkpoint_file.save(machine.fs, CHECKPOINT, StoreCheckpoint(commit_log_time_ms=7, consume_queue_time_ms=5))
+    small_files.save_checkpoint(machine.fs, DATA_DIR, StoreCheckpoint(commit_log_time_ms=7, consume_queue_time_ms=5))
     machine.fs.write_atomic(ABORT, b"4711")
 
 
@@ -93,7 +92,7 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
         report(log, time_ms=9)
         assert machine.fs.read(ABORT) == f"{os.getpid()} owed\n".encode()
     assert machine.fs.read(ABORT) == store_layout.OWED
-    assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
+    assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
     log = await machine.start()
     assert log.recovery.was_clean_stop
     report(log, time_ms=9)
@@ -102,12 +101,12 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
     assert not log.recovery.was_clean_stop
     await machine.stop(log)
     assert machine.fs.read(ABORT) == store_layout.OWED
-    assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 5
+    assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
     machine.fs.remove(ABORT)  # RocketMQ has recovered and was stopped in order
     async with machine.running() as log:
         report(log, time_ms=9)
     assert not machine.fs.exists(ABORT)
-    assert checkpoint_file.load(machine.fs, CHECKPOINT).consume_queue_time_ms == 9
+    assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 9
 
 
 async def test_nothing_is_owed_without_such_queues() -> None:

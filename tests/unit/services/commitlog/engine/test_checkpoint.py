@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from libs.formats import store_layout
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from libs.requests.errors import BadArgument, ServiceError
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.errors import BeyondMaxOffset, StaleEpoch
@@ -28,7 +28,7 @@ async def test_a_report_reaches_the_checkpoint() -> None:
         await append(log)
         log.followers.report(GOOD)
         assert log.checkpoint.reported_at_ms == machine.clock.now_ms()
-    stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
+    stored = small_files.load_checkpoint(machine.fs, DATA_DIR)
     assert (stored.consume_queue_time_ms, stored.index_time_ms) == (7, 5)
 
 

@@ -9,7 +9,7 @@ import pytest
 from libs.formats import store_layout
 from libs.formats.store_layout import file_name
 from libs.log.files import MappedLogFile
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from libs.log.tail_search import LogFile
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.manual_clock import ManualClock
@@ -57,9 +57,8 @@ async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: boo
     counters = sorted(log.topics.table.counters())
     await machine.kill(log)
     if not has_offset:
-        path = DATA_DIR / store_layout.CHECKPOINT
-        known = replace(checkpoint_file.load(machine.fs, path), flushed_physical_offset=0, flushed_time_ms=0)
-        checkpoint_file.save(machine.fs, path, known)
+        known = replace(small_files.load_checkpoint(machine.fs, DATA_DIR), flushed_physical_offset=0, flushed_time_ms=0)
+        small_files.save_checkpoint(machine.fs, DATA_DIR, known)
     async with machine.running() as log:
         assert log.recovery.scan_start_physical_offset == (4 if has_offset else 2) * SEGMENT_SIZE
         assert sorted(log.topics.table.counters()) == counters
@@ -87,7 +86,7 @@ async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
     await append(log, durability=1)
     await log.checkpoint.save()
     await machine.kill(log)
-    stored = checkpoint_file.load(machine.fs, DATA_DIR / store_layout.CHECKPOINT)
+    stored = small_files.load_checkpoint(machine.fs, DATA_DIR)
     assert stored.commit_log_time_ms == synced_at
 
 

@@ -10,7 +10,7 @@ from libs.formats.records import record
 from libs.formats.records.record import encode_blank
 from libs.formats.state.epoch_file import Epoch
 from libs.log.end import ScanEndKind
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
@@ -176,12 +176,12 @@ async def test_rocketmq_goes_on_where_reput_stopped() -> None:
     async with machine.running() as log:
         await append(log)
         end, checkpoint = log.chain.max_physical_offset, log.checkpoint.value
-    newer = checkpoint_file.load(machine.fs, DATA_DIR / "checkpoint")
+    newer = small_files.load_checkpoint(machine.fs, DATA_DIR)
     assert newer.durable_physical_offset == end
     made = encoded(end, topic="orders", queue_id=0, queue_offset=1, store_time_ms=machine.clock.now_ms() - 60_000)
     machine.segment_bytes()[end : end + len(made)] = made
     rewritten = replace(newer, commit_log_time_ms=checkpoint.commit_log_time_ms - 60_000)
-    checkpoint_file.save(machine.fs, DATA_DIR / "checkpoint", rewritten)
+    small_files.save_checkpoint(machine.fs, DATA_DIR, rewritten)
     async with machine.running() as log:
         assert log.recovery.scan_end is ScanEndKind.CLEAN
         assert [found.queue_offset for found in records(log)] == [0, 1]

@@ -13,7 +13,7 @@ import pytest
 from libs.formats import store_layout
 from libs.formats.store_layout import file_name
 from libs.log.state import directories as log_directories
-from libs.log.state import history_file
+from libs.log.state import small_files
 from libs.machine.failpoints import armed
 from libs.machine.fs import ReadableFile
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
@@ -45,7 +45,7 @@ def filled(fs: MemoryFs, *, seed: int = 1, count: int = 120) -> FakeLog:
     for index in range(count):
         log.append("T", index % 3, body=chance.randbytes(chance.choice((0, 10, 300, 5_000))), keys="k")
     write_log(log, fs)
-    history_file.save(fs, DATA_DIR, log.history_id)
+    small_files.save_history_id(fs, DATA_DIR, log.history_id)
     return log
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoint file: what was saved is loaded, nothing reads as nothing known, damage is named."""
+"""Small files: what was saved is loaded, nothing reads as nothing known, damage is named."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libs.formats.state.store_checkpoint import StoreCheckpoint
-from libs.log.state import checkpoint_file
+from libs.log.state import small_files
 from libs.machine.testing.memory_fs import MemoryFs
 
 PATH = Path("/checkpoint")
@@ -17,15 +17,15 @@ def test_a_saved_checkpoint_survives_a_power_cut() -> None:
     """RocketMQ's page of 4096 bytes, durable on return."""
     fs = MemoryFs()
     checkpoint = StoreCheckpoint(commit_log_time_ms=5_000, consume_queue_time_ms=4_000, index_time_ms=3_000)
-    checkpoint_file.save(fs, PATH, checkpoint)
+    small_files.save_checkpoint(fs, PATH.parent, checkpoint)
     fs.crash()
     assert fs.size(PATH) == 4096
-    assert checkpoint_file.load(fs, PATH) == checkpoint
+    assert small_files.load_checkpoint(fs, PATH.parent) == checkpoint
 
 
 def test_a_missing_checkpoint_knows_nothing() -> None:
     """The first start of a store."""
-    assert checkpoint_file.load(MemoryFs(), PATH) == StoreCheckpoint()
+    assert small_files.load_checkpoint(MemoryFs(), PATH.parent) == StoreCheckpoint()
 
 
 @pytest.mark.parametrize("data", [b"", bytes(4095)])
@@ -33,5 +33,5 @@ def test_a_short_checkpoint_is_named(data: bytes, caplog: pytest.LogCaptureFixtu
     """Nothing is known from a page that is cut off, and a line says where the damage is."""
     fs = MemoryFs()
     fs.write_atomic(PATH, data)
-    assert checkpoint_file.load(fs, PATH) == StoreCheckpoint()
-    assert re.search(r"/checkpoint: .*4096 bytes.*nothing is known", caplog.text)
+    assert small_files.load_checkpoint(fs, PATH.parent) == StoreCheckpoint()
+    assert re.search(r"/checkpoint can't be read .*4096 bytes.*nothing is known", caplog.text)

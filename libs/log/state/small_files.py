@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files without which a log is read all the same: its checkpoint, and the name that tells its history from others.
+
+Invariants: a file always holds one complete content, old or new; from a file that is missing or damaged nothing is
+known. The CommitLog writes them; whoever works on the log's files without it reads them.
+RocketMQ overwrites the page of its StoreCheckpoint in place; both read each other's.
+Layouts: docs/formats/store_checkpoint.md; docs/formats/reput_files.md section 4.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from libs.formats import store_layout
+from libs.formats.errors import FormatError
+from libs.formats.state import log_history, store_checkpoint
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.machine.fs import Fs
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+def read(fs: Fs, path: Path, decode: Callable[[bytes], T], *, otherwise: str) -> T | None:
+    """Read a file. Returns None if there is none, or a damaged one, which is logged with what happens `otherwise`."""
+    try:
+        return decode(fs.read(path)) if fs.exists(path) else None
+    except FormatError as error:
+        _log.warning("%s can't be read (%s): %s", path, error, otherwise)
+        return None
+
+
+def load_checkpoint(fs: Fs, data_dir: Path) -> StoreCheckpoint:
+    """Return the checkpoint, zeros if nothing is known. Raises OSError."""
+    path, otherwise = data_dir / store_layout.CHECKPOINT, "nothing is known of what was on disk"
+    return read(fs, path, store_checkpoint.decode, otherwise=otherwise) or StoreCheckpoint()
+
+
+def save_checkpoint(fs: Fs, data_dir: Path, checkpoint: StoreCheckpoint) -> None:
+    """Replace the checkpoint, durably. What it promises must be durable before. Raises OSError."""
+    fs.write_atomic(data_dir / store_layout.CHECKPOINT, store_checkpoint.encode(checkpoint))
+
+
+def load_history_id(fs: Fs, data_dir: Path) -> str:
+    """Return the name of the log's history, empty if nothing is known. Raises OSError."""
+    path, otherwise = data_dir / store_layout.HISTORY, "an Indexer of another log is told by its epoch alone"
+    return read(fs, path, log_history.decode_name, otherwise=otherwise) or ""
+
+
+def save_history_id(fs: Fs, data_dir: Path, history_id: str) -> None:
+    """Replace the name, durably. Raises OSError."""
+    path = data_dir / store_layout.HISTORY
+    fs.make_directory(path.parent)
+    fs.write_atomic(path, log_history.encode_name(history_id))

@@ -10,21 +10,27 @@ extensions an ImportError. Extensions for only some of the modules are always an
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 _DIRECTORY = Path(__file__).parent
+_TWINS = "cython.cimports."
+sys.modules[f"{_TWINS}libs"] = module_from_spec(ModuleSpec(f"{_TWINS}libs", None, is_package=True))
 
 
 class SourcesOnly:
-    """Finds kernel modules as source files only, whatever extensions lie beside them."""
+    """Finds kernel modules as source files only, whatever extensions lie beside them, and what those cimport."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the source of a kernel module, and None for every other module."""
+        """Return the source of a kernel module, the twin of a cimported one, and None for every other module."""
         del path, target
+        if name.startswith(f"{_TWINS}libs."):
+            return ModuleSpec(name, _TwinLoader(), is_package=True)
         package, _, module = name.rpartition(".")
         if not f"{package}.".startswith(f"{__name__}.") or not module.endswith("_cy"):
             return None
@@ -32,10 +38,17 @@ class SourcesOnly:
         return spec_from_file_location(name, room / f"{module}.py")
 
 
+class _TwinLoader(Loader):
+    """Makes of `cython.cimports.<module>` what Python has in `<module>`."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        found = vars(import_module(module.__name__.removeprefix(_TWINS)))
+        vars(module).update({name: value for name, value in found.items() if not name.startswith("__")})
+
+
 def _find_build() -> bool:
     """Return whether the kernel is compiled. Refuses half a build and what REPUT_REQUIRE_EXTENSIONS forbids."""
     if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
-        sys.meta_path.insert(0, SourcesOnly)
         return False
     modules = sorted(_DIRECTORY.rglob("*_cy.py"))
     missing = [path.stem for path in modules if not any(path.with_suffix(end).exists() for end in EXTENSION_SUFFIXES)]
@@ -49,3 +62,5 @@ def _find_build() -> bool:
 
 IS_COMPILED: bool = _find_build()
 """True if the kernel modules are C extensions."""
+if not IS_COMPILED:
+    sys.meta_path.insert(0, SourcesOnly)

@@ -9,12 +9,12 @@ Format: docs/formats/commit_log.md.
 """
 
 import cython
+from cython.cimports.libs.kernel._bytes import find, is_ascii8
+from cython.cimports.libs.kernel.layout import *
 
 if cython.compiled:
     import ctypes
 
-    from cython.cimports.libs.kernel._bytes import find, is_ascii8
-    from cython.cimports.libs.kernel.layout import *
     from isal import isal_zlib
 
     crc_function = cython.cast(
@@ -27,8 +27,6 @@ if cython.compiled:
 else:
     import zlib
 
-    from libs.kernel._bytes import find, is_ascii8
-    from libs.kernel.layout import *
 
 # Literals of 32 bits and more are Python integers to the compiler unless they have a C name.
 NOT_A_NUMBER = cython.declare(cython.longlong, 0x10000000000)

@@ -8,26 +8,17 @@ Format: Arrow columnar format, variable-size binary and map layouts; docs/format
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.libs.kernel._bytes import copy, matches, source_of, target_of
-    from cython.cimports.libs.kernel.answer.encode_cy import is_listed, put_message_id, read_listed
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.scan.record_cy import Record
-    from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
-else:
-    from libs.kernel._bytes import copy, matches, source_of, target_of
-    from libs.kernel.answer.encode_cy import is_listed, put_message_id, read_listed
-    from libs.kernel.layout import *
-    from libs.kernel.scan.record_cy import Record
-    from libs.kernel.text_cy import Property, is_utf8, next_property
-
-# Columns of a row of the layout, int64 each. Starts are places in the records; a size of -1 means null.
+from cython.cimports.libs.kernel._bytes import copy, matches, source_of, target_of
+from cython.cimports.libs.kernel.answer.encode_cy import is_listed, put_message_id, read_listed
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.scan.record_cy import Record
+from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 
 
 def arrow_layout(records, positions, sizes, rows):
     """First pass: fill one row of the layout per record. rows: int64, ARROW_STRIDE for each position.
 
+    Starts in a row are places in the records; a size of -1 means null.
     Raises ValueError, naming the position, for a record that is damaged or has another size.
     """
     view: cython.const[cython.uchar][::1] = records
@@ -37,25 +28,17 @@ def arrow_layout(records, positions, sizes, rows):
     record: Record = Record()
     piece: Property = Property()
     end: cython.Py_ssize_t = len(view)
-    bad: cython.Py_ssize_t
+    index: cython.Py_ssize_t = 0
     if len(position_view) != len(size_view) or len(row_view) < ARROW_STRIDE * len(size_view):
         raise ValueError("columns have different lengths")
     source = source_of(view)
     with cython.nogil:
-        bad = layout_rows(source, end, position_view, size_view, row_view, record, piece)
-    if bad >= 0:
-        raise ValueError(f"no whole record at position {position_view[bad]}")
-
-
-def layout_rows(source, end, positions, sizes, rows, record, piece):
-    """Fill all rows. Returns the index of the first damaged record, -1 if there is none."""
-    index: cython.Py_ssize_t
-    for index in range(len(positions)):
-        if not read_listed(source, end, positions, sizes, index, record):
-            return index
-        layout_row(rows, index * ARROW_STRIDE, record)
-        layout_properties(source, rows, index * ARROW_STRIDE, record, piece)
-    return -1
+        while index < len(position_view) and read_listed(source, end, position_view, size_view, index, record):
+            layout_row(row_view, index * ARROW_STRIDE, record)
+            layout_properties(source, row_view, index * ARROW_STRIDE, record, piece)
+            index += 1
+    if index < len(position_view):
+        raise ValueError(f"no whole record at position {position_view[index]}")
 
 
 def layout_row(rows, row, record):
@@ -113,23 +96,18 @@ def fill_bytes(records, rows, start_column, size_column, out):
     out_view: cython.uchar[::1] = out
     starts: cython.Py_ssize_t = start_column
     sizes: cython.Py_ssize_t = size_column
-    source = source_of(view)
-    target = target_of(out_view)
-    with cython.nogil:
-        copy_pieces(source, row_view, starts, sizes, target)
-
-
-def copy_pieces(source, rows, start_column, size_column, out):
-    """Run the loop of fill_bytes."""
     row: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
-    while row < len(rows):
-        size = rows[row + size_column]
-        if size > 0:
-            copy(out, at, source, rows[row + start_column], size)
-            at += size
-        row += ARROW_STRIDE
+    source = source_of(view)
+    target = target_of(out_view)
+    with cython.nogil:
+        while row < len(row_view):
+            size = row_view[row + sizes]
+            if size > 0:
+                copy(target, at, source, row_view[row + starts], size)
+                at += size
+            row += ARROW_STRIDE
 
 
 def fill_properties(records, rows, name_ends, value_ends, names, values):
@@ -141,36 +119,31 @@ def fill_properties(records, rows, name_ends, value_ends, names, values):
     name_view: cython.uchar[::1] = names
     value_view: cython.uchar[::1] = values
     piece: Property = Property()
-    source = source_of(view)
-    name_target = target_of(name_view)
-    value_target = target_of(value_view)
-    with cython.nogil:
-        write_properties(source, row_view, name_end_view, value_end_view, name_target, value_target, piece)
-
-
-def write_properties(source, rows, name_ends, value_ends, names, values, piece):
-    """Run the loop of fill_properties."""
     row: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t = 0
     name_at: cython.Py_ssize_t = 0
     value_at: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    while row < len(rows):
-        at = rows[row + ARROW_PROPERTIES_START]
-        end = at + rows[row + ARROW_PROPERTIES_SIZE] if rows[row + ARROW_PROPERTY_COUNT] > 0 else at
-        while at < end:
-            at = next_property(source, at, end, piece)
-            if not is_listed(source, piece):
-                continue
-            copy(names, name_at, source, piece.name_start, piece.name_size)
-            copy(values, value_at, source, piece.value_start, piece.value_size)
-            name_at += piece.name_size
-            value_at += piece.value_size
-            name_ends[number] = name_at
-            value_ends[number] = value_at
-            number += 1
-        row += ARROW_STRIDE
+    source = source_of(view)
+    name_target = target_of(name_view)
+    value_target = target_of(value_view)
+    with cython.nogil:
+        while row < len(row_view):
+            at = row_view[row + ARROW_PROPERTIES_START]
+            end = at + row_view[row + ARROW_PROPERTIES_SIZE] if row_view[row + ARROW_PROPERTY_COUNT] > 0 else at
+            while at < end:
+                at = next_property(source, at, end, piece)
+                if not is_listed(source, piece):
+                    continue
+                copy(name_target, name_at, source, piece.name_start, piece.name_size)
+                copy(value_target, value_at, source, piece.value_start, piece.value_size)
+                name_at += piece.name_size
+                value_at += piece.value_size
+                name_end_view[number] = name_at
+                value_end_view[number] = value_at
+                number += 1
+            row += ARROW_STRIDE
 
 
 def fill_message_ids(records, rows, out):
@@ -179,20 +152,15 @@ def fill_message_ids(records, rows, out):
     row_view: cython.const[cython.longlong][::1] = memoryview(rows)
     out_view: cython.uchar[::1] = out
     record: Record = Record()
+    row: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
     source = source_of(view)
     target = target_of(out_view)
     with cython.nogil:
-        write_message_ids(source, row_view, target, record)
-
-
-def write_message_ids(source, rows, out, record):
-    """Run the loop of fill_message_ids."""
-    row: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
-    while row < len(rows):
-        record.start = rows[row + ARROW_RECORD_START]
-        record.store_host_size = rows[row + ARROW_MESSAGE_ID_SIZE] // 2 - 8
-        # The properties end the record; before the topic and the body lie 16 bytes and then the store host.
-        record.store_host_start = rows[row + ARROW_VALUE_START] - 16 - record.store_host_size
-        at = put_message_id(out, at, source, record)
-        row += ARROW_STRIDE
+        while row < len(row_view):
+            record.start = row_view[row + ARROW_RECORD_START]
+            record.store_host_size = row_view[row + ARROW_MESSAGE_ID_SIZE] // 2 - 8
+            # The properties end the record; before the topic and the body lie 16 bytes and then the store host.
+            record.store_host_start = row_view[row + ARROW_VALUE_START] - 16 - record.store_host_size
+            at = put_message_id(target, at, source, record)
+            row += ARROW_STRIDE

@@ -24,5 +24,3 @@ cdef int hex_digit(int value) noexcept nogil
 cdef Py_ssize_t message_size(Source source, Record record, Property piece) noexcept nogil
 cdef Py_ssize_t put_message(Target target, Py_ssize_t at, Source source, Record record, Property piece) noexcept nogil
 cdef bint read_listed(Source source, Py_ssize_t end, const long long[::1] positions, const int[::1] sizes, Py_ssize_t index, Record record) noexcept nogil
-cdef Py_ssize_t measure(Source source, Py_ssize_t end, const long long[::1] positions, const int[::1] sizes, int field_number, long long[::1] message_sizes, Record record, Property piece) noexcept nogil
-cdef void fill(Target target, Source source, Py_ssize_t end, const long long[::1] positions, const int[::1] sizes, int field_number, long long[::1] message_sizes, Record record, Property piece) noexcept nogil

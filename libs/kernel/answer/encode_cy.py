@@ -9,35 +9,19 @@ Not handled: checksums (scan_cy.py has them), tag filters. Layout: protos/reput/
 from array import array
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.libs.formats.fields import *
-    from cython.cimports.libs.kernel._bytes import (
-        copy,
-        finish_bytes,
-        get_int32,
-        matches,
-        new_bytes,
-        new_bytes_target,
-        source_of,
-    )
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.scan.record_cy import Record, read_record
-    from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
-else:
-    from libs.formats.fields import *
-    from libs.kernel._bytes import (
-        copy,
-        finish_bytes,
-        get_int32,
-        matches,
-        new_bytes,
-        new_bytes_target,
-        source_of,
-    )
-    from libs.kernel.layout import *
-    from libs.kernel.scan.record_cy import Record, read_record
-    from libs.kernel.text_cy import Property, is_utf8, next_property
+from cython.cimports.libs.formats.fields import *
+from cython.cimports.libs.kernel._bytes import (
+    copy,
+    finish_bytes,
+    get_int32,
+    matches,
+    new_bytes,
+    new_bytes_target,
+    source_of,
+)
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.scan.record_cy import Record, read_record
+from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 
 M64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
@@ -56,43 +40,29 @@ def encode_messages(records, positions, sizes, count, field_number):
     piece: Property = Property()
     end: cython.Py_ssize_t = len(view)
     number: cython.int = field_number
-    total: cython.Py_ssize_t
+    total: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t = 0
     if not len(position_view) == len(size_view) == count or not 1 <= field_number <= 15:
         raise ValueError(f"{count} records of field {field_number}")
     made_sizes = array("q", bytes(8 * count))
     message_sizes: cython.longlong[::1] = made_sizes
     source = source_of(view)
     with cython.nogil:
-        total = measure(source, end, position_view, size_view, number, message_sizes, record, piece)
-    if total < 0:
-        raise ValueError(f"no whole record at position {position_view[-1 - total]}")
+        while index < len(position_view) and read_listed(source, end, position_view, size_view, index, record):
+            message_sizes[index] = message_size(source, record, piece)
+            total += bytes_size(number, message_sizes[index])
+            index += 1
+    if index < len(position_view):
+        raise ValueError(f"no whole record at position {position_view[index]}")
     made = new_bytes(total)
     target = new_bytes_target(made)
     with cython.nogil:
-        fill(target, source, end, position_view, size_view, number, message_sizes, record, piece)
+        for index in range(len(position_view)):
+            read_listed(source, end, position_view, size_view, index, record)
+            at = put_head(target, at, number, message_sizes[index])
+            at = put_message(target, at, source, record, piece)
     return finish_bytes(made)
-
-
-def measure(source, end, positions, sizes, field_number, message_sizes, record, piece):
-    """Return the size of everything, or -1 - index for a record that is damaged."""
-    index: cython.Py_ssize_t
-    total: cython.Py_ssize_t = 0
-    for index in range(len(positions)):
-        if not read_listed(source, end, positions, sizes, index, record):
-            return -1 - index
-        message_sizes[index] = message_size(source, record, piece)
-        total += bytes_size(field_number, message_sizes[index])
-    return total
-
-
-def fill(target, source, end, positions, sizes, field_number, message_sizes, record, piece):
-    """Write everything. The records have been measured."""
-    index: cython.Py_ssize_t
-    at: cython.Py_ssize_t = 0
-    for index in range(len(positions)):
-        read_listed(source, end, positions, sizes, index, record)
-        at = put_head(target, at, field_number, message_sizes[index])
-        at = put_message(target, at, source, record, piece)
 
 
 def read_listed(source, end, positions, sizes, index, record):

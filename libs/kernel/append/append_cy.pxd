@@ -4,7 +4,6 @@ from libs.kernel.append.message_cy cimport Field, Message
 from libs.kernel.append.place_cy cimport Job
 from libs.kernel.text_cy cimport Property
 
-cdef Py_ssize_t run(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int plan_request(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int plan_message(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int check_fields(Job job, Message message) noexcept nogil
@@ -12,5 +11,6 @@ cdef int plan_queue(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noe
 cdef bint plan_delay(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
 cdef int refuse(Job job, Py_ssize_t index, int code, int field, long long value) noexcept nogil
 cdef int refuse_message(Job job, Message message, int code, int field, long long value) noexcept nogil
+cdef int refuse_properties(Job job, Message message, int code, long long value) noexcept nogil
 cdef bint may_begin_queue(Job job, Py_ssize_t at) noexcept nogil
 cdef Py_ssize_t find_topic(Job job, Py_ssize_t start, Py_ssize_t size) noexcept nogil

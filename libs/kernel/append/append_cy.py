@@ -10,40 +10,23 @@ Layout: docs/formats/commit_log.md. Rules: DefaultMessageStore and CommitLog.Mes
 """
 
 import cython
+from cython.cimports.libs.formats.fields import *
+from cython.cimports.libs.kernel._bytes import equal, source_of, target_of
+from cython.cimports.libs.kernel.append.message_cy import (
+    Field,
+    Message,
+    check_properties,
+    is_topic_name,
+    next_field,
+    read_message,
+    to_signed,
+)
+from cython.cimports.libs.kernel.append.place_cy import Job, place_message
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
-
-if cython.compiled:
-    from cython.cimports.libs.formats.fields import *
-    from cython.cimports.libs.kernel._bytes import equal, source_of, target_of
-    from cython.cimports.libs.kernel.append.message_cy import (
-        Field,
-        Message,
-        check_properties,
-        is_topic_name,
-        next_field,
-        read_message,
-        to_signed,
-    )
-    from cython.cimports.libs.kernel.append.place_cy import Job, place_message
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
-else:
-    from libs.formats.fields import *
-    from libs.kernel._bytes import equal, source_of, target_of
-    from libs.kernel.append.message_cy import (
-        Field,
-        Message,
-        check_properties,
-        is_topic_name,
-        next_field,
-        read_message,
-        to_signed,
-    )
-    from libs.kernel.append.place_cy import Job, place_message
-    from libs.kernel.layout import *
-    from libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 
 __all__ = ["AppendColumns", "AppendLimits", "TopicTable", "append"]
 
@@ -141,8 +124,13 @@ def append(
     field: Field = Field()
     piece: Property = Property()
     outcome: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     with cython.nogil:
-        outcome = run(job, message, field, piece)
+        outcome = plan_request(job, message, field, piece)
+        if outcome == 0:
+            for index in range(job.count):
+                place_message(job, index, field, piece)
+            outcome = job.position
     columns.count = job.count if outcome >= 0 or outcome == E_QUEUES else 0
     columns.planned_count = job.count
     columns.name_start = piece.name_start
@@ -160,17 +148,6 @@ def append(
     return outcome
 
 
-def run(job, message, field, piece):
-    """Run both passes. Returns the new position or the code of the refusal."""
-    index: cython.Py_ssize_t
-    code: cython.int = plan_request(job, message, field, piece)
-    if code < 0:
-        return code
-    for index in range(job.count):
-        place_message(job, index, field, piece)
-    return job.position
-
-
 def refuse(job, index, code, field, value):
     """Note what is wrong, with the request as a whole if index is -1."""
     job.error_index = index
@@ -184,6 +161,12 @@ def refuse_message(job, message, code, field, value):
     job.topic_start = message.topic_start
     job.topic_size = message.topic_size
     return refuse(job, job.count, code, field, value)
+
+
+def refuse_properties(job, message, code, value):
+    """Note what is wrong with the properties of that message, in the one of two fields in which they came."""
+    field: cython.int = APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES
+    return refuse_message(job, message, code, field, value)
 
 
 def plan_request(job, message, field, piece):
@@ -249,40 +232,21 @@ def plan_message(job, message, field, piece):
     if code < 0:
         return code
     if message.string_size > STRING_SIZE_MAX:
-        return refuse_message(job, message, E_PROPERTIES_SIZE, APPEND_MESSAGE_PROPERTY_STRING, message.string_size)
+        return refuse_properties(job, message, E_PROPERTIES_SIZE, message.string_size)
     code = check_properties(job.request, message, field, piece)
-    if code != 0:
-        code = E_PROPERTIES if code == 1 else E_DELAY if code == 2 else E_LIGHT
-        return refuse_message(
-            job,
-            message,
-            code,
-            APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES,
-            0,
-        )
+    if code < 0:
+        return refuse_properties(job, message, code, 0)
     code = plan_queue(job, message, at, row)
     if code < 0:
         return code
     if not plan_delay(job, message, at, row):
-        return refuse_message(
-            job,
-            message,
-            E_DELAY,
-            APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES,
-            message.delay_level,
-        )
+        return refuse_properties(job, message, E_DELAY, message.delay_level)
     job.begun_count += may_begin_queue(job, at)
     size = message.properties_size + (CRC_PROPERTY_SIZE if job.has_crc_property else 0)
     if job.count == 0:
         size += job.stamp_size
     if size > PROPERTIES_SIZE_MAX:
-        return refuse_message(
-            job,
-            message,
-            E_PROPERTIES_SIZE,
-            APPEND_MESSAGE_PROPERTY_STRING if message.string_size > 0 else APPEND_MESSAGE_PROPERTIES,
-            size,
-        )
+        return refuse_properties(job, message, E_PROPERTIES_SIZE, size)
     job.plan[at + PLAN_PROPERTIES_LENGTH] = size
     size += RECORD_SIZE_MIN + message.body_size
     size += job.rows[job.schedule_row + NAME_SIZE] if job.plan[at + PLAN_IS_DELAYED] else message.topic_size

@@ -9,22 +9,11 @@ Layout: protos/reput/commitlog/v1/append_service.proto.
 """
 
 import cython
+from cython.cimports.libs.formats.fields import *
+from cython.cimports.libs.kernel._bytes import find, matches
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, next_property
 
-if cython.compiled:
-    from cython.cimports.libs.formats.fields import *
-    from cython.cimports.libs.kernel._bytes import find, matches
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.text_cy import is_utf8, java_int, next_property
-else:
-    from libs.formats.fields import *
-    from libs.kernel._bytes import find, matches
-    from libs.kernel.layout import *
-    from libs.kernel.text_cy import is_utf8, java_int, next_property
-
-PROPERTIES_OK = cython.declare(cython.int, 0)
-PROPERTIES_BAD = cython.declare(cython.int, 1)
-PROPERTIES_TIMED = cython.declare(cython.int, 2)
-PROPERTIES_LIGHT = cython.declare(cython.int, 3)
 TAG_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 PLAIN_FIELDS = cython.declare(cython.int, 75)
 ENTRY_FIELDS = cython.declare(cython.int, 8)
@@ -258,9 +247,9 @@ def is_topic_name(source, start, size):
 def check_properties(source, message, field, piece):
     """Check all properties and compute properties_size, their size in the record without the CRC property.
 
-    Answers PROPERTIES_OK, PROPERTIES_BAD, PROPERTIES_TIMED (for the timer wheel) or PROPERTIES_LIGHT (for light
-    queues). Equal names are stored as they came: for every reader the last one counts. Properties that only the store
-    writes are not counted: it leaves the client's out.
+    Answers 0, or as `append` E_PROPERTIES, E_DELAY (for the timer wheel) or E_LIGHT (for light queues). Equal names are
+    stored as they came: for every reader the last one counts. Properties that only the store writes are not counted: it
+    leaves the client's out.
     """
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -276,11 +265,11 @@ def check_properties(source, message, field, piece):
         at = message.string_start
         end = at + message.string_size
         if message.entry_count > 0 or not is_utf8(source, at, message.string_size):
-            return PROPERTIES_BAD
+            return E_PROPERTIES
         while at < end:
             at = next_property(source, at, end, piece)
             outcome = check_property(source, message, piece)
-            if outcome != PROPERTIES_OK:
+            if outcome != 0:
                 return outcome
     elif message.entry_count > 0:
         at = message.start
@@ -291,11 +280,11 @@ def check_properties(source, message, field, piece):
                 continue
             read_entry(source, field.start, field.start + field.size, field, piece)
             if not is_entry_text(source, piece):
-                return PROPERTIES_BAD
+                return E_PROPERTIES
             outcome = check_property(source, message, piece)
-            if outcome != PROPERTIES_OK:
+            if outcome != 0:
                 return outcome
-    return PROPERTIES_OK
+    return 0
 
 
 def is_entry_text(source, piece):
@@ -336,33 +325,33 @@ def check_property(source, message, piece):
     size: cython.Py_ssize_t = piece.name_size
     number: cython.longlong
     if size == 0:
-        return PROPERTIES_BAD
+        return E_PROPERTIES
     if is_store_property(source, piece):
         message.has_store_property = True
-        return PROPERTIES_OK
+        return 0
     if looks_like_crc_property(source, piece):
-        return PROPERTIES_BAD
+        return E_PROPERTIES
     message.properties_size += size + piece.value_size + 2
     if size == 5 and matches(source, name, b"DELAY", 5):
         number = java_int(source, piece.value_start, piece.value_size)
         if number > 2147483647:
-            return PROPERTIES_BAD
+            return E_PROPERTIES
         message.delay_level = number
         message.delay_count += 1
         message.delay_value_size += piece.value_size
-        return PROPERTIES_OK
+        return 0
     if size == 9 and matches(source, name, b"INNER_NUM", 9):
-        return PROPERTIES_BAD
+        return E_PROPERTIES
     if size == 13 and matches(source, name, b"__SHARDINGKEY", 13):
         message.sharding_key_start = piece.value_start
         message.sharding_key_size = piece.value_size
     elif is_real_place(source, piece):
         message.real_size += size + piece.value_size + 2
     elif size >= 6 and matches(source, name, b"TIMER_", 6):
-        return PROPERTIES_TIMED
+        return E_DELAY
     elif size == 20 and matches(source, name, b"INNER_MULTI_DISPATCH", 20):
-        return PROPERTIES_LIGHT
-    return PROPERTIES_OK
+        return E_LIGHT
+    return 0
 
 
 def is_store_property(source, piece):

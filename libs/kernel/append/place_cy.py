@@ -8,17 +8,10 @@ Layout: docs/formats/commit_log.md.
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
-    from cython.cimports.libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
-else:
-    from libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
-    from libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
-    from libs.kernel.layout import *
-    from libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
+from cython.cimports.libs.kernel._bytes import Target, copy, matches, put_int16, put_int32, put_int64, put_text
+from cython.cimports.libs.kernel.append.message_cy import is_real_place, is_store_property, next_field, read_entry
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.text_cy import crc32, decimal_size, java_hash, next_property
 
 
 class Job:

@@ -9,15 +9,9 @@ Layout: the public specification of protobuf's encoding; groups are refused, as 
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.libs.kernel._bytes import source_of
-    from cython.cimports.libs.kernel.append.message_cy import Field, next_field
-    from cython.cimports.libs.kernel.layout import *
-else:
-    from libs.kernel._bytes import source_of
-    from libs.kernel.append.message_cy import Field, next_field
-    from libs.kernel.layout import *
+from cython.cimports.libs.kernel._bytes import source_of
+from cython.cimports.libs.kernel.append.message_cy import Field, next_field
+from cython.cimports.libs.kernel.layout import *
 
 DEPTH_MAX = cython.declare(cython.int, 32)
 

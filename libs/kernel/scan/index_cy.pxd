@@ -31,7 +31,6 @@ cdef class Chain:
     cdef Py_ssize_t count
 
 
-cdef Py_ssize_t write_units(const int[::1] rows, const long long[::1] physical_offsets, const int[::1] record_sizes, const long long[::1] tags_codes, Target out) noexcept nogil
 cdef bint are_keys_good(Put job) noexcept nogil
 cdef void put_rows(Put job) noexcept nogil
 cdef void put_entry(Put job, long long entry, long long key_hash, long long physical_offset, long long store_time_ms) noexcept nogil

@@ -9,16 +9,8 @@ Layouts: docs/formats/consume_queue.md, docs/formats/index_file.md.
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
-    from cython.cimports.libs.kernel.layout import *
-else:
-    from libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
-    from libs.kernel.layout import *
-
-# Numbers of the layouts, repeated from libs.formats because the compiler must see them; a test compares.
-"""Entries that one call of select_index_entries looks at: chains may be as long as whoever chose the keys wanted."""
+from cython.cimports.libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
+from cython.cimports.libs.kernel.layout import *
 
 
 class Put:
@@ -39,33 +31,24 @@ def encode_queue_units(rows, physical_offsets, record_sizes, tags_codes, out):
     size_view: cython.const[cython.int][::1] = memoryview(record_sizes)
     code_view: cython.const[cython.longlong][::1] = memoryview(tags_codes)
     out_view: cython.uchar[::1] = out
-    written: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    row: cython.Py_ssize_t
     if len(out_view) < UNIT_SIZE * len(row_view):
         raise ValueError(f"{len(row_view)} units do not fit into {len(out_view)} bytes")
     if not len(offset_view) == len(size_view) == len(code_view):
         raise ValueError("columns have different lengths")
     target = target_of(out_view)
+    for index in range(len(row_view)):
+        if not 0 <= row_view[index] < len(offset_view):
+            raise ValueError(f"a row is outside of the {len(offset_view)} records")
     with cython.nogil:
-        written = write_units(row_view, offset_view, size_view, code_view, target)
-    if written < 0:
-        raise ValueError(f"a row is outside of the {len(offset_view)} records")
-    return written
-
-
-def write_units(rows, physical_offsets, record_sizes, tags_codes, out):
-    """Check all rows, then write their units. Returns the bytes written, or -1 for a bad row."""
-    number: cython.Py_ssize_t
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t = 0
-    for number in range(len(rows)):
-        if rows[number] < 0 or rows[number] >= len(physical_offsets):
-            return -1
-    for number in range(len(rows)):
-        row = rows[number]
-        put_int64(out, at, physical_offsets[row])
-        put_int32(out, at + 8, record_sizes[row])
-        put_int64(out, at + 12, tags_codes[row])
-        at += UNIT_SIZE
+        for index in range(len(row_view)):
+            row = row_view[index]
+            put_int64(target, at, offset_view[row])
+            put_int32(target, at + 8, size_view[row])
+            put_int64(target, at + 12, code_view[row])
+            at += UNIT_SIZE
     return at
 
 

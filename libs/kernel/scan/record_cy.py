@@ -8,15 +8,9 @@ Layout: docs/formats/commit_log.md.
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.libs.kernel._bytes import get_int16, get_int32, get_int64, matches
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.text_cy import crc32
-else:
-    from libs.kernel._bytes import get_int16, get_int32, get_int64, matches
-    from libs.kernel.layout import *
-    from libs.kernel.text_cy import crc32
+from cython.cimports.libs.kernel._bytes import get_int16, get_int32, get_int64, matches
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.text_cy import crc32
 
 
 class Record:

@@ -52,4 +52,3 @@ cdef bint add_key(Walk job, Py_ssize_t start, Py_ssize_t size, unsigned int seed
 cdef Py_ssize_t queue_index(Walk job, Record record) noexcept nogil
 cdef void clear_slots(Walk job) noexcept nogil
 cdef long long tags_code(Walk job, Record record) noexcept nogil
-cdef long long delay_ms(Walk job, long long level) noexcept nogil

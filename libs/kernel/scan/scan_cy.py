@@ -11,19 +11,12 @@ Layout: docs/formats/commit_log.md.
 """
 
 import cython
+from cython.cimports.libs.kernel._bytes import equal, find, matches, source_of
+from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.scan.record_cy import Record, is_crc_good, read_record
+from cython.cimports.libs.kernel.text_cy import Property, crc32, java_hash, java_int, next_property
 
 from libs.kernel.scan.scan_columns import ScanColumns
-
-if cython.compiled:
-    from cython.cimports.libs.kernel._bytes import equal, find, matches, source_of
-    from cython.cimports.libs.kernel.layout import *
-    from cython.cimports.libs.kernel.scan.record_cy import Record, is_crc_good, read_record
-    from cython.cimports.libs.kernel.text_cy import Property, crc32, java_hash, java_int, next_property
-else:
-    from libs.kernel._bytes import equal, find, matches, source_of
-    from libs.kernel.layout import *
-    from libs.kernel.scan.record_cy import Record, is_crc_good, read_record
-    from libs.kernel.text_cy import Property, crc32, java_hash, java_int, next_property
 
 __all__ = ["ScanColumns", "check_record", "check_records", "scan"]
 
@@ -322,10 +315,6 @@ def tags_code(job, record):
     ):
         level = java_int(job.source, job.delay_start, job.delay_size)
         if 0 < level <= INT32_MAX and record.store_time_ms <= TIME_MAX:
-            value = record.store_time_ms + delay_ms(job, level)
+            # levels above the last count as the last
+            value = record.store_time_ms + job.delays_ms[min(level, len(job.delays_ms)) - 1]
     return value
-
-
-def delay_ms(job, level):
-    """Return the milliseconds of a delay level. Levels above the last count as the last."""
-    return job.delays_ms[min(level, len(job.delays_ms)) - 1]

@@ -19,14 +19,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from libs.machine.errors import DiskFull
-from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile, ReadableFile
+from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile
 from libs.machine.testing.memory_fs import MemoryMappedFile
 
 WRITING_OPERATIONS = ("create_mapped", "reserve", "write_atomic", "append", "make_directory")
 """What a full disk refuses."""
+
+UNFAILING_OPERATIONS = ("exists", "is_directory")
 
 
 class Fault(NamedTuple):
@@ -68,18 +70,14 @@ def by_chance(seed: int, probability: float) -> Plan:
 
 
 class FaultyMappedFile:
-    """A mapped file whose sync may fail."""
+    """A mapped file, of which the calls that meet the disk may fail."""
 
     def __init__(self, mapped: MappedFile, fs: "FaultyFs") -> None:
-        self.path = mapped.path
-        self.size_bytes = mapped.size_bytes
         self._mapped = mapped
         self._fs = fs
 
-    @property
-    def buffer(self) -> memoryview:
-        """See `MappedFile.buffer`."""
-        return self._mapped.buffer
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mapped, name)
 
     def write(self, position: int, data: memoryview) -> None:
         """See `MappedFile.write`."""
@@ -103,18 +101,6 @@ class FaultyMappedFile:
         self._fs.check("reserve", self.path, size_bytes)
         self._mapped.reserve(position, size_bytes)
 
-    def populate(self, position: int, size_bytes: int) -> None:
-        """See `MappedFile.populate`."""
-        self._mapped.populate(position, size_bytes)
-
-    def lock(self) -> None:
-        """See `MappedFile.lock`."""
-        self._mapped.lock()
-
-    def unlock(self) -> None:
-        """See `MappedFile.unlock`."""
-        self._mapped.unlock()
-
     def check_readable(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.check_readable`."""
         fault = self._fs.plan("check_readable", self.path)
@@ -122,22 +108,26 @@ class FaultyMappedFile:
             raise OSError(fault.code, os.strerror(fault.code), str(self.path))
         self._mapped.check_readable(position, size_bytes)
 
-    def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """See `MappedFile.data_ranges`."""
-        return self._mapped.data_ranges(position)
-
-    def close(self) -> None:
-        """See `MappedFile.close`."""
-        self._mapped.close()
-
 
 class FaultyFs:
-    """`Fs` over another one. `plan` and `is_full` may be changed at any time; `is_full` refuses what needs space."""
+    """`Fs` over another one. `plan` and `is_full` may be changed at any time; `is_full` refuses what needs space.
+
+    A method of `Fs` that is not below fails as a whole or does its work, unless it is one of UNFAILING_OPERATIONS.
+    """
 
     def __init__(self, fs: Fs, plan: Plan = no_faults) -> None:
         self.plan = plan
         self.is_full = False
         self._fs = fs
+
+    def __getattr__(self, operation: str) -> Any:
+        work = getattr(self._fs, operation)
+
+        def call(path: Path, *arguments: Any) -> Any:
+            self.check(operation, path)
+            return work(path, *arguments)
+
+        return work if operation in UNFAILING_OPERATIONS else call
 
     def create_mapped(self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None) -> FaultyMappedFile:
         """See `Fs.create_mapped`."""
@@ -148,16 +138,6 @@ class FaultyFs:
         """See `Fs.open_mapped`."""
         self.check("open_mapped", path)
         return FaultyMappedFile(self._fs.open_mapped(path, writable=writable), self)
-
-    def open_readable(self, path: Path) -> ReadableFile:
-        """See `Fs.open_readable`."""
-        self.check("open_readable", path)
-        return self._fs.open_readable(path)
-
-    def read(self, path: Path) -> bytes:
-        """See `Fs.read`."""
-        self.check("read", path)
-        return self._fs.read(path)
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         """See `Fs.write_atomic`. What lands of a write that fails stays under the temporary name."""
@@ -178,54 +158,11 @@ class FaultyFs:
             raise _error(fault, path, len(data))
         self._fs.append(path, data)
 
-    def remove(self, path: Path) -> None:
-        """See `Fs.remove`."""
-        self.check("remove", path)
-        self._fs.remove(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        """See `Fs.rename`."""
-        self.check("rename", source)
-        self._fs.rename(source, target)
-
-    def list(self, directory: Path) -> list[str]:
-        """See `Fs.list`."""
-        self.check("list", directory)
-        return self._fs.list(directory)
-
-    def exists(self, path: Path) -> bool:
-        """See `Fs.exists`."""
-        return self._fs.exists(path)
-
-    def is_directory(self, path: Path) -> bool:
-        """See `Fs.is_directory`."""
-        return self._fs.is_directory(path)
-
-    def size(self, path: Path) -> int:
-        """See `Fs.size`."""
-        self.check("size", path)
-        return self._fs.size(path)
-
-    def allocated_bytes(self, path: Path) -> int:
-        """See `Fs.allocated_bytes`."""
-        self.check("size", path)
-        return self._fs.allocated_bytes(path)
-
     def make_directory(self, path: Path) -> None:
         """See `Fs.make_directory`. A directory that is there needs no space."""
         if not self._fs.is_directory(path):
             self.check("make_directory", path)
         self._fs.make_directory(path)
-
-    def remove_directory(self, path: Path) -> None:
-        """See `Fs.remove_directory`."""
-        self.check("remove_directory", path)
-        self._fs.remove_directory(path)
-
-    def sync_directory(self, path: Path) -> None:
-        """See `Fs.sync_directory`."""
-        self.check("sync_directory", path)
-        self._fs.sync_directory(path)
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""

@@ -20,11 +20,12 @@ from libs.formats.limits import SEGMENT_SIZE_BYTES
 from libs.log.errors import ConfigFileDamaged
 from libs.log.state import directories as log_directories
 from libs.machine.clock import SystemClock
+from libs.machine.errors import StoreLocked
 from libs.machine.fs import Fs
 from libs.machine.posix_fs import PosixFs
 from libs.requests.errors import RecordDamaged
 from libs.runtime.config import load
-from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreError, StoreLocked
+from libs.segments.errors import SegmentMissing, SegmentSizeWrong, SegmentTwice, StoreError
 from services.indexer.bootstrap import Settings, fitted
 from services.indexer.engine.offline_rebuild import RebuildProgress, rebuild
 from services.indexer.errors import Inapplicable

@@ -27,6 +27,7 @@ import uvloop
 from libs.formats.errors import FormatError
 from libs.kernel import bus_error_cy
 from libs.machine import failpoints
+from libs.machine.errors import StoreLocked
 from libs.runtime import malloc
 from libs.runtime.collector import Collector
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
@@ -35,7 +36,7 @@ from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.runtime.telemetry import Telemetry, is_console, set_up
-from libs.segments.errors import StoreError, StoreLocked, SyncFailed
+from libs.segments.errors import StoreError, SyncFailed
 
 _log = structlog.get_logger(__name__)
 

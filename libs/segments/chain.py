@@ -16,7 +16,6 @@ Rules: docs/formats/commit_log.md section 2; RocketMQ's counterpart is MappedFil
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -41,21 +40,12 @@ _TAKES_NO_FILE = {errno.ENOSPC, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
 """What a directory says that is full, was turned read-only or is not mounted any more, before anything is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChainStatistics:
-    """A snapshot of one chain for the telemetry room."""
-
-    segment_count: int
-    mapped_count: int
-    sync_count: int
-    min_physical_offset: int
-    max_physical_offset: int
-    committed_physical_offset: int
-    flushed_physical_offset: int
-
-
 class SegmentChain:
-    """The segments of one directory, or of `directories`, of which `directory` is one. Make a chain with `open`."""
+    """The segments of one directory, or of `directories`, of which `directory` is one. None of them before `open`.
+
+    `preallocates` makes each next file ahead of need, and `warms` its pages present too: see SegmentAllocator. With
+    `grows` a new file has the blocks of its first page alone, and the writer calls `Segment.reserve`.
+    """
 
     def __init__(
         self,
@@ -75,34 +65,17 @@ class SegmentChain:
         assert pool is None or pool.size_bytes == segment_size_bytes
         self.directory = directory
         self.segment_size_bytes = segment_size_bytes
-        self._fs = fs
-        self.maps = maps or MapBudget()
-        self._shared = SharedState()
         self.pool = pool
         self.directories = directories
+        self._fs = fs
+        self._shared = SharedState(fs, segment_size_bytes, maps=maps, pool=pool)
+        self.maps = self._shared.maps
         self._first_bytes = min(PAGE_SIZE_BYTES, segment_size_bytes) if grows else segment_size_bytes
         self._segments: list[Segment] = []
         self.allocator = SegmentAllocator(fs, segment_size_bytes, warms=warms) if preallocates else None
 
-    @classmethod
-    def open(
-        cls,
-        fs: Fs,
-        directory: Path,
-        segment_size_bytes: int,
-        *,
-        preallocates: bool = False,
-        warms: bool = False,
-        maps: MapBudget | None = None,
-        pool: TransientStorePool | None = None,
-        directories: SegmentDirectories | None = None,
-        grows: bool = False,
-        is_clean: bool = False,
-    ) -> Self:
-        """Open the files of a directory, or of all of `directories`, which are made when missing. Maps none of them.
-
-        `preallocates` makes each next file ahead of need, and `warms` its pages present too: see SegmentAllocator. With
-        `grows` a new file has the blocks of its first page alone, and the writer calls `Segment.reserve`.
+    def open(self, *, is_clean: bool = False) -> Self:
+        """Open the files that are there, in directories that are made when missing. Maps none. Returns the chain.
 
         Every file counts as written in full. It counts as flushed only with `is_clean` (the last process ended
         orderly): otherwise what a killed process wrote may still be in the page cache alone, and the first `sync`
@@ -110,21 +83,17 @@ class SegmentChain:
         is an empty last file, as RocketMQ may leave it.
         Raises SegmentSizeWrong, SegmentMissing and SegmentTwice, and then nothing was removed.
         """
-        chain = cls(
-            fs, directory, segment_size_bytes, preallocates=preallocates, warms=warms, maps=maps, pool=pool,
-            directories=directories, grows=grows,
-        )  # fmt: skip
-        listed = [found for one in chain.directory_paths for found in chain._listed(one)]
+        listed = [found for directory in self.directory_paths for found in self._listed(directory)]
         paths = sorted((path for path in listed if _is_segment(path.name)), key=lambda path: path.name)
         leftovers = [path for path in listed if path.suffix == TEMPORARY_SUFFIX and _is_segment(path.stem)]
-        if paths and fs.size(paths[-1]) == 0:
+        if paths and self._fs.size(paths[-1]) == 0:
             leftovers.append(paths.pop())
         for path in paths:
-            chain._open_segment(path, is_clean=is_clean)
+            self._open_segment(path, is_clean=is_clean)
         for path in leftovers:
-            fs.remove(path)
-            fs.sync_directory(path.parent)
-        return chain
+            self._fs.remove(path)
+            self._fs.sync_directory(path.parent)
+        return self
 
     @property
     def directory_paths(self) -> Sequence[Path]:
@@ -176,11 +145,6 @@ class SegmentChain:
                 break
         return offset
 
-    @property
-    def is_sealed(self) -> bool:
-        """Whether a sync, a commit or a write failed. Nothing more can be promised until the process starts anew."""
-        return self._shared.error is not None
-
     def find(self, physical_offset: int) -> Segment:
         """Return the segment that has this byte. Raises OffsetTrimmed, or OffsetBeyondEnd when it is not written."""
         segments = self._segments
@@ -207,15 +171,7 @@ class SegmentChain:
         assert self.can_roll
         base = first_base_physical_offset if active is None else active.base_physical_offset + self.segment_size_bytes
         mapped = self._create(base)
-        segment = self._make_segment(
-            mapped.path,
-            base,
-            wrote_position=0,
-            flushed_position=0,
-            reserved_position=self._first_bytes,
-            mapped=mapped,
-            pool=self.pool,
-        )
+        segment = Segment(self._shared, mapped.path, base, reserved_position=self._first_bytes, mapped=mapped)
         self._segments = [*self._segments, segment]
         self._count(segment, 1)
         if self.allocator is not None:
@@ -275,16 +231,6 @@ class SegmentChain:
             last = self._segments[-1]
             last.truncate(physical_offset - last.base_physical_offset, clear_rest=clear_rest)
 
-    def drop_first(self) -> Segment:
-        """Remove the oldest segment, durably, and return it. The active one can't be dropped.
-
-        Readers that hold it finish their work.
-        """
-        first = self.detach_first()
-        first.delete(self._fs)
-        self._fs.sync_directory(first.path.parent)
-        return first
-
     def detach_first(self) -> Segment:
         """Detach the oldest segment from the chain, at once, for a caller that deletes its file in another thread.
 
@@ -313,22 +259,10 @@ class SegmentChain:
         for segment in self._segments:
             segment.close()
 
-    def statistics(self) -> ChainStatistics:
-        """Return a snapshot of the counters."""
-        return ChainStatistics(
-            segment_count=len(self._segments),
-            mapped_count=sum(segment.is_mapped for segment in self._segments),
-            sync_count=self._shared.sync_count,
-            min_physical_offset=self.min_physical_offset,
-            max_physical_offset=self.max_physical_offset,
-            committed_physical_offset=self.committed_physical_offset,
-            flushed_physical_offset=self.flushed_physical_offset,
-        )
-
     def _delete_last(self) -> None:
         """Remove the newest segment, durably. With an error it still belongs to the chain, unless its file is gone."""
         last = self._segments[-1]
-        last.delete(self._fs)
+        last.delete()
         self._segments = self._segments[:-1]
         self._count(last, -1)
         self._fs.sync_directory(last.path.parent)
@@ -343,34 +277,9 @@ class SegmentChain:
         if self._segments and base != (expected := self._segments[-1].base_physical_offset + size_bytes):
             raise SegmentMissing(path=path, previous=self._segments[-1].path, missing=file_name(expected))
         flushed_position = size_bytes if is_clean else 0
-        segment = self._make_segment(path, base, wrote_position=size_bytes, flushed_position=flushed_position)
+        segment = Segment(self._shared, path, base, wrote_position=size_bytes, flushed_position=flushed_position)
         self._segments.append(segment)
         self._count(segment, 1)
-
-    def _make_segment(
-        self,
-        path: Path,
-        base: int,
-        *,
-        wrote_position: int,
-        flushed_position: int,
-        reserved_position: int = 0,
-        mapped: MappedFile | None = None,
-        pool: TransientStorePool | None = None,
-    ) -> Segment:
-        return Segment(
-            self._fs,
-            path,
-            base_physical_offset=base,
-            size_bytes=self.segment_size_bytes,
-            wrote_position=wrote_position,
-            flushed_position=flushed_position,
-            reserved_position=reserved_position,
-            shared=self._shared,
-            maps=self.maps,
-            mapped=mapped,
-            pool=pool,
-        )
 
     def _count(self, segment: Segment, change: int) -> None:
         if self.directories is not None:

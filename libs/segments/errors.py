@@ -1,28 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with the files of a store. Each error carries its coordinates as attributes.
-
-`StoreLocked` comes from the file system's room and is named here too, because callers look for it here.
-"""
+"""What can go wrong with the files of a store. Each error carries its coordinates as attributes."""
 
 from pathlib import Path
-
-from libs.machine.errors import StoreLocked
-
-__all__ = [
-    "CommitFailed",
-    "IndexDamaged",
-    "OffsetBeyondEnd",
-    "OffsetTrimmed",
-    "SegmentMissing",
-    "SegmentSizeWrong",
-    "SegmentTwice",
-    "SegmentUnreadable",
-    "StoreError",
-    "StoreFull",
-    "StoreLocked",
-    "SyncFailed",
-    "WriteFailed",
-]
+from typing import ClassVar
 
 
 class StoreError(Exception):
@@ -69,15 +49,23 @@ class SegmentSizeWrong(StoreError):
         self.path, self.size_bytes, self.expected_bytes = path, size_bytes, expected_bytes
 
 
-class SegmentUnreadable(StoreError):
-    """The file is gone or has another size, or the disk can't read it. This says nothing about the file's content."""
+class FaultAt(StoreError):
+    """Base: something is wrong at one byte of a file. TEXT says what, of these three."""
+
+    TEXT: ClassVar[str]
 
     def __init__(self, *, path: Path, position: int, reason: str) -> None:
-        super().__init__(
-            f"{path}: can't be read at byte {position}: {reason}; nothing was changed: look at the disk and at the "
-            "file's permissions, or restore the file from a copy"
-        )
+        super().__init__(self.TEXT.format(path=path, position=position, reason=reason))
         self.path, self.position, self.reason = path, position, reason
+
+
+class SegmentUnreadable(FaultAt):
+    """The file is gone or has another size, or the disk can't read it. This says nothing about the file's content."""
+
+    TEXT = (
+        "{path}: can't be read at byte {position}: {reason}; nothing was changed: look at the disk and at the file's "
+        "permissions, or restore the file from a copy"
+    )
 
     @property
     def segment(self) -> str:
@@ -88,40 +76,31 @@ class SegmentUnreadable(StoreError):
 class IndexDamaged(SegmentUnreadable):
     """A file of an index holds what nobody wrote, so its answers would lack messages. The log is not concerned."""
 
-    def __init__(self, *, path: Path, position: int, reason: str) -> None:
-        StoreError.__init__(
-            self,
-            f"{path}: damaged at byte {position}: {reason}; nothing was changed: `reput index rebuild` makes the "
-            "indexes anew from the log",
-        )
-        self.path, self.position, self.reason = path, position, reason
+    TEXT = (
+        "{path}: damaged at byte {position}: {reason}; nothing was changed: `reput index rebuild` makes the indexes "
+        "anew from the log"
+    )
 
 
-class SyncFailed(StoreError):
+class SyncFailed(FaultAt):
     """The disk refused what was written to it. After this nobody can know what the disk holds: the chain is sealed.
 
     The kernel reports such an error once and drops the pages, so a repeated sync would succeed and mean nothing.
     """
 
-    def __init__(self, *, path: Path, position: int, reason: str) -> None:
-        super().__init__(f"{path}: sync up to byte {position} failed: {reason}; the store is sealed")
-        self.path, self.position, self.reason = path, position, reason
+    TEXT = "{path}: sync up to byte {position} failed: {reason}; the store is sealed"
 
 
 class CommitFailed(SyncFailed):
     """The file refused what was to be copied into it from the pool. The chain is sealed as by a failed sync."""
 
-    def __init__(self, *, path: Path, position: int, reason: str) -> None:
-        StoreError.__init__(self, f"{path}: commit up to byte {position} failed: {reason}; the store is sealed")
-        self.path, self.position, self.reason = path, position, reason
+    TEXT = "{path}: commit up to byte {position} failed: {reason}; the store is sealed"
 
 
 class WriteFailed(SyncFailed):
     """The file refused a batch although its blocks are reserved. The chain is sealed as by a failed sync."""
 
-    def __init__(self, *, path: Path, position: int, reason: str) -> None:
-        StoreError.__init__(self, f"{path}: write at byte {position} failed: {reason}; the store is sealed")
-        self.path, self.position, self.reason = path, position, reason
+    TEXT = "{path}: write at byte {position} failed: {reason}; the store is sealed"
 
 
 class OffsetTrimmed(StoreError):

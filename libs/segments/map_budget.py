@@ -8,23 +8,18 @@ One budget may serve many chains. Safe to use from any thread.
 Not handled: more unsynced segments than the bound. Who writes to many chains syncs in time (ConsumeQueueTable).
 """
 
+from __future__ import annotations
+
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from libs.machine.workers import workers
 
+if TYPE_CHECKING:
+    from libs.segments.segment import Segment
+
 MAPPED_COUNT_MAX = 256
 """Default of a chain that has a budget of its own: 256 GiB of log at the usual segment size."""
-
-
-class Evictable(Protocol):
-    """What the budget needs to know of a segment."""
-
-    is_touched: bool
-
-    def try_unmap(self) -> bool:
-        """Give the mapping up unless it is needed. Returns whether it is gone. Called with the budget's lock held."""
-        ...
 
 
 class MapBudget:
@@ -34,14 +29,14 @@ class MapBudget:
         assert mapped_count_max > 0
         self.mapped_count_max = mapped_count_max
         self.lock = workers().lock()
-        self._mapped: deque[Evictable] = deque()
+        self._mapped: deque[Segment] = deque()
 
     @property
     def mapped_count(self) -> int:
         """Segments that are mapped now."""
         return len(self._mapped)
 
-    def admit(self, segment: Evictable) -> None:
+    def admit(self, segment: Segment) -> None:
         """Count a segment that was just mapped, and make room for it. The caller holds `lock`."""
         for _ in range(2 * len(self._mapped)):
             if len(self._mapped) < self.mapped_count_max:
@@ -52,6 +47,6 @@ class MapBudget:
                 self._mapped.append(candidate)
         self._mapped.append(segment)
 
-    def forget(self, segment: Evictable) -> None:
+    def forget(self, segment: Segment) -> None:
         """Stop counting a segment that was closed. The caller holds `lock`."""
         self._mapped.remove(segment)

@@ -40,38 +40,44 @@ _OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EI
 
 
 class SharedState:
-    """Shared by the segments of one chain: the first sync, commit or write that failed, locks to take turns, `room`."""
+    """What the segments of one chain have in common.
 
-    def __init__(self) -> None:
+    Where they are kept, their size, the first sync, commit or write that failed, locks to wait for each other, `room`.
+    """
+
+    def __init__(
+        self, fs: Fs, size_bytes: int, *, maps: MapBudget | None = None, pool: TransientStorePool | None = None
+    ) -> None:
+        self.fs = fs
+        self.size_bytes = size_bytes
+        self.maps = maps or MapBudget()
+        self.pool = pool
         self.error: SyncFailed | None = None
         self.staging = memoryview(b"")
         self.lock = workers().lock()
         self.commit_lock = workers().lock()
-        self.sync_count = 0
 
 
 class Segment:
-    """One file of a chain. SegmentChain makes it, and its first touch maps it.
+    """One file of a chain. SegmentChain makes it, and its first touch maps it, unless it was just made: `mapped`.
 
     `base_physical_offset` is the offset of its first byte in the chain, which its file name tells.
     `first_store_time_ms` and `last_store_time_ms` belong to the engines; 0 means unknown.
     Bytes below `reserved_position` have their blocks for certain, so that a store there can't lack space.
+    `hold_count` readers are at work. With a pool a file that was just made is written through a buffer of it.
     """
 
     __slots__ = (
         "_borrowed",
         "_committed_position",
-        "_fs",
-        "_hold_count",
         "_holders",
         "_is_closed",
         "_mapped",
-        "_maps",
-        "_pool",
         "_shared",
         "base_physical_offset",
         "first_store_time_ms",
         "flushed_position",
+        "hold_count",
         "is_touched",
         "last_store_time_ms",
         "path",
@@ -82,42 +88,35 @@ class Segment:
 
     def __init__(
         self,
-        fs: Fs,
-        path: Path,
-        *,
-        base_physical_offset: int,
-        size_bytes: int,
-        wrote_position: int,
-        flushed_position: int,
         shared: SharedState,
-        maps: MapBudget,
+        path: Path,
+        base_physical_offset: int,
+        *,
+        wrote_position: int = 0,
+        flushed_position: int = 0,
         reserved_position: int = 0,
         mapped: MappedFile | None = None,
-        pool: TransientStorePool | None = None,
     ) -> None:
-        assert 0 <= flushed_position <= wrote_position <= size_bytes
+        assert 0 <= flushed_position <= wrote_position <= shared.size_bytes
         self.path = path
         self.base_physical_offset = base_physical_offset
-        self.size_bytes = size_bytes
+        self.size_bytes = shared.size_bytes
         self.wrote_position = wrote_position
         self.flushed_position = flushed_position
         self.first_store_time_ms = 0
         self.last_store_time_ms = 0
         self.is_touched = True
         self.reserved_position = reserved_position
-        self._fs = fs
+        self.hold_count = 0
         self._shared = shared
-        self._maps = maps
         self._mapped = mapped
-        self._pool = pool
-        self._borrowed = pool.borrow() if pool is not None else None
+        self._borrowed = shared.pool.borrow() if shared.pool is not None and mapped is not None else None
         self._committed_position = wrote_position
-        self._hold_count = 0
         self._holders: dict[Callable[[], None], None] = {}
         self._is_closed = False
         if mapped is not None:
-            with maps.lock:
-                maps.admit(self)
+            with shared.maps.lock:
+                shared.maps.admit(self)
 
     def __repr__(self) -> str:
         return f"Segment({self.path}, wrote={self.wrote_position}, flushed={self.flushed_position})"
@@ -264,9 +263,9 @@ class Segment:
                 failpoint("segment.after_commit")
                 self._committed_position = end
             if end == self.size_bytes:
-                assert self._pool is not None
+                assert self._shared.pool is not None
                 self._borrowed = None
-                self._pool.give_back(borrowed)
+                self._shared.pool.give_back(borrowed)
 
     def populate(self, size_bytes: int) -> None:
         """Make the pages of the next bytes to be written present, as `MappedFile.populate` does, without the GIL."""
@@ -301,7 +300,6 @@ class Segment:
                     self._shared.error = SyncFailed(path=self.path, position=position, reason=reason)
                     raise self._shared.error from error
                 failpoint("segment.after_sync")
-                self._shared.sync_count += 1
                 self.flushed_position = position
             return self.flushed_position
 
@@ -342,24 +340,24 @@ class Segment:
         A reader that may stay for long gives `let_go`: `evict` calls it, and it has to release and read no more.
         Raises SegmentUnreadable as `buffer` does.
         """
-        with self._maps.lock:
+        with self._shared.maps.lock:
             if self._is_closed:
                 return False
             if self._mapped is None:
                 self._map_present()
-            self._hold_count += 1
+            self.hold_count += 1
             if let_go is not None:
                 self._holders[let_go] = None
             return True
 
     def release(self, let_go: Callable[[], None] | None = None) -> None:
         """End the `hold` that was made with the same `let_go`."""
-        with self._maps.lock:
-            assert self._hold_count > 0
-            self._hold_count -= 1
+        with self._shared.maps.lock:
+            assert self.hold_count > 0
+            self.hold_count -= 1
             if let_go is not None:
                 del self._holders[let_go]
-            if self._is_closed and self._hold_count == 0:
+            if self._is_closed and self.hold_count == 0:
                 self._unmap()
 
     def evict(self) -> None:
@@ -368,14 +366,9 @@ class Segment:
             let_go()
 
     @property
-    def hold_count(self) -> int:
-        """Readers that are at work."""
-        return self._hold_count
-
-    @property
     def is_held(self) -> bool:
         """Whether a reader is at work."""
-        return self._hold_count > 0
+        return self.hold_count > 0
 
     def close(self) -> None:
         """Unmap the file, or leave that to the last holder. Makes nothing durable. May be repeated."""
@@ -385,17 +378,20 @@ class Segment:
         else:
             self._close()
 
-    def delete(self, fs: Fs) -> None:
+    def delete(self) -> None:
         """Remove the file and close. Readers that hold it finish their work. Durable after a sync of the directory.
 
         Raises OSError, and then nothing has changed.
         """
-        fs.remove(self.path)
+        self._shared.fs.remove(self.path)
         self.close()
 
     def try_unmap(self) -> bool:
-        """See `Evictable.try_unmap`. Refuses while the segment is held, closed, or has unsynced bytes."""
-        if self._hold_count or self.wrote_position > self.flushed_position:
+        """Give the mapping up unless it is needed: the segment is held or has unsynced bytes.
+
+        Returns whether it is gone. The caller holds the lock of the budget.
+        """
+        if self.hold_count or self.wrote_position > self.flushed_position:
             return False
         if self._mapped is not None:
             self._mapped.close()
@@ -433,22 +429,22 @@ class Segment:
         return mapped
 
     def _map(self) -> MappedFile:
-        with self._maps.lock:
+        with self._shared.maps.lock:
             if self._mapped is None:
                 assert not self._is_closed, f"{self.path} is closed"
-                self._mapped = self._fs.open_mapped(self.path)
-                self._maps.admit(self)
+                self._mapped = self._shared.fs.open_mapped(self.path)
+                self._shared.maps.admit(self)
             return self._mapped
 
     def _close(self) -> None:
-        with self._maps.lock:
+        with self._shared.maps.lock:
             self._is_closed = True
-            if self._hold_count == 0:
+            if self.hold_count == 0:
                 self._unmap()
 
     def _unmap(self) -> None:
         if self._mapped is not None:
-            self._maps.forget(self)
+            self._shared.maps.forget(self)
             self._mapped.close()
             self._mapped = None
 
@@ -464,3 +460,21 @@ class Segment:
                     chunk[:] = zeros
                     is_changed = True
         return is_changed
+
+
+class SegmentHold:
+    """One reader's hold of a segment, which ends by the reader or because the segment has to go.
+
+    Held from the start, unless the segment was closed already; see `is_held`. Callers: one thread, that of the reader,
+    which also calls `Segment.evict`.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.is_held = segment.hold(self.let_go)
+
+    def let_go(self) -> None:
+        """End the hold. Nothing of the segment may be read after it. May be repeated."""
+        if self.is_held:
+            self.is_held = False
+            self.segment.release(self.let_go)

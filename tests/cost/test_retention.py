@@ -109,14 +109,14 @@ async def test_a_run_that_deletes_nothing_asks_no_file() -> None:
             owners = IndexedFacts(log)
             loop = janitor(owners, machine.clock)
             await log.disk.loop.stop()
-            mapped_count = log.chain.statistics().mapped_count
+            mapped_count = log.chain.maps.mapped_count
             with machine.fs.counted() as calls, instructions() as work:
                 run = await loop.run_once(is_dry_run=True)
             assert len(run.decisions) == segment_count
             assert sum(decision.is_delete for decision in run.decisions) == min(MANUAL_ROUND_COUNT, segment_count - 1)
             assert not calls
             assert owners.list_call_count == 1
-            assert log.chain.statistics().mapped_count == mapped_count
+            assert log.chain.maps.mapped_count == mapped_count
             works.append(work.instruction_count)
     first, second = works[1] - works[0], works[2] - works[1]
     assert second <= 1.2 * first

@@ -124,4 +124,4 @@ async def test_reading_all_of_the_log_maps_no_more_than_the_budget(is_clean: boo
         log.chain.maps.mapped_count_max = MAPPED_COUNT_MAX
         for segment in log.chain.segments:
             assert len(segment.buffer) == SEGMENT_SIZE
-        assert log.chain.statistics().mapped_count <= MAPPED_COUNT_MAX
+        assert log.chain.maps.mapped_count <= MAPPED_COUNT_MAX

@@ -22,8 +22,7 @@ from libs.log.end import STATUS_REASONS
 from libs.log.watermark import Watermark
 from libs.requests.errors import RecordDamaged
 from libs.segments.chain import SegmentChain
-from libs.segments.hold import SegmentHold
-from libs.segments.segment import Segment
+from libs.segments.segment import Segment, SegmentHold
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.errors import BelowMinOffset
 

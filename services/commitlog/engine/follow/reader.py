@@ -24,8 +24,7 @@ from libs.log.end import STATUS_REASONS
 from libs.log.watermark import Watermark
 from libs.requests.errors import RecordDamaged
 from libs.segments.chain import SegmentChain
-from libs.segments.hold import SegmentHold
-from libs.segments.segment import Segment
+from libs.segments.segment import Segment, SegmentHold
 from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecord
 
 STREAM_RECORD_COUNT_MAX = 8_192

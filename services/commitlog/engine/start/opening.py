@@ -71,7 +71,7 @@ def recover_store(
             pool = None
             if config.transient_store_pool:
                 pool = TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
-            chain = SegmentChain.open(
+            chain = SegmentChain(
                 fs,
                 directories.writable[0],
                 config.segment_size_bytes,
@@ -79,8 +79,7 @@ def recover_store(
                 warms=config.warm_segments,
                 pool=pool,
                 directories=directories,
-                is_clean=was_clean_stop,
-            )
+            ).open(is_clean=was_clean_stop)
             undo.callback(chain.close)
             # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
             if not was_clean_stop or len(directories.all) > 1:

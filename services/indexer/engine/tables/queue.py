@@ -67,7 +67,7 @@ class ConsumeQueue:
         assert file_size_bytes % UNIT_SIZE_BYTES == 0
         self.topic = topic
         self.queue_id = queue_id
-        self._chain = SegmentChain.open(fs, directory, file_size_bytes, maps=maps, grows=True, is_clean=True)
+        self._chain = SegmentChain(fs, directory, file_size_bytes, maps=maps, grows=True).open(is_clean=True)
         self._fs = fs
         self._maps = maps
         self._bound_physical_offset = bound_physical_offset

@@ -303,7 +303,7 @@ class ConsumeQueueTable:
         files = self.expired[:count]
         del self.expired[:count]
         for file in files:
-            file.delete(self._fs)
+            file.delete()
             self._fs.sync_directory(file.path.parent)
 
     def detach(self) -> None:

@@ -26,7 +26,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def segment_of(fs: Fs, directory: Path, size_bytes: int) -> Segment:
     """An empty segment."""
-    return SegmentChain.open(fs, directory, size_bytes).roll()
+    return SegmentChain(fs, directory, size_bytes).open().roll()
 
 
 @pytest.mark.parametrize("last", [None, 0, 1, WINDOW - 1, WINDOW, 3 * WINDOW - 1, 1000])

@@ -24,11 +24,12 @@ from msgspec import Meta
 from reput.commitlog.v1 import append_service_pb2
 
 from libs.machine import failpoints
+from libs.machine.errors import StoreLocked
 from libs.runtime import process
 from libs.runtime.process import ExitCode, Shell
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig, TelemetryConfig
-from libs.segments.errors import SegmentSizeWrong, StoreLocked, SyncFailed
+from libs.segments.errors import SegmentSizeWrong, SyncFailed
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, details_of
 

@@ -8,7 +8,7 @@ import pytest
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
-from libs.segments.chain import ChainStatistics, SegmentChain
+from libs.segments.chain import SegmentChain
 from libs.segments.errors import (
     OffsetBeyondEnd,
     OffsetTrimmed,
@@ -19,6 +19,7 @@ from libs.segments.errors import (
     SyncFailed,
 )
 from libs.segments.map_budget import MapBudget
+from tests.support.chains import drop_first
 
 HOME = Path("/store/commitlog")
 SIZE = 8192
@@ -30,7 +31,7 @@ def names(*bases: int) -> list[str]:
 
 def chain_of(fs: MemoryFs, *contents: bytes, **options: bool) -> SegmentChain:
     """A chain whose segments begin with these bytes; all but the last are full."""
-    chain = SegmentChain.open(fs, HOME, SIZE, **options)
+    chain = SegmentChain(fs, HOME, SIZE, **options).open()
     for number, content in enumerate(contents):
         segment = chain.roll()
         segment.buffer[: len(content)] = content
@@ -45,7 +46,7 @@ def fs() -> MemoryFs:
 
 def test_an_empty_chain_has_nothing(fs: MemoryFs) -> None:
     """Opening makes the directory; every offset is zero and nothing can be found."""
-    chain = SegmentChain.open(fs, HOME, SIZE)
+    chain = SegmentChain(fs, HOME, SIZE).open()
     assert fs.list(HOME) == []
     assert chain.active is None
     assert (chain.min_physical_offset, chain.max_physical_offset, chain.flushed_physical_offset) == (0, 0, 0)
@@ -65,7 +66,7 @@ def test_files_are_named_by_their_first_byte(fs: MemoryFs) -> None:
 
 def test_a_chain_may_begin_later(fs: MemoryFs) -> None:
     """An empty chain starts where it is told, as a queue does whose head is gone."""
-    chain = SegmentChain.open(fs, HOME, SIZE)
+    chain = SegmentChain(fs, HOME, SIZE).open()
     chain.roll(first_base_physical_offset=5 * SIZE)
     assert fs.list(HOME) == names(5 * SIZE)
     assert (chain.min_physical_offset, chain.max_physical_offset) == (5 * SIZE, 5 * SIZE)
@@ -88,7 +89,7 @@ def test_a_chain_may_begin_later(fs: MemoryFs) -> None:
 def test_find_knows_every_offset(fs: MemoryFs, offset: int, found: int | type[StoreError]) -> None:
     """Each written byte has its segment; below and above there are errors with the bound."""
     chain = chain_of(fs, b"a", b"b", b"end")
-    chain.drop_first()
+    drop_first(fs, chain)
     if isinstance(found, int):
         assert chain.find(offset) is chain.segments[found]
         return
@@ -102,7 +103,7 @@ def test_find_knows_every_offset(fs: MemoryFs, offset: int, found: int | type[St
 def test_reopening_finds_all_files_full(fs: MemoryFs) -> None:
     """After a restart every file counts as written; recovery then says where the data end."""
     chain_of(fs, b"a", b"b").close()
-    chain = SegmentChain.open(fs, HOME, SIZE)
+    chain = SegmentChain(fs, HOME, SIZE).open()
     assert [segment.wrote_position for segment in chain.segments] == [SIZE, SIZE]
     assert [segment.is_mapped for segment in chain.segments] == [False, False]
     chain.truncate_after(SIZE + 1)
@@ -114,10 +115,12 @@ def test_only_a_clean_stop_proves_that_bytes_are_on_disk(fs: MemoryFs, is_clean:
     """After a kill the bytes may be in the page cache alone, so the first sync covers them."""
     chain_of(fs, b"a", b"b").close()
     fs.crash(everything_survives)
-    chain = SegmentChain.open(fs, HOME, SIZE, is_clean=is_clean)
+    chain = SegmentChain(fs, HOME, SIZE).open(is_clean=is_clean)
     assert chain.flushed_physical_offset == flushed
-    assert chain.sync() == 2 * SIZE
-    assert chain.statistics().sync_count == (0 if is_clean else 2)
+    synced: list[int] = []
+    with armed("segment.after_sync", lambda: synced.append(1)):
+        assert chain.sync() == 2 * SIZE
+    assert len(synced) == (0 if is_clean else 2)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_a_directory_that_is_no_chain_is_refused(
     for name, size in files.items():
         fs.write_atomic(HOME / name, bytes(size))
     with pytest.raises(error) as caught:
-        SegmentChain.open(fs, HOME, SIZE)
+        SegmentChain(fs, HOME, SIZE).open()
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)
     assert fs.list(HOME) == sorted(files)
@@ -152,7 +155,7 @@ def test_strangers_in_the_directory_are_left_alone(fs: MemoryFs) -> None:
     for name in (*strangers[:1], *strangers[2:], names(SIZE)[0]):
         fs.write_atomic(HOME / name, b"")
     fs.write_atomic(HOME / f"{names(2 * SIZE)[0]}.tmp", bytes(10))
-    chain = SegmentChain.open(fs, HOME, SIZE)
+    chain = SegmentChain(fs, HOME, SIZE).open()
     assert len(chain.segments) == 1
     assert fs.list(HOME) == sorted([*strangers, names(0)[0]])
 
@@ -184,7 +187,7 @@ def test_truncation_is_exact_and_durable(fs: MemoryFs, offset: int, kept: list[i
 def test_truncation_outside_of_the_chain_is_refused(fs: MemoryFs, offset: int, error: type[StoreError]) -> None:
     """The end may be named, nothing beyond it and nothing that is gone."""
     chain = chain_of(fs, b"a", b"b", b"c")
-    chain.drop_first()
+    drop_first(fs, chain)
     with pytest.raises(error):
         chain.truncate_after(offset)
     chain.truncate_after(2 * SIZE + 1)
@@ -193,10 +196,10 @@ def test_truncation_outside_of_the_chain_is_refused(fs: MemoryFs, offset: int, e
 def test_truncation_without_clearing_reads_nothing(fs: MemoryFs) -> None:
     """After a clean stop the rest is known to be zeros: only the cursors move, and the file is not even mapped."""
     chain_of(fs, b"ab").close()
-    chain = SegmentChain.open(fs, HOME, SIZE, is_clean=True)
+    chain = SegmentChain(fs, HOME, SIZE).open(is_clean=True)
     chain.truncate_after(2, clear_rest=False)
     assert (chain.max_physical_offset, chain.flushed_physical_offset) == (2, 2)
-    assert chain.statistics().mapped_count == 0
+    assert chain.maps.mapped_count == 0
 
 
 class StopsAtSync(MemoryFs):
@@ -224,15 +227,15 @@ def test_a_crash_in_a_truncation_leaves_no_hole(removed_count: int) -> None:
         chain.truncate_after(1)
     fs.crash()
     fs.syncs_left = 1_000
-    assert len(SegmentChain.open(fs, HOME, SIZE).segments) == 4 - removed_count
+    assert len(SegmentChain(fs, HOME, SIZE).open().segments) == 4 - removed_count
 
 
-def test_drop_first_removes_the_oldest_for_good(fs: MemoryFs) -> None:
+def test_the_oldest_is_removed_for_good(fs: MemoryFs) -> None:
     """The file is gone after a power cut too; a reader at work keeps its bytes; the active segment stays."""
     chain = chain_of(fs, b"old", b"new")
     first = chain.segments[0]
     assert first.hold()
-    dropped = chain.drop_first()
+    dropped = drop_first(fs, chain)
     assert dropped is first
     assert bytes(first.buffer[:3]) == b"old"
     first.release()
@@ -240,7 +243,7 @@ def test_drop_first_removes_the_oldest_for_good(fs: MemoryFs) -> None:
     fs.crash()
     assert fs.list(HOME) == names(SIZE)
     with pytest.raises(AssertionError):
-        chain.drop_first()
+        drop_first(fs, chain)
 
 
 def test_a_detached_segment_is_out_of_the_chain_at_once(fs: MemoryFs) -> None:
@@ -282,7 +285,7 @@ def test_a_crash_while_it_is_destroyed_leaves_no_hole(
     with pytest.raises(OSError, match="killed"):
         chain.destroy()
     fs.crash(lambda path, _: path == paths[survivor])
-    assert len(SegmentChain.open(fs, HOME, SIZE).segments) == 4 - removed_count
+    assert len(SegmentChain(fs, HOME, SIZE).open().segments) == 4 - removed_count
 
 
 def test_sync_goes_from_old_to_new(fs: MemoryFs) -> None:
@@ -303,7 +306,6 @@ def test_one_failed_sync_seals_the_chain(fs: MemoryFs) -> None:
         chain.sync()
     assert caught.value.path == HOME / names(0)[0]
     assert caught.value.position == SIZE
-    assert chain.is_sealed
     assert chain.flushed_physical_offset == 0
     with pytest.raises(SyncFailed):
         chain.sync()
@@ -347,7 +349,7 @@ def test_a_file_made_ahead_survives_a_crash_as_zeros(fs: MemoryFs) -> None:
     while not fs.exists(ahead):
         pass
     fs.crash()
-    again = SegmentChain.open(fs, HOME, SIZE)
+    again = SegmentChain(fs, HOME, SIZE).open()
     assert (len(again.segments), fs.read(ahead)) == (2, bytes(SIZE))
     again.truncate_after(1)
     assert fs.list(HOME) == names(0)
@@ -356,7 +358,7 @@ def test_a_file_made_ahead_survives_a_crash_as_zeros(fs: MemoryFs) -> None:
 def test_the_next_segment_is_warm_and_locked_until_it_is_full(tmp_path: Path) -> None:
     """Its pages are in memory before the first write, also those of one that was made at once; then it lets go."""
     size_bytes = 64 << 10
-    chain = SegmentChain.open(PosixFs(), tmp_path, size_bytes, preallocates=True, warms=True)
+    chain = SegmentChain(PosixFs(), tmp_path, size_bytes, preallocates=True, warms=True).open()
     first = chain.roll()
     warmed(chain)
     assert pages_kib(first.path) == pages_kib(tmp_path / f"{size_bytes:020d}") == (64, 64)
@@ -394,7 +396,7 @@ def test_opening_maps_nothing_and_a_budget_bounds_what_is_mapped(fs: MemoryFs) -
     budget = MapBudget(mapped_count_max=2)
     chains = []
     for number in range(5):
-        chain = SegmentChain.open(fs, Path(f"/q/{number}"), SIZE, maps=budget)
+        chain = SegmentChain(fs, Path(f"/q/{number}"), SIZE, maps=budget).open()
         segment = chain.roll()
         segment.buffer[:1] = bytes([number])
         segment.advance(1)
@@ -403,18 +405,3 @@ def test_opening_maps_nothing_and_a_budget_bounds_what_is_mapped(fs: MemoryFs) -
     assert budget.mapped_count == 2
     assert [chain.segments[0].buffer[0] for chain in chains] == [0, 1, 2, 3, 4]
     assert budget.mapped_count == 2
-
-
-def test_statistics_are_a_snapshot(fs: MemoryFs) -> None:
-    """Counts and offsets as they are now."""
-    chain = chain_of(fs, b"a", b"b")
-    chain.sync()
-    assert chain.statistics() == ChainStatistics(
-        segment_count=2,
-        mapped_count=2,
-        sync_count=2,
-        min_physical_offset=0,
-        max_physical_offset=SIZE + 1,
-        committed_physical_offset=SIZE + 1,
-        flushed_physical_offset=SIZE + 1,
-    )

@@ -16,6 +16,7 @@ from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
 from libs.segments.errors import SegmentMissing, SegmentTwice, StoreFull
+from tests.support.chains import drop_first
 
 A, B, C, OLD = (Path("/disks") / name / "commitlog" for name in ("a", "b", "c", "old"))
 SIZE = 8192
@@ -44,7 +45,7 @@ class Disks(MemoryFs):
 
 
 def open_chain(fs: MemoryFs, places: SegmentDirectories, **options: bool) -> SegmentChain:
-    return SegmentChain.open(fs, places.writable[0], SIZE, directories=places, **options)
+    return SegmentChain(fs, places.writable[0], SIZE, directories=places, **options).open()
 
 
 def fill(chain: SegmentChain, count: int) -> list[Path]:
@@ -92,7 +93,7 @@ def test_files_go_round(preallocates: bool) -> None:
     assert again.find(SIZE).path.parent == B
     assert again.directories is not None
     assert again.directories.counts == {A: 2, B: 2}
-    again.drop_first()
+    drop_first(fs, again)
     again.truncate_after(2 * SIZE)
     assert again.directories.counts == {A: 0, B: 1}
 
@@ -160,8 +161,8 @@ def test_read_only_directories() -> None:
     assert active.path.parent == OLD
     active.advance(SIZE)
     assert fill(chain, 2) == [A, A]
-    assert chain.drop_first().path.parent == OLD
-    assert chain.drop_first().path.parent == OLD
+    assert drop_first(fs, chain).path.parent == OLD
+    assert drop_first(fs, chain).path.parent == OLD
     assert fs.list(OLD) == []
 
 
@@ -172,8 +173,8 @@ def test_removals_are_durable_where_they_happen() -> None:
     chain = open_chain(fs, places)
     fill(chain, 5)
     chain.sync()
-    chain.drop_first()
-    chain.drop_first()
+    drop_first(fs, chain)
+    drop_first(fs, chain)
     chain.truncate_after(3 * SIZE)
     fs.crash(nothing_survives)
     again = open_chain(fs, places)

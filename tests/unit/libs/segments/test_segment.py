@@ -24,14 +24,9 @@ SIZE = 8192
 
 def segment_in(fs: MemoryFs, name: str = "s", *, size_bytes: int = SIZE, maps: MapBudget | None = None) -> Segment:
     return Segment(
-        fs,
+        SharedState(fs, size_bytes, maps=maps),
         Path("/") / name,
-        base_physical_offset=SIZE,
-        size_bytes=size_bytes,
-        wrote_position=0,
-        flushed_position=0,
-        shared=SharedState(),
-        maps=maps or MapBudget(),
+        SIZE,
         mapped=fs.create_mapped(Path("/") / name, size_bytes),
     )
 
@@ -127,7 +122,7 @@ def test_a_sync_of_a_deleted_segment_is_none(fs: MemoryFs) -> None:
     segment = segment_in(fs)
     segment.buffer[:3] = b"abc"
     segment.advance(3)
-    segment.delete(fs)
+    segment.delete()
     assert segment.sync() == 0
 
 
@@ -135,17 +130,7 @@ def test_truncate_looks_only_at_what_was_written(tmp_path: Path, monkeypatch: py
     """Clearing a segment that is mostly unwritten does not read it as a whole."""
     path, size_bytes = tmp_path / "s", 64 << 20
     mapped = PosixFs().create_mapped(path, size_bytes)
-    segment = Segment(
-        PosixFs(),
-        path,
-        base_physical_offset=0,
-        size_bytes=size_bytes,
-        wrote_position=size_bytes,
-        flushed_position=0,
-        shared=SharedState(),
-        maps=MapBudget(),
-        mapped=mapped,
-    )
+    segment = Segment(SharedState(PosixFs(), size_bytes), path, 0, wrote_position=size_bytes, mapped=mapped)
     positions = (100, 5_000, 40 << 20)
     for position in positions:
         segment.buffer[position] = 1
@@ -215,18 +200,8 @@ def test_views_outlive_eviction_on_a_real_disk(tmp_path: Path) -> None:
     fs = PosixFs()
     maps = MapBudget(mapped_count_max=1)
     segments = [
-        Segment(
-            fs,
-            tmp_path / str(number),
-            base_physical_offset=0,
-            size_bytes=4096,
-            wrote_position=0,
-            flushed_position=0,
-            shared=SharedState(),
-            maps=maps,
-            mapped=fs.create_mapped(tmp_path / str(number), 4096),
-        )
-        for number in range(2)
+        Segment(SharedState(fs, 4096, maps=maps), path, 0, mapped=fs.create_mapped(path, 4096))
+        for path in (tmp_path / "0", tmp_path / "1")
     ]
     view = segments[0].buffer
     _ = segments[1].buffer
@@ -238,14 +213,14 @@ def test_views_outlive_eviction_on_a_real_disk(tmp_path: Path) -> None:
     assert segments[0].sync() == 3
     assert fs.read(tmp_path / "0")[:3] == b"abc"
     for segment in segments:
-        segment.delete(fs)
+        segment.delete()
     assert bytes(view[:3]) == b"abc"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unreadable_page_is_named(tmp_path: Path) -> None:
     """The error has the first page that can't be read, wherever the look at it began."""
-    chain = SegmentChain.open(PosixFs(), tmp_path / "s", 1 << 20)
+    chain = SegmentChain(PosixFs(), tmp_path / "s", 1 << 20).open()
     segment = chain.roll()
     os.truncate(segment.path, 40 * PAGE_SIZE_BYTES)
     segment.check_readable(0, 40 * PAGE_SIZE_BYTES)
@@ -266,7 +241,7 @@ def test_a_file_that_somebody_changed_is_told(
     tmp_path: Path, size_bytes: int | None, touch: Callable[[Segment], object]
 ) -> None:
     """Removed, replaced, emptied, cut or longer behind our back: one error with file and position, for every reader."""
-    chain = SegmentChain.open(PosixFs(), tmp_path, SIZE)
+    chain = SegmentChain(PosixFs(), tmp_path, SIZE).open()
     segment = chain.roll()
     assert segment.try_unmap()
     if size_bytes is None or size_bytes == DIRECTORY:
@@ -285,7 +260,7 @@ def test_a_file_that_somebody_changed_is_told(
 @pytest.mark.parametrize("is_directory", [False, True])
 def test_a_file_that_somebody_took_from_its_writer(tmp_path: Path, is_directory: bool) -> None:
     """The first room that is taken in a file that is gone, or no file any more, ends all writing, and names it."""
-    chain = SegmentChain.open(PosixFs(), tmp_path, SIZE)
+    chain = SegmentChain(PosixFs(), tmp_path, SIZE).open()
     segment = chain.roll()
     assert segment.try_unmap()
     segment.reserved_position = 0

@@ -9,9 +9,10 @@ import pytest
 from libs.formats import store_layout
 from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
 from libs.log.state import directories as log_directories
+from libs.machine.errors import StoreLocked
 from libs.machine.fs import DiskUsage
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.segments.errors import SegmentMissing, StoreLocked
+from libs.segments.errors import SegmentMissing
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.errors import AppendsRefused
 from tests.support.commitlog import DATA_DIR, SEGMENT_SIZE, Machine, append, make_config, message

@@ -47,7 +47,7 @@ def tail(seed: int, *, crc_property: bool = True) -> tuple[bytes, list[int]]:
 
 def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
     """The end of a log of one segment."""
-    chain = SegmentChain.open(MemoryFs(), Path("/commitlog"), SIZE)
+    chain = SegmentChain(MemoryFs(), Path("/commitlog"), SIZE).open()
     chain.roll().buffer[: len(content)] = content
     chain.segments[0].advance(SIZE)
     state = LogState(TopicTable(), WriterTable(1, 1), **options)

@@ -236,7 +236,7 @@ def test_expired_files_go_but_never_the_last() -> None:
     expired += queue.detach_expired(10_000)
     assert len(expired) == 2
     for file in expired:
-        file.delete(fs)
+        file.delete()
     assert list(data(fs)) == [name(8)]
     assert queue.max_queue_offset == 10
 

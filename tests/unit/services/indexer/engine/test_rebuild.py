@@ -10,11 +10,11 @@ from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
 from libs.log.end import ScanEndKind
+from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives
 from libs.requests.errors import RecordDamaged
-from libs.segments.errors import StoreLocked
 from services.indexer.engine import offline_rebuild as rebuilding
 from services.indexer.engine.offline_rebuild import RebuildProgress, RebuildReport, rebuild
 from services.indexer.engine.tables.progress import ProgressFile

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from libs.formats.state.index_progress import IndexProgress, encode
+from libs.machine.errors import StoreLocked
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
-from libs.segments.errors import StoreFull, StoreLocked
+from libs.segments.errors import StoreFull
 from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.tables.index import IndexTable

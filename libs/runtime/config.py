@@ -5,7 +5,7 @@ Invariants: every value has one source; an unknown key is an error that names th
 has the type and the bounds of its field (msgspec checks), and the class's own checks agreed.
 A field that is itself a dataclass is a group: its fields are settings of the same section; where the group is of the
 kind that may come more than once (`IS_PREFIXED`), their names begin with the field's. The sentence under each
-field (or `msgspec.Meta(description=...)`) describes it; docs/configuration.md and `reput config show` print it.
+field describes it; docs/configuration.md and `reput config show` print it.
 Read once, by the process shell; engines get the dataclass.
 """
 
@@ -141,7 +141,7 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
             prefix = _prefix(field.name, kind)
             fields += [dataclasses.replace(one, name=prefix + one.name) for one in fields_of(kind, default)]
             continue
-        description = _description(kind) or sentences.get(field.name, "")
+        description = sentences.get(field.name, "")
         assert description, f"{cls.__name__}.{field.name} has no sentence under it"
         fields.append(Field(field.name, kind, default, description))
     return fields
@@ -195,11 +195,6 @@ def _build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
 def _prefix(name: str, kind: Any) -> str:
     """What the names of a group's settings begin with."""
     return f"{name}_" if getattr(kind, "IS_PREFIXED", False) else ""
-
-
-def _description(kind: Any) -> str:
-    metas = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
-    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
 
 
 def _bounds(meta: msgspec.Meta) -> str:

@@ -5,7 +5,7 @@ gRPC holds an answer until its reader has received it, and can't be told to let 
 bounded. Callers: the event loop.
 """
 
-from libs.runtime.rpc.errors import TooManyAnswers, TooManyCalls
+from libs.runtime.rpc.errors import ServerFull
 
 SMALL_ANSWER_BYTES = 32 << 10
 """Answers up to this size are not counted: what all calls together may hold of them is bounded by their number."""
@@ -19,9 +19,9 @@ class CallLimit:
         self._limit = limit
 
     def __enter__(self) -> None:
-        """Count a call. Raises TooManyCalls."""
+        """Count a call. Raises ServerFull."""
         if self.count >= self._limit:
-            raise TooManyCalls(limit=self._limit)
+            raise ServerFull("too many calls are under way", limit=self._limit)
         self.count += 1
 
     def __exit__(self, *_: object) -> None:
@@ -36,9 +36,9 @@ class AnswerBudget:
         self._limit = limit
 
     def charge(self, size_bytes: int) -> None:
-        """Count an answer above SMALL_ANSWER_BYTES. Raises TooManyAnswers unless it is the only one."""
+        """Count an answer above SMALL_ANSWER_BYTES. Raises ServerFull unless it is the only one."""
         if self.charged_bytes and self.charged_bytes + size_bytes > self._limit:
-            raise TooManyAnswers(limit=self._limit)
+            raise ServerFull("readers leave too many bytes of answers untaken", limit=self._limit)
         self.charged_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:

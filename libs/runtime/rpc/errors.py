@@ -71,15 +71,9 @@ class RequestTooLarge(Exception):
 class NotReady(Exception):
     """The server recovers its store and takes no calls yet."""
 
-    def __init__(self) -> None:
-        super().__init__("the server is recovering its store")
-
 
 class Unauthenticated(Exception):
     """The call has no valid bearer token."""
-
-    def __init__(self) -> None:
-        super().__init__("a valid bearer token is needed in the metadata key authorization")
 
 
 class NotPermitted(Exception):
@@ -91,19 +85,11 @@ class NotPermitted(Exception):
         super().__init__(f"{text}; docs/security.md tells where it is")
 
 
-class TooManyCalls(Exception):
-    """As many calls run as may run at once."""
+class ServerFull(Exception):
+    """As many calls run, or as many bytes of answers wait for their readers, as may at once."""
 
-    def __init__(self, *, limit: int) -> None:
-        super().__init__(f"too many calls are under way, the limit is {limit}")
-        self.limit = limit
-
-
-class TooManyAnswers(Exception):
-    """Readers have left so many bytes of answers unread that no more are handed out."""
-
-    def __init__(self, *, limit: int) -> None:
-        super().__init__(f"readers leave too many bytes of answers untaken, the limit is {limit}")
+    def __init__(self, what: str, *, limit: int) -> None:
+        super().__init__(f"{what}, the limit is {limit}")
         self.limit = limit
 
 
@@ -139,8 +125,7 @@ BASE_TABLE: ErrorTable = {
     errors.Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
     Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
-    TooManyCalls: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
-    TooManyAnswers: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    ServerFull: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
     StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
     ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),
 }

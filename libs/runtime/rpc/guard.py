@@ -43,8 +43,10 @@ class Guard(grpc.GenericRpcHandler):
         roles = self._open_roles | self._roles_of(_bearer_token(handler_call_details.invocation_metadata))
         if needed in roles:
             return None
-        error = NotPermitted(method, needed) if roles else Unauthenticated()
-        return self._refusal(method, error)
+        if roles:
+            return self._refusal(method, NotPermitted(method, needed))
+        text = "a valid bearer token is needed in the metadata key authorization"
+        return self._refusal(method, Unauthenticated(text))
 
     def _roles_of(self, token: bytes) -> Role:
         """Return all roles that a token gives. Every token is compared, so that the time tells nothing."""

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -43,25 +44,34 @@ class Gate(Protocol):
     is_stopping: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What surrounds all calls of a server.
+
+    Methods that clients may not call are within `trusted_bounds`, so that clients never use up their room.
+    """
+
+    errors: ErrorTable
+    gate: Gate
+    bounds: CallBounds
+    trusted_bounds: CallBounds
+    telemetry: Telemetry
+
+
 def service_handler(
     service: ServiceDescriptor,
     servicer: object,
+    surroundings: Surroundings,
     *,
     raw: Collection[str] = (),
     early: Collection[str] = (),
     around: Mapping[str, Around] = MappingProxyType({}),
     limits: Limits = MappingProxyType({}),
-    errors: ErrorTable,
-    gate: Gate,
-    bounds: CallBounds,
-    trusted_bounds: CallBounds,
-    telemetry: Telemetry,
 ) -> grpc.GenericRpcHandler:
     """Make the handler of one proto service. Methods named in `raw` get each request as bytes, whatever its size.
 
     Those named in `early` are called also before the service is ready. `around` makes the blocks that calls of the
-    methods that it names are answered in. `limits` are those of methods not named in `raw`. Methods that clients may
-    not call are within `trusted_bounds`, so that clients never use up their room.
+    methods that it names are answered in. `limits` are those of methods not named in `raw`.
 
     A response may be a message or its serialized bytes, whatever the method. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -77,22 +87,20 @@ def service_handler(
         behaviour = getattr(servicer, method.name, None)
         if behaviour is None:
             continue
+        is_of_clients = ROLES.get(f"/{service.full_name}/{method.name}", Role.CLIENT) is Role.CLIENT
+        parser = RequestParser(method.input_type, limits.get(method.name, DEFAULT_LIMITS))
         call = _Call(
-            method,
-            behaviour,
-            parse=_identity if method.name in raw else _parser(method, limits),
+            method=method,
+            behaviour=behaviour,
+            parse=bytes if method.name in raw else parser.parse,
             is_early=method.name in early,
             around=around.get(method.name, _alone),
-            errors=errors,
-            gate=gate,
-            bounds=bounds if ROLES.get(f"/{service.full_name}/{method.name}", _CLIENT) is _CLIENT else trusted_bounds,
-            telemetry=telemetry,
+            bounds=surroundings.bounds if is_of_clients else surroundings.trusted_bounds,
+            surroundings=surroundings,
         )
         handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
-
-_CLIENT = Role.CLIENT
 
 _MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
@@ -102,56 +110,43 @@ _MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:
     """One method with all that surrounds it."""
 
-    def __init__(
-        self,
-        method: MethodDescriptor,
-        behaviour: Callable[..., Any],
-        *,
-        parse: Callable[[bytes], Any],
-        is_early: bool,
-        around: Around,
-        errors: ErrorTable,
-        gate: Gate,
-        bounds: CallBounds,
-        telemetry: Telemetry,
-    ) -> None:
-        self._method = method
-        self._behaviour = behaviour
-        self._parse = parse
-        self._is_early = is_early
-        self._around = around
-        self._errors = errors
-        self._gate = gate
-        self._bounds = bounds
-        self._telemetry = telemetry
-        self._name = f"{method.containing_service.full_name}/{method.name}"
+    method: MethodDescriptor
+    behaviour: Callable[..., Any]
+    parse: Callable[[bytes], Any]
+    is_early: bool
+    around: Around
+    bounds: CallBounds
+    surroundings: Surroundings
 
     def handler(self) -> Handler:
         """Return the coroutine function that gRPC calls for each RPC."""
-        answer: Handler = self._answer_stream if self._method.server_streaming else self._answer_unary
-        is_client_streaming = self._method.client_streaming
+        name = f"{self.method.containing_service.full_name}/{self.method.name}"
+        answer: Handler = self._answer_stream if self.method.server_streaming else self._answer_unary
+        is_client_streaming = self.method.client_streaming
+        telemetry, errors = self.surroundings.telemetry, self.surroundings.errors
 
         async def handle(request: Any, context: Context) -> bytes | None:
             started_s = time.monotonic()
             code, argument = grpc.StatusCode.CANCELLED, None
-            with self._telemetry.server_span(self._name, context) as span:
+            with telemetry.server_span(name, context) as span:
                 try:
-                    with self._bounds.calls:
+                    with self.bounds.calls:
                         self._check_gate()
-                        argument = self._parse_all(request) if is_client_streaming else self._parse(request)
+                        argument = self._parse_all(request) if is_client_streaming else self.parse(request)
                         reply = await answer(argument, context)
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
-                    status = status_of(error, self._errors)
+                    status = status_of(error, errors)
                     code = code_of(status)
                 else:
                     code = grpc.StatusCode.OK
                     return reply
                 finally:
                     span.end_with(code)
-                    self._telemetry.count_rpc(self._name, code.name, time.monotonic() - started_s)
+                    telemetry.count_rpc(name, code.name, time.monotonic() - started_s)
             # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector comes by.
             request = argument = None
             metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
@@ -160,26 +155,26 @@ class _Call:
         return handle
 
     def _check_gate(self) -> None:
-        if self._gate.is_stopping:
+        if self.surroundings.gate.is_stopping:
             raise Stopping
-        if not self._gate.is_ready and not self._is_early:
-            raise NotReady
+        if not self.surroundings.gate.is_ready and not self.is_early:
+            raise NotReady("the server is recovering its store")
 
     async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
         async for request in requests:
-            yield self._parse(request)
+            yield self.parse(request)
 
     async def _answer_unary(self, argument: Any, context: Context) -> bytes:
-        with self._around():
-            reply = _serialized(await self._behaviour(argument, context))
+        with self.around():
+            reply = _serialized(await self.behaviour(argument, context))
         if len(reply) > SMALL_ANSWER_BYTES:
-            self._bounds.answers.charge(len(reply))
+            self.bounds.answers.charge(len(reply))
             self._give_back_at_end(context, len(reply))
         return reply
 
     async def _answer_stream(self, argument: Any, context: Context) -> None:
-        with self._around() as check:
-            async with contextlib.aclosing(self._behaviour(argument, context)) as replies:
+        with self.around() as check:
+            async with contextlib.aclosing(self.behaviour(argument, context)) as replies:
                 async for reply in replies:
                     check()
                     await self._write(_serialized(reply), context)
@@ -188,24 +183,24 @@ class _Call:
         """Send an answer of a stream, and wait until gRPC does not hold it any more."""
         size_bytes = len(reply) if len(reply) > SMALL_ANSWER_BYTES else 0
         if size_bytes:
-            self._bounds.answers.charge(size_bytes)
+            self.bounds.answers.charge(size_bytes)
         try:
-            async with asyncio.timeout(self._bounds.unread_timeout_s):
+            async with asyncio.timeout(self.bounds.unread_timeout_s):
                 await context.write(reply)
         except BaseException as error:
             if size_bytes:  # gRPC holds it until the call is over
                 self._give_back_at_end(context, size_bytes)
             if isinstance(error, TimeoutError):
-                raise StreamNotRead(self._bounds.unread_timeout_s) from error
+                raise StreamNotRead(self.bounds.unread_timeout_s) from error
             if isinstance(error, grpc.aio.InternalError):
                 # The caller went away while this was being sent; gRPC's own cancellation comes a moment later.
                 raise asyncio.CancelledError from error
             raise
         if size_bytes:
-            self._bounds.answers.give_back(size_bytes)
+            self.bounds.answers.give_back(size_bytes)
 
     def _give_back_at_end(self, context: Context, size_bytes: int) -> None:
-        callback = cast("Any", lambda _: self._bounds.answers.give_back(size_bytes))
+        callback = cast("Any", lambda _: self.bounds.answers.give_back(size_bytes))
         context.add_done_callback(callback)
 
 
@@ -214,14 +209,6 @@ _ALONE = contextlib.nullcontext(lambda: None)
 
 def _alone() -> contextlib.AbstractContextManager[Callable[[], None]]:
     return _ALONE
-
-
-def _identity(data: bytes) -> bytes:
-    return data
-
-
-def _parser(method: MethodDescriptor, limits: Limits) -> Callable[[bytes], Message]:
-    return RequestParser(method.input_type, limits.get(method.name, DEFAULT_LIMITS)).parse
 
 
 def _serialized(reply: bytes | Message) -> bytes:

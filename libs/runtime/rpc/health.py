@@ -58,7 +58,7 @@ class HealthServicer:
     async def Watch(  # noqa: N802
         self, request: health_pb2.HealthCheckRequest, _: object
     ) -> AsyncGenerator[health_pb2.HealthCheckResponse, None]:
-        """Yield the health now and whenever it changes. Raises TooManyCalls."""
+        """Yield the health now and whenever it changes. Raises ServerFull."""
         with self._watches:
             told = None
             while True:

@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import grpc
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.settings import PeerConfig
-from libs.runtime.trust.tokens import TokenFile, WatchedFiles
+from libs.runtime.trust.tokens import TokenFile, WatchedFiles, read_file
 
 _log = logging.getLogger(__name__)
 
@@ -81,10 +82,7 @@ class Peer:
         return (("authorization", f"Bearer {self.token.shown}"),)
 
     def _read(self, setting: str, file: Path | None) -> bytes | None:
-        try:
-            return None if file is None else file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{self.name}_{setting}: {file}: {error.strerror}") from error
+        return None if file is None else read_file(f"{self.name}_{setting}", file)
 
 
 class RenewedChannel:
@@ -101,28 +99,7 @@ class RenewedChannel:
         self._previous: grpc.aio.Channel | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
-        """See grpc.aio.Channel."""
-        return self._callable("unary_unary", arguments, options)
-
-    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
-        """See grpc.aio.Channel."""
-        return self._callable("unary_stream", arguments, options)
-
-    def stream_unary(self, *arguments: Any, **options: Any) -> Any:
-        """See grpc.aio.Channel."""
-        return self._callable("stream_unary", arguments, options)
-
-    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        """See grpc.aio.Channel."""
-        return self._callable("stream_stream", arguments, options)
-
-    async def close(self) -> None:
-        """End all calls and connections."""
-        for channel in filter(None, (self._channel, self._previous)):
-            await channel.close()
-
-    def _callable(self, kind: str, arguments: Any, options: Any) -> Any:
+    def _callable(self, kind: str, *arguments: Any, **options: Any) -> Any:
         channel = self._channel
         method = getattr(channel, kind)(*arguments, **options)
 
@@ -134,6 +111,16 @@ class RenewedChannel:
             return method(*call_arguments, **call_options)
 
         return call
+
+    unary_unary = partialmethod(_callable, "unary_unary")
+    unary_stream = partialmethod(_callable, "unary_stream")
+    stream_unary = partialmethod(_callable, "stream_unary")
+    stream_stream = partialmethod(_callable, "stream_stream")
+
+    async def close(self) -> None:
+        """End all calls and connections."""
+        for channel in filter(None, (self._channel, self._previous)):
+            await channel.close()
 
     def _current(self) -> grpc.aio.Channel:
         if self._watched.have_changed():

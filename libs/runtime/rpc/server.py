@@ -13,6 +13,7 @@ import errno
 import os
 import socket
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +29,7 @@ from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.errors import ErrorTable
 from libs.runtime.rpc.guard import Guard
-from libs.runtime.rpc.handlers import Around, service_handler
+from libs.runtime.rpc.handlers import Around, Surroundings, service_handler
 from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
 from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
@@ -82,12 +83,13 @@ class GrpcServer:
         self.is_stopping = False
         self.port = 0
         self._config = config
-        self._errors = errors
-        self._telemetry = telemetry
         self._limits = limits
         self.bounds = self._room(config.concurrent_rpc_max)
         self.trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
         """Room of callers, and that of services and operators."""
+        self._surroundings = Surroundings(
+            errors=errors, gate=self, bounds=self.bounds, trusted_bounds=self.trusted_bounds, telemetry=telemetry
+        )
         self._health = HealthServicer()
         self._service_names: list[str] = []
         rooms = (config.concurrent_rpc_max, TRUSTED_CALL_COUNT_MAX, HEALTH_CALL_COUNT_MAX, REFLECTION_CALL_COUNT_MAX)
@@ -107,17 +109,7 @@ class GrpcServer:
     ) -> None:
         """Serve a proto service, as `service_handler` does. Call it before `start`."""
         handler = service_handler(
-            service,
-            servicer,
-            raw=raw,
-            early=early,
-            around=around,
-            limits=self._limits,
-            errors=self._errors,
-            gate=self,
-            bounds=self.bounds,
-            trusted_bounds=self.trusted_bounds,
-            telemetry=self._telemetry,
+            service, servicer, self._surroundings, raw=raw, early=early, around=around, limits=self._limits
         )
         self._server.add_generic_rpc_handlers((handler,))
         self._service_names.append(service.full_name)
@@ -139,15 +131,8 @@ class GrpcServer:
         self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)
 
     def _add(self, name: str, module: Any, servicer: object, bounds: CallBounds) -> None:
-        handler = service_handler(
-            module.DESCRIPTOR.services_by_name[name],
-            servicer,
-            errors=self._errors,
-            gate=_AlwaysOpen(),
-            bounds=bounds,
-            trusted_bounds=bounds,
-            telemetry=self._telemetry,
-        )
+        surroundings = replace(self._surroundings, gate=_AlwaysOpen(), bounds=bounds, trusted_bounds=bounds)
+        handler = service_handler(module.DESCRIPTOR.services_by_name[name], servicer, surroundings)
         self._server.add_generic_rpc_handlers((handler,))
 
     async def start(self) -> None:

@@ -7,14 +7,13 @@ read, or that do not fit each other because only one of them is new yet, leave w
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import grpc
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.settings import ServerConfig
-from libs.runtime.trust.tokens import WatchedFiles
+from libs.runtime.trust.tokens import WatchedFiles, read_file
 
 _log = logging.getLogger(__name__)
 
@@ -49,14 +48,7 @@ def _configuration(config: ServerConfig) -> grpc.ServerCertificateConfiguration:
     assert config.tls_key_file is not None
     authorities = None
     if config.tls_client_ca_file is not None:
-        authorities = _read("tls_client_ca_file", config.tls_client_ca_file)
-    certificate = _read("tls_certificate_file", config.tls_certificate_file)
-    key = _read("tls_key_file", config.tls_key_file)
+        authorities = read_file("tls_client_ca_file", config.tls_client_ca_file)
+    certificate = read_file("tls_certificate_file", config.tls_certificate_file)
+    key = read_file("tls_key_file", config.tls_key_file)
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
-
-
-def _read(setting: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error

@@ -57,6 +57,14 @@ class WatchedFiles:
         return found
 
 
+def read_file(setting: str, path: Path) -> bytes:
+    """Return what the file of a setting has in it. Raises ConfigError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error
+
+
 class TokenFile:
     """The tokens of a file, as it is now. A file that became unreadable or empty leaves those that were there."""
 
@@ -88,10 +96,7 @@ class TokenFile:
 
 
 def _read_tokens(setting: str, path: Path) -> list[bytes]:
-    try:
-        lines = [line.strip() for line in path.read_bytes().splitlines()]
-    except OSError as error:
-        raise ConfigError(f"{setting}: {path}: {error.strerror}") from error
+    lines = [line.strip() for line in read_file(setting, path).splitlines()]
     tokens = [line for line in lines if line]
     if not tokens:
         raise ConfigError(f"{setting}: {path}: the file is empty")

@@ -37,12 +37,16 @@ class Engine:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """A group described by Meta."""
+    """A group with checks of its own."""
 
-    ratio: Annotated[float, Meta(ge=0, description="Share.")] = 0.5
-    peer: Annotated[str | None, Meta(description="Other.")] = None
-    peer_token: Annotated[str, Meta(description="Secret.")] = ""
-    port: Annotated[int, Meta(le=65_535, description="Where.")]
+    ratio: Annotated[float, Meta(ge=0)] = 0.5
+    """Share."""
+    peer: str | None = None
+    """Other."""
+    peer_token: str = ""
+    """Secret."""
+    port: Annotated[int, Meta(le=65_535)]
+    """Where."""
 
     def check(self) -> None:
         """Agree or raise."""
@@ -238,7 +242,7 @@ def test_two_groups_can_not_share_a_name() -> None:
     [
         (Path | None, "a path or nothing"),
         (Annotated[int, Meta(ge=1)], "an integer of at least 1"),
-        (Annotated[str, Meta(description="x")], "text"),
+        (Annotated[str, Meta(min_length=1)], "text"),
         (Literal["a", "b"], "one of a, b"),
     ],
 )

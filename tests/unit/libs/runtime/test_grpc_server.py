@@ -16,7 +16,7 @@ from reput.commitlog.v1 import append_service_pb2, log_service_pb2
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.rpc.bounds import CallBounds
-from libs.runtime.rpc.handlers import service_handler
+from libs.runtime.rpc.handlers import Surroundings, service_handler
 from libs.runtime.settings import ServerConfig
 from libs.runtime.telemetry import Telemetry
 from tests.support.patience import LIMIT_S
@@ -186,11 +186,13 @@ async def test_a_caller_who_goes_during_a_write_is_no_error(caplog: pytest.LogCa
     handler = service_handler(
         log_service_pb2.DESCRIPTOR.services_by_name["LogService"],
         servicer,
-        errors={},
-        gate=SimpleNamespace(is_ready=True, is_stopping=False),
-        bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
-        trusted_bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
-        telemetry=Telemetry.off(),
+        Surroundings(
+            errors={},
+            gate=SimpleNamespace(is_ready=True, is_stopping=False),
+            bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
+            trusted_bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=60),
+            telemetry=Telemetry.off(),
+        ),
     ).service(Details())
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):
         await handler.unary_stream(b"", GoneContext())

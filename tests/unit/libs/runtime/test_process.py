@@ -42,7 +42,8 @@ SYNC_FAILED = SyncFailed(path=Path("/d/s"), position=7, reason="Input/output err
 class Engine:
     """The toy's own settings."""
 
-    size: Annotated[int, Meta(ge=1, description="Size.")] = 1
+    size: Annotated[int, Meta(ge=1)] = 1
+    """Size."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,9 +39,11 @@ def test_a_method_without_a_rule_is_not_served(monkeypatch: pytest.MonkeyPatch) 
         grpc_handlers.service_handler(
             log_service_pb2.DESCRIPTOR.services_by_name["LogService"],
             Servicer(),
-            errors={},
-            gate=Gate(),
-            bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
-            trusted_bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
-            telemetry=Telemetry.off(),
+            grpc_handlers.Surroundings(
+                errors={},
+                gate=Gate(),
+                bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
+                trusted_bounds=CallBounds(call_count_max=1, answer_bytes_max=1, unread_timeout_s=1),
+                telemetry=Telemetry.off(),
+            ),
         )

@@ -20,6 +20,7 @@ PLAIN_ROOTS = (
     "bench",
     "cli",
     "demo",
+    "libs/formats",
     "libs/kernel",
     "libs/log",
     "libs/machine",

@@ -24,9 +24,10 @@ from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicsFile
 from libs.formats.errors import BadField, FormatError
-from libs.formats.state import epoch_file, index_progress, log_history, queue_snapshot, store_checkpoint
+from libs.formats.state import epoch_file, log_history, store_checkpoint
 from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.log_history import LogHistoryFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state.set_apart import SetApart
@@ -116,8 +117,8 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
         is_log_clean=_check_abort(log_dir, report),
         checkpoint=_load(log_dir, store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", partial(_checkpoint, report), report),
         epochs=_load(log_dir, store_layout.EPOCHS, "EPOCHS_DAMAGED", epoch_file.decode, report),
-        snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", queue_snapshot.decode, report),
-        progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", index_progress.decode, report),
+        snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", QueueSnapshot.decode, report),
+        progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", IndexProgress.decode, report),
         topics=topics,
         consumer_offsets=_load(
             index_dir,
@@ -213,7 +214,7 @@ def _checkpoint(report: Report, data: bytes) -> StoreCheckpoint:
 
 
 def _kept_ends(data: bytes) -> dict[tuple[str, int], int]:
-    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in log_history.decode(data).ends}
+    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in LogHistoryFile.decode(data).ends}
 
 
 def _text(loads: Callable[[str], _T]) -> Callable[[bytes], _T]:

@@ -30,18 +30,18 @@ assert _crc32c(b"123456789") == 0xE3069283
 
 
 def body_crc(data: ReadableBuffer) -> int:
-    """CRC-32 with the top bit cleared, as BODYCRC and the CRC property hold it; 0 for no bytes."""
+    """Return the CRC-32 with the top bit cleared, as BODYCRC and the CRC property hold it. It is 0 for no bytes."""
     return zlib.crc32(data) & CRC_MASK
 
 
 def crc_property(crc: int) -> bytes:
-    """The 20 bytes at the end of a record: name, 0x01, ten digits (least significant first), 0x02."""
+    """Return the 20 bytes at the end of a record: name, 0x01, ten digits (least significant first), 0x02."""
     assert 0 <= crc <= CRC_MASK
     return CRC_PROPERTY_PREFIX + f"{crc:0{CRC_DIGIT_COUNT}d}"[::-1].encode("ascii") + b"\x02"
 
 
 def crc_property_value(raw: bytes, *, position: int = 0) -> int:
-    """The CRC that these 20 bytes hold; raises BadChecksum at `position` if they hold none."""
+    """Return the CRC that these 20 bytes hold. Raises BadChecksum at `position` if they hold none."""
     digits = raw[len(CRC_PROPERTY_PREFIX) : -1]
     if (
         len(raw) != CRC_PROPERTY_SIZE_BYTES
@@ -54,5 +54,5 @@ def crc_property_value(raw: bytes, *, position: int = 0) -> int:
 
 
 def crc32c(data: ReadableBuffer) -> int:
-    """CRC-32C (Castagnoli) of these bytes, 0 to 2**32 - 1."""
+    """Return the CRC-32C (Castagnoli) of these bytes, 0 to 2**32 - 1."""
     return int(_crc32c(data))

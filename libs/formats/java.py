@@ -12,7 +12,7 @@ HASH_MAP_CAPACITY = 128
 
 
 def string_hash(text: str) -> int:
-    """String.hashCode: signed 32 bits, over UTF-16 code units (a character beyond the BMP counts as two)."""
+    """Return String.hashCode: signed 32 bits, over UTF-16 code units (a character beyond the BMP counts as two)."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -21,10 +21,11 @@ def string_hash(text: str) -> int:
 
 
 def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> list[str]:
-    """The names in the order in which a HashMap filled with them iterates; a repeated name keeps its first place.
+    """Return the names in the order in which a HashMap filled with them iterates.
 
-    `capacity` is the first capacity, a power of two; the map doubles when it is more than three quarters full.
-    Not handled: a bucket with more than eight names, which Java turns into a tree and may reorder.
+    A repeated name keeps its first place. `capacity` is the first capacity, a power of two; the map doubles when it is
+    more than three quarters full. Not handled: a bucket with more than eight names, which Java turns into a tree and
+    may reorder.
     """
     assert capacity > 0
     assert capacity & (capacity - 1) == 0
@@ -36,6 +37,6 @@ def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> l
 
 
 def hash_map_bucket(name: str, capacity: int = HASH_MAP_CAPACITY) -> int:
-    """Where a HashMap of this capacity keeps a name; it iterates over the buckets in this order."""
+    """Return where a HashMap of this capacity keeps a name. It iterates over the buckets in this order."""
     value = string_hash(name) & 0xFFFFFFFF
     return (value ^ value >> 16) & (capacity - 1)

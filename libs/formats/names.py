@@ -21,22 +21,22 @@ _QUEUE_DIRECTORY = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 def is_topic(name: str) -> bool:
-    """Whether records may have the topic: never a path with more than one part, never `.` or `..`."""
+    """Return whether records may have the topic: never a path with more than one part, never `.` or `..`."""
     return len(name) <= STORED_TOPIC_SIZE_BYTES_MAX and _TOPIC.fullmatch(name) is not None
 
 
 def is_appendable_topic(name: str) -> bool:
-    """Whether a topic of this name can be made and appended to; append tells the same of bytes."""
+    """Return whether a topic of this name can be made and appended to. The append kernel tells the same of bytes."""
     return len(name) <= TOPIC_SIZE_BYTES_MAX and _PLAIN.fullmatch(name) is not None
 
 
 def is_group(name: str) -> bool:
-    """Whether the name is a consumer group's: it has no `@`, which separates it from the topic in the file."""
+    """Return whether the name can be a consumer group's. It has no `@`, which stands between it and the topic."""
     return len(name) <= GROUP_SIZE_BYTES_MAX and _PLAIN.fullmatch(name) is not None
 
 
 def queue_id_of(directory: str) -> int | None:
-    """The queue id that a directory's name says, None if it says none."""
+    """Return the queue id that a directory's name says, None if it says none."""
     if not _QUEUE_DIRECTORY.fullmatch(directory) or (queue_id := int(directory)) > STORED_QUEUE_ID_MAX:
         return None
     return queue_id

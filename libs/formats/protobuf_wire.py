@@ -26,7 +26,7 @@ _FIXED32 = struct.Struct("<I")
 
 
 def varint(value: int) -> bytes:
-    """A number below 2**64 in base 128; a negative one as its 64-bit two's complement, ten bytes."""
+    """Return a number below 2**64 in base 128, a negative one as its 64-bit two's complement, ten bytes."""
     assert -(2**63) <= value <= _UINT64_MASK
     value &= _UINT64_MASK
     encoded = bytearray()
@@ -38,29 +38,29 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Field number and wire type, as they stand before a value."""
+    """Return field number and wire type as they stand before a value."""
     assert 1 <= number <= FIELD_NUMBER_MAX
     assert wire_type in (VARINT, FIXED64, LENGTH_DELIMITED, FIXED32)
     return varint(number << 3 | wire_type)
 
 
 def length_delimited(number: int, payload: bytes) -> bytes:
-    """A bytes, string or message field."""
+    """Return a bytes, string or message field."""
     return tag(number, LENGTH_DELIMITED) + varint(len(payload)) + payload
 
 
 def int_field(number: int, value: int) -> bytes:
-    """An int32, int64, bool or enum field; nothing for 0, which is the default."""
+    """Return an int32, int64, bool or enum field. It is empty for 0, which is the default."""
     return b"" if value == 0 else tag(number, VARINT) + varint(value)
 
 
 def signed(value: int) -> int:
-    """The int64 that a varint of `fields` stands for."""
+    """Return the int64 that a varint of `fields` stands for."""
     return value - 2**64 if value >= 2**63 else value
 
 
 def fields(buffer: ReadableBuffer) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Every field in order as (number, wire type, value): unsigned numbers, or a view for a length-delimited one.
+    """Yield every field in order as (number, wire type, value): unsigned numbers, or a view of what has a length.
 
     Raises Truncated, BadLength or BadField (groups, field number 0). Groups are refused, as proto3 has none.
     """

@@ -60,46 +60,46 @@ _INDEX_NAME = re.compile(r"[0-9]{17}", re.ASCII)
 
 
 def segment_base(physical_offset: int, segment_size_bytes: int) -> int:
-    """Physical offset of the first byte of the segment that holds this one."""
+    """Return the physical offset of the first byte of the segment that holds this one."""
     assert physical_offset >= 0
     assert segment_size_bytes > 0
     return physical_offset - physical_offset % segment_size_bytes
 
 
 def file_name(base: int) -> str:
-    """Name of the file whose first byte has this offset: 20 decimal digits."""
+    """Return the name of the file whose first byte has this offset: 20 decimal digits."""
     assert 0 <= base <= OFFSET_MAX
     return f"{base:0{FILE_NAME_DIGIT_COUNT}d}"
 
 
 def is_file_name(name: str) -> bool:
-    """Whether `parse_file_name` takes the name."""
+    """Return whether the name is 20 digits that say an offset."""
     return _OFFSET_NAME.fullmatch(name) is not None and int(name) <= OFFSET_MAX
 
 
 def parse_file_name(name: str) -> int:
-    """Offset of the first byte of a file of this name; raises BadField if it is not 20 digits below 2**63."""
+    """Return the offset of the first byte of a file of this name. Raises BadField for other names."""
     if not is_file_name(name):
         raise BadField(position=0, reason=f"{name[:40]!r} is not a file name of 20 digits", field="file name")
     return int(name)
 
 
 def cut_name(physical_offset: int, epoch: int) -> str:
-    """Name of the copy of a tail that was cut off here, when this epoch began."""
+    """Return the name of the copy of a tail that was cut off here, when this epoch began."""
     return f"{file_name(physical_offset)}-{epoch}"
 
 
 def cut_offset(name: str) -> int | None:
-    """Physical offset of the first byte of such a copy; None for another name."""
+    """Return the physical offset of the first byte of such a copy, None for another name."""
     offset, _, _ = name.partition("-")
     return int(offset) if is_file_name(offset) else None
 
 
 def index_file_name(created: datetime) -> str:
-    """17 digits, `yyyyMMddHHmmssSSS`, of the moment as the caller's zone shows it (RocketMQ: the local zone)."""
+    """Return 17 digits, `yyyyMMddHHmmssSSS`, of the moment as the caller's zone shows it (RocketMQ: the local zone)."""
     return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"
 
 
 def is_index_file_name(name: str) -> bool:
-    """Whether it is 17 digits; index files are ordered by their names."""
+    """Return whether the name is 17 digits. Index files are ordered by their names."""
     return _INDEX_NAME.fullmatch(name) is not None

@@ -29,19 +29,19 @@ class DataVersion:
     state_version: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """The object as 5.x writes it."""
+        """Return the object as 5.x writes it."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}
 
     @classmethod
     def from_json(cls, value: object) -> "DataVersion":
-        """From the parsed object; missing numbers are 0. Raises BadField."""
+        """Make a version of the parsed object, with 0 for missing numbers. Raises BadField."""
         fields = mapping(value, "dataVersion")
         numbers = (integer(fields.get(name, 0), name) for name in ("counter", "timestamp", "stateVersion"))
         return cls(*numbers)
 
 
 def loads(text: str) -> Any:
-    """The parsed value, integer keys as text; raises BadField with the character position, or BadLength."""
+    """Return the parsed value, with integer keys as text. Raises BadField with the character position, or BadLength."""
     if len(text) > CONFIG_FILE_SIZE_BYTES_MAX:
         raise BadLength(position=0, reason=f"{len(text)} characters are too many for a config file")
     quoted_at: list[int] = []
@@ -78,17 +78,17 @@ def _refuse_constant(text: str) -> None:
 
 
 def dumps(value: object) -> str:
-    """The value as fastjson's pretty format; a mapping keeps its order, integer keys stand without quotes."""
+    """Return the value in fastjson's pretty format. A mapping keeps its order, and integer keys have no quotes."""
     return _dumps(value, 0)
 
 
 def entry(key: object, value: object, *, depth: int) -> str:
-    """A key and its value as they stand in an object, so many objects below the file's own text."""
+    """Return a key and its value as they stand in an object, so many objects below the file's own text."""
     return f"{_key(key)}:{_dumps(value, depth)}"
 
 
 def block(entries: list[str], *, depth: int) -> str:
-    """An object of entries that are text already."""
+    """Return an object of entries that are text already."""
     return _block("{", entries, "}", depth)
 
 
@@ -114,26 +114,26 @@ def _block(opening: str, items: list[str], closing: str, depth: int) -> str:
 
 
 def mapping(value: object, field: str) -> dict[str, Any]:
-    """The value if it is an object; raises BadField."""
+    """Return the value if it is an object. Raises BadField."""
     if not isinstance(value, dict):
         raise BadField(position=0, reason=f"{field} is not an object", field=field)
     return value
 
 
 def integer(value: object, field: str, *, least: int = -(2**63), most: int = INT64_MAX) -> int:
-    """The value if it is an integer in this range; raises BadField."""
+    """Return the value if it is an integer in this range. Raises BadField."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise BadField(position=0, reason=f"{field} is {str(value)[:40]}", field=field)
     return value
 
 
 def integer_key(text: str, field: str, *, least: int = 0, most: int = INT64_MAX) -> int:
-    """An integer key, which `loads` gives as text; raises BadField."""
+    """Return an integer key, which `loads` gives as text. Raises BadField."""
     if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
         raise BadField(position=0, reason=f"{field} is {text[:40]!r}", field=field)
     return integer(int(text), field, least=least, most=most)
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """A whole file that must be one object; raises FormatError's subclasses."""
+    """Return a whole file that must be one object. Raises FormatError's subclasses."""
     return mapping(loads(text), "the file")

@@ -28,7 +28,7 @@ class ConsumerOffsetsFile:
 
 
 def loads(text: str) -> ConsumerOffsetsFile:
-    """The file's content, integer keys with or without quotes; raises BadField or BadLength."""
+    """Return the file's content. Its integer keys may have quotes. Raises BadField or BadLength."""
     root = config_json.parse_object(text)
     table = config_json.mapping(root.get("offsetTable", {}), "offsetTable")
     offsets = {_topic_and_group(name): _queues(name, value) for name, value in table.items()}
@@ -37,25 +37,25 @@ def loads(text: str) -> ConsumerOffsetsFile:
 
 
 def dumps(file: ConsumerOffsetsFile) -> str:
-    """The file as RocketMQ writes it, integer keys without quotes."""
+    """Return the file as RocketMQ writes it, integer keys without quotes."""
     entries = [encode_entry(topic, group, [encode_offsets(queues)]) for (topic, group), queues in file.offsets.items()]
     return assemble(file.data_version, entries).decode()
 
 
 def encode_offsets(queues: Mapping[int, int]) -> bytes:
-    """Some offsets of an entry, by queue id; empty for none."""
+    """Return some offsets of an entry as text, by queue id. It is empty for none."""
     return ",\n\t\t\t".join([f"{queue_id}:{queue_offset}" for queue_id, queue_offset in queues.items()]).encode()
 
 
 def encode_entry(topic: str, group: str, offsets: Sequence[bytes]) -> bytes:
-    """One entry of `offsetTable` with offsets that `encode_offsets` made."""
+    """Return one entry of `offsetTable` with offsets that `encode_offsets` made."""
     lines = b",\n\t\t\t".join(offsets)
     inner = b"\n\t\t\t" + lines + b"\n\t\t" if lines else b""
     return config_json.dumps(topic + SEPARATOR + group).encode() + b":{" + inner + b"}"
 
 
 def assemble(version: DataVersion | None, entries: Sequence[bytes]) -> bytes:
-    """The file of these entries; several of them may be one, with ENTRY_SEPARATOR between them."""
+    """Return the file of these entries. Several of them may be one, with ENTRY_SEPARATOR between them."""
     parts = {} if version is None else {"dataVersion": version.to_json()}
     empty = config_json.dumps({**parts, "offsetTable": {}}).encode()
     if not entries:

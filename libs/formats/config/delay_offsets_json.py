@@ -20,7 +20,7 @@ class DelayOffsetsFile:
 
 
 def loads(text: str) -> DelayOffsetsFile:
-    """The file's content, integer keys with or without quotes; raises BadField or BadLength."""
+    """Return the file's content. Its integer keys may have quotes. Raises BadField or BadLength."""
     root = config_json.parse_object(text)
     table = config_json.mapping(root.get("offsetTable", {}), "offsetTable")
     offsets = {
@@ -34,6 +34,6 @@ def loads(text: str) -> DelayOffsetsFile:
 
 
 def dumps(file: DelayOffsetsFile) -> str:
-    """The file as RocketMQ writes it, levels without quotes and ascending."""
+    """Return the file as RocketMQ writes it, levels without quotes and ascending."""
     version = {} if file.data_version is None else {"dataVersion": file.data_version.to_json()}
     return config_json.dumps({**version, "offsetTable": dict(sorted(file.offsets.items()))})

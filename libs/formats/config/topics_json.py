@@ -56,7 +56,7 @@ class TopicsFile:
 
 
 def loads(text: str) -> TopicsFile:
-    """The file's content; raises BadField or BadLength.
+    """Return the file's content. Raises BadField or BadLength.
 
     Unknown fields are ignored, missing ones get RocketMQ's defaults.
     """
@@ -67,7 +67,7 @@ def loads(text: str) -> TopicsFile:
 
 
 def dumps(file: TopicsFile) -> str:
-    """The file as 5.3 writes it: bean fields in alphabetical order, topics in the mapping's order."""
+    """Return the file as 5.3 writes it: bean fields in alphabetical order, topics in the mapping's order."""
     table = config_json.block([topic.entry for topic in file.topics.values()], depth=1)
     version = config_json.entry("dataVersion", file.data_version.to_json(), depth=1)
     return config_json.block([version, f'"topicConfigTable":{table}'], depth=0)

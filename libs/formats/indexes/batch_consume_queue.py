@@ -44,7 +44,7 @@ class BatchConsumeQueueUnit(NamedTuple):
 
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> BatchConsumeQueueUnit:
-    """The unit here, valid or not; raises Truncated."""
+    """Return the unit here, valid or not. Raises Truncated."""
     with memoryview(buffer) as view:
         if not 0 <= position <= len(view) - UNIT_SIZE_BYTES:
             raise Truncated(position=position, reason="a batch consume queue unit takes 46 bytes")

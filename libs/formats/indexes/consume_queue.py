@@ -48,7 +48,7 @@ class ConsumeQueueUnit(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """RocketMQ's own test; a pre-blank passes it, so ask `is_pre_blank` too."""
+        """Whether RocketMQ's own test passes. A pre-blank passes it, so ask `is_pre_blank` too."""
         return self.physical_offset >= 0 and self.record_size_bytes > 0
 
     @property
@@ -58,7 +58,7 @@ class ConsumeQueueUnit(NamedTuple):
 
 
 def has_place(queue_offset: int, *, end: int, is_empty: bool) -> bool:
-    """Whether a record behind the last one of a queue is the queue's next one, or the first of a new generation.
+    """Return whether a record behind the last one of a queue is its next one, or the first of a new generation.
 
     A queue that is empty, as far as anybody knows, may begin anywhere. Any other record is stepped over.
     """
@@ -66,7 +66,7 @@ def has_place(queue_offset: int, *, end: int, is_empty: bool) -> bool:
 
 
 def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
-    """Where a queue ends after these records; 0 is the end of a queue of which nothing is known."""
+    """Return where a queue ends after these records. 0 is the end of a queue of which nothing is known."""
     for queue_offset in queue_offsets:
         if has_place(queue_offset, end=end, is_empty=end == 0):
             end = queue_offset + 1
@@ -74,7 +74,7 @@ def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
 
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueUnit:
-    """The unit at this byte position, valid or not; raises Truncated."""
+    """Return the unit at this byte position, valid or not. Raises Truncated."""
     with memoryview(buffer) as view:
         if not 0 <= position <= len(view) - UNIT_SIZE_BYTES:
             raise Truncated(position=position, reason="a consume queue unit takes 20 bytes")
@@ -82,5 +82,5 @@ def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueUnit:
 
 
 def tags_code(tag: str) -> int:
-    """Java's hash of the whole TAGS text, sign-extended; 0 without a tag."""
+    """Return Java's hash of the whole TAGS text, sign-extended. It is 0 without a tag."""
     return string_hash(tag)

@@ -32,7 +32,7 @@ class ConsumeQueueExtUnit(NamedTuple):
 
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueExtUnit:
-    """The unit here; raises Truncated or BadLength (also for the -1 that ends a file)."""
+    """Return the unit here. Raises Truncated or BadLength (also for the -1 that ends a file)."""
     with memoryview(buffer) as view:
         left = len(view) - position
         if not 0 <= position <= len(view) or left < UNIT_SIZE_BYTES_MIN:
@@ -46,5 +46,5 @@ def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueExtUni
 
 
 def is_address(tags_code: int) -> bool:
-    """Whether a tags code is an address in the extension."""
+    """Return whether a tags code is an address in the extension."""
     return tags_code <= ADDRESS_MAX

@@ -65,7 +65,7 @@ class IndexEntry(NamedTuple):
 
 
 def decode_header(buffer: ReadableBuffer) -> IndexHeader:
-    """The header at the start of a file; raises Truncated, or BadField for a negative count."""
+    """Return the header at the start of a file. Raises Truncated, or BadField for a negative count."""
     with memoryview(buffer) as view:
         if len(view) < HEADER_SIZE_BYTES:
             raise Truncated(position=0, reason="an index header takes 40 bytes")
@@ -78,13 +78,13 @@ def decode_header(buffer: ReadableBuffer) -> IndexHeader:
 
 
 def read_next_entry(buffer: ReadableBuffer) -> int:
-    """The number that the next entry gets, as it is stored; the buffer has at least a header."""
+    """Return the number that the next entry gets, as it is stored. The buffer has at least a header."""
     number: int = SLOT.unpack_from(buffer, ENTRY_COUNT_AT)[0]
     return number
 
 
 def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:
-    """The entry at this byte position; raises Truncated."""
+    """Return the entry at this byte position. Raises Truncated."""
     with memoryview(buffer) as view:
         if not 0 <= position <= len(view) - ENTRY_SIZE_BYTES:
             raise Truncated(position=position, reason="an index entry takes 20 bytes")
@@ -92,7 +92,7 @@ def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:
 
 
 def file_size_bytes(slot_count: int = INDEX_SLOT_COUNT, entry_capacity: int = INDEX_ENTRY_CAPACITY) -> int:
-    """Size of a file with so many slots and so many places for entries."""
+    """Return the size of a file with so many slots and so many places for entries."""
     return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry_capacity
 
 
@@ -104,30 +104,30 @@ def guess_slot_count(size_bytes: int) -> int:
 
 
 def slot_position(key_hash: int, slot_count: int) -> int:
-    """Byte position of the slot of this hash."""
+    """Return the byte position of the slot of this hash."""
     assert 0 <= key_hash <= INT32_MAX
     return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * (key_hash % slot_count)
 
 
 def entry_position(entry: int, slot_count: int) -> int:
-    """Byte position of the entry of this number; the first one is 1."""
+    """Return the byte position of the entry of this number. The first one is 1."""
     assert entry >= 0
     return HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count + ENTRY_SIZE_BYTES * entry
 
 
 def key_text(topic: str, key: str) -> str:
-    """What is hashed for a key of a topic's message."""
+    """Return what is hashed for a key of a topic's message."""
     return topic + KEY_SEPARATOR + key
 
 
 def key_hash(text: str) -> int:
-    """Hash of a key text as entries hold it: the absolute value, 0 for the one hash that has none."""
+    """Return the hash of a key text as entries hold it: the absolute value, 0 for the one hash that has none."""
     value = abs(string_hash(text))
     return 0 if value > INT32_MAX else value
 
 
 def time_difference_s(store_time_ms: int, begin_time_ms: int) -> int:
-    """Whole seconds from the file's begin time, at least 0; 0 while the file has no begin time."""
+    """Return the whole seconds from the file's begin time, at least 0. They are 0 while the file has no begin time."""
     if begin_time_ms <= 0 or store_time_ms <= begin_time_ms:
         return 0
     return min((store_time_ms - begin_time_ms) // 1000, INT32_MAX)

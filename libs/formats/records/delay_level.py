@@ -25,7 +25,7 @@ _LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """Delays in milliseconds of level 1, 2, ...: numbers with a unit of s, m, h or d, between spaces.
+    """Return the delays in milliseconds of level 1, 2, ...: numbers with a unit of s, m, h or d, between spaces.
 
     Raises BadField for text that is not, for no level and for more than 256.
     """
@@ -41,7 +41,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
 
 
 def format_levels(levels_ms: Sequence[int]) -> str:
-    """The text that `parse_levels` takes, each in the largest unit that divides it."""
+    """Return the text that `parse_levels` reads, each level in the largest unit that divides it."""
     units = sorted(_UNITS_MS.items(), key=lambda unit: -unit[1])
     return " ".join(next(f"{level // size}{name}" for name, size in units if level % size == 0) for level in levels_ms)
 
@@ -54,7 +54,7 @@ assert DELAY_LEVEL_MAX == 18
 
 
 def delivered_properties(raw: bytes) -> bytes:
-    """The properties of a delayed message when it is delivered: what its producer sent, less the wish for a delay.
+    """Return what a producer sent with a delayed message, less the wish for a delay.
 
     RocketMQ leaves DELAY, REAL_TOPIC and REAL_QID in them.
     """

@@ -31,13 +31,18 @@ if TYPE_CHECKING:
 NO_QUEUE = -1
 """Queue index of a record that takes no place in a queue."""
 
-_HANDSHAKE_NUMBERS = (
-    fields.DISPATCH_HANDSHAKE_COMMON_END_PHYSICAL_OFFSET,
-    fields.DISPATCH_HANDSHAKE_EPOCH,
-    fields.DISPATCH_HANDSHAKE_MIN_PHYSICAL_OFFSET,
-    fields.DISPATCH_HANDSHAKE_CONFIRMED_PHYSICAL_OFFSET,
-)
-"""In the order of Handshake; those of a heartbeat are among them."""
+_HANDSHAKE: dict[int, int | str] = {
+    fields.DISPATCH_HANDSHAKE_COMMON_END_PHYSICAL_OFFSET: 0,
+    fields.DISPATCH_HANDSHAKE_EPOCH: 0,
+    fields.DISPATCH_HANDSHAKE_MIN_PHYSICAL_OFFSET: 0,
+    fields.DISPATCH_HANDSHAKE_CONFIRMED_PHYSICAL_OFFSET: 0,
+    fields.DISPATCH_HANDSHAKE_HISTORY_ID: "",
+}
+_SET_APART: dict[int, int | str] = {fields.DISPATCH_SET_APART_TOPIC: "", fields.DISPATCH_SET_APART_WHY: ""}
+_HEARTBEAT: dict[int, int | str] = {
+    fields.DISPATCH_HEARTBEAT_CONFIRMED_PHYSICAL_OFFSET: 0,
+    fields.DISPATCH_HEARTBEAT_MIN_PHYSICAL_OFFSET: 0,
+}
 _COLUMNS: dict[int, tuple[str, type[np.int64 | np.int32]]] = {
     fields.DISPATCH_COLUMNS_PHYSICAL_OFFSETS: ("physical_offsets", np.int64),
     fields.DISPATCH_COLUMNS_RECORD_SIZES_BYTES: ("record_sizes", np.int32),
@@ -66,7 +71,7 @@ class Columns(Protocol):
     batch_queues: frozenset[int]
 
     def queues(self) -> list[tuple[bytes, int]]:
-        """Distinct (topic, queue_id)."""
+        """Return the distinct (topic, queue_id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ def encode(columns: Columns, start: int, end: int) -> bytes:
 
 
 def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
-    """Read a serialized DispatchResponse; the last of several steps counts, as in a protobuf oneof.
+    """Read a serialized DispatchResponse. The last of several steps counts, as in a protobuf oneof.
 
     Raises FormatError for anything malformed, and BadField for a response without a step that is known here.
     """
@@ -179,25 +184,11 @@ def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
     number, payload = step
     if number == fields.DISPATCH_RESPONSE_COLUMNS:
         return _decode_columns(payload)
-    numbers = dict.fromkeys(_HANDSHAKE_NUMBERS, 0)
-    history_id = ""
-    set_apart: dict[str, str] = {}
-    for field_number, wire_type, value in fields_of(payload):
-        if field_number in numbers:
-            numbers[field_number] = _number(field_number, wire_type, value)
-        elif field_number == fields.DISPATCH_HANDSHAKE_HISTORY_ID and number == fields.DISPATCH_RESPONSE_HANDSHAKE:
-            history_id = _text(_bytes(field_number, wire_type, value))
-        elif (
-            field_number == fields.DISPATCH_HANDSHAKE_SET_APART_TOPICS and number == fields.DISPATCH_RESPONSE_HANDSHAKE
-        ):
-            topic, why = _set_apart(_bytes(field_number, wire_type, value))
-            set_apart[topic] = why
     if number == fields.DISPATCH_RESPONSE_HEARTBEAT:
-        return Heartbeat(
-            numbers[fields.DISPATCH_HEARTBEAT_CONFIRMED_PHYSICAL_OFFSET],
-            numbers[fields.DISPATCH_HEARTBEAT_MIN_PHYSICAL_OFFSET],
-        )
-    common_end, epoch, start, confirmed = numbers.values()
+        return Heartbeat(*_scalars(payload, _HEARTBEAT))
+    pieces = [_bytes(*found) for found in fields_of(payload) if found[0] == fields.DISPATCH_HANDSHAKE_SET_APART_TOPICS]
+    common_end, epoch, start, confirmed, history_id = _scalars(payload, _HANDSHAKE)
+    set_apart = dict(_scalars(piece, _SET_APART) for piece in pieces)
     return Handshake(common_end, epoch, start, confirmed, history_id, set_apart)
 
 
@@ -248,7 +239,7 @@ def _check(batch: DispatchBatch) -> None:
 
 
 def _column(name: str, kind: type[np.int64 | np.int32], payload: memoryview) -> NDArray[Any]:
-    """A view of the bytes, or an aligned copy where they happen to begin at an odd address."""
+    """Return a view of the bytes, or an aligned copy where they happen to begin at an odd address."""
     dtype = np.dtype(f"<i{np.dtype(kind).itemsize}")
     if len(payload) % dtype.itemsize:
         raise BadLength(position=0, reason=f"{len(payload)} bytes of {name}", field=name)
@@ -276,16 +267,15 @@ def _queue(payload: memoryview) -> tuple[str, int, bool]:
         raise BadField(position=0, reason=f"topic {topic[:80]!r} is not UTF-8", field="topic") from None
 
 
-def _set_apart(payload: memoryview) -> tuple[str, str]:
-    texts = {fields.DISPATCH_SET_APART_TOPIC: "", fields.DISPATCH_SET_APART_WHY: ""}
+def _scalars(payload: memoryview, defaults: Mapping[int, int | str]) -> tuple[Any, ...]:
+    """Return the fields that have a default here, in this order and of its type. The last of several counts."""
+    values = dict(defaults)
     for number, wire_type, value in fields_of(payload):
-        if number in texts:
-            texts[number] = _text(_bytes(number, wire_type, value))
-    return texts[fields.DISPATCH_SET_APART_TOPIC], texts[fields.DISPATCH_SET_APART_WHY]
-
-
-def _text(payload: memoryview) -> str:
-    return bytes(payload).decode("utf-8", "replace")
+        if isinstance(values.get(number), int):
+            values[number] = _number(number, wire_type, value)
+        elif number in values:
+            values[number] = bytes(_bytes(number, wire_type, value)).decode("utf-8", "replace")
+    return tuple(values.values())
 
 
 def _bytes(number: int, wire_type: int, value: int | memoryview) -> memoryview:

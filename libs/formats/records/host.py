@@ -52,12 +52,12 @@ class Host:
         return 0 <= self.port <= PORT_MAX
 
     def to_bytes(self) -> bytes:
-        """8 or 20 bytes as a record holds them."""
+        """Return the 8 or 20 bytes that a record holds."""
         return self.address + PORT.pack(self.port)
 
     @classmethod
     def from_bytes(cls, buffer: ReadableBuffer, position: int = 0, *, is_ipv6: bool = False) -> Host:
-        """The host at this position; raises Truncated."""
+        """Return the host at this position. Raises Truncated."""
         size = HOST_IPV6_SIZE_BYTES if is_ipv6 else HOST_IPV4_SIZE_BYTES
         with memoryview(buffer) as view:
             raw = bytes(view[position : position + size])
@@ -67,7 +67,7 @@ class Host:
 
     @classmethod
     def parse(cls, text: str) -> Host:
-        """`1.2.3.4:5` or `[2001:db8::5]:5`; raises BadField."""
+        """Read `1.2.3.4:5` or `[2001:db8::5]:5`. Raises BadField."""
         refused = BadField(position=0, reason=f"{text[:80]!r} is not address:port", field="host")
         match = _TEXT.fullmatch(text)
         if match is None or int(match["port"]) > PORT_MAX:

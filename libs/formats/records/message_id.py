@@ -5,6 +5,7 @@ The other id, the unique one, is made by the client and stored as the property U
 """
 
 import binascii
+import string
 import struct
 
 from libs.formats.errors import BadField, BadLength
@@ -18,26 +19,22 @@ assert (OFFSET_ID_IPV4_DIGIT_COUNT, OFFSET_ID_IPV6_DIGIT_COUNT) == (32, 56)
 
 
 def encode_offset_id(host: Host, physical_offset: int) -> str:
-    """32 (IPv4) or 56 (IPv6) upper-case hexadecimal digits."""
+    """Return 32 (IPv4) or 56 (IPv6) upper-case hexadecimal digits."""
     assert physical_offset >= 0
     return (host.to_bytes() + PHYSICAL_OFFSET.pack(physical_offset)).hex().upper()
 
 
 def decode_offset_id(text: str) -> tuple[Host, int]:
-    """Store host and physical offset; raises BadLength or BadField. Lower-case digits are accepted."""
-    raw = _unhex(text, OFFSET_ID_IPV4_DIGIT_COUNT, OFFSET_ID_IPV6_DIGIT_COUNT)
+    """Return store host and physical offset. Lower-case digits are accepted. Raises BadLength or BadField."""
+    if len(text) not in (OFFSET_ID_IPV4_DIGIT_COUNT, OFFSET_ID_IPV6_DIGIT_COUNT):
+        raise BadLength(position=0, reason=f"{len(text)} characters, not 32 or 56")
+    try:
+        raw = binascii.unhexlify(text)
+    except ValueError:
+        position = next((i for i, c in enumerate(text) if c not in string.hexdigits), 0)
+        raise BadField(position=position, reason="not a hexadecimal digit", field="message id") from None
     host = Host.from_bytes(raw, is_ipv6=len(text) == OFFSET_ID_IPV6_DIGIT_COUNT)
     physical_offset = PHYSICAL_OFFSET.unpack(raw[-PHYSICAL_OFFSET.size :])[0]
     if physical_offset < 0:
         raise BadField(position=len(text) - 16, reason="the physical offset is negative", field="physical offset")
     return host, physical_offset
-
-
-def _unhex(text: str, *digit_counts: int) -> bytes:
-    if len(text) not in digit_counts:
-        raise BadLength(position=0, reason=f"{len(text)} characters, not {' or '.join(map(str, digit_counts))}")
-    try:
-        return binascii.unhexlify(text)
-    except ValueError:
-        position = next((i for i, c in enumerate(text) if c not in "0123456789abcdefABCDEF"), 0)
-        raise BadField(position=position, reason="not a hexadecimal digit", field="message id") from None

@@ -35,7 +35,7 @@ INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
 
 
 def pieces(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Every (name, value) that RocketMQ would see, in stored order, duplicates included."""
+    """Yield every (name, value) that RocketMQ would see, in stored order, duplicates included."""
     for piece in raw.split(PROPERTY_SEPARATOR):
         name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
         if name and separator and value:
@@ -43,12 +43,12 @@ def pieces(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def decode(raw: bytes) -> dict[str, str]:
-    """All properties. Bytes that are not UTF-8 become replacement characters, as in Java."""
+    """Return all properties. Bytes that are not UTF-8 become replacement characters, as in Java."""
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pieces(raw)}
 
 
 def encode(mapping: Mapping[str, str], *, order: Literal["java"] | None = None) -> bytes:
-    """The properties as one string, in the mapping's order or in that of RocketMQ's HashMap ("java").
+    """Return the properties as one string, in the mapping's order or in that of RocketMQ's HashMap ("java").
 
     Raises BadField for what would not come back: an empty name or value, a separator in a name, 0x02 in a value.
     """
@@ -57,14 +57,14 @@ def encode(mapping: Mapping[str, str], *, order: Literal["java"] | None = None) 
 
 
 def encode_one(name: bytes, value: bytes) -> bytes:
-    """One property with its separators; raises BadField as `encode` does."""
+    """Return one property with its separators. Raises BadField as `encode` does."""
     if not name or not value or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
         raise BadField(position=0, reason=f"property {name[:80]!r} cannot be stored", field="properties")
     return name + NAME_VALUE_SEPARATOR + value + PROPERTY_SEPARATOR
 
 
 def get(raw: bytes, name: bytes) -> bytes | None:
-    """Value of the last property of this name, without decoding the others."""
+    """Return the value of the last property of this name, without decoding the others."""
     wanted = name + NAME_VALUE_SEPARATOR
     end = len(raw)
     while (start := raw.rfind(wanted, 0, end)) >= 0:
@@ -78,7 +78,7 @@ def get(raw: bytes, name: bytes) -> bytes | None:
 
 
 def remove(raw: bytes, name: bytes) -> bytes:
-    """The string without any piece of this name; the rest stays byte for byte."""
+    """Return the string without any piece of this name. The rest stays byte for byte."""
     prefix = name + NAME_VALUE_SEPARATOR
     if prefix not in raw:
         return raw
@@ -87,7 +87,10 @@ def remove(raw: bytes, name: bytes) -> bytes:
 
 
 def keys_of(raw: bytes) -> list[bytes]:
-    """Index keys: the unique id first, then the pieces of KEYS; empty pieces skipped, duplicates kept."""
+    """Return the index keys: the unique id first, then the pieces of KEYS.
+
+    Empty pieces are left out, duplicates are kept.
+    """
     keys = [] if (unique := get(raw, UNIQ_KEY)) is None else [unique]
     listed = get(raw, KEYS) or b""
     return keys + [key for key in listed.split(KEY_SEPARATOR) if key]

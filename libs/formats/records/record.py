@@ -137,20 +137,21 @@ class RecordShape:
 
     @property
     def crc_property_at(self) -> int:
-        """Where the CRC property starts if the record has one; see `has_crc_property`."""
+        """Where the CRC property starts if the record has one, which `has_crc_property` tells."""
         return self.end - CRC_PROPERTY_SIZE_BYTES
 
 
 def sys_flag_with_hosts(sys_flag: int, born_host: Host, store_host: Host) -> int:
-    """The flag with its two IPv6 bits saying what the hosts are, whatever they said before."""
+    """Return the flag with its two IPv6 bits saying what the hosts are, whatever they said before."""
     cleared = sys_flag & ~(BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG)
     return cleared | BORN_HOST_V6_FLAG * born_host.is_ipv6 | STORE_HOST_V6_FLAG * store_host.is_ipv6
 
 
 def encode(record: Record, *, crc_property: bool = False) -> bytes:
-    """The record as RocketMQ 5.3 writes it, with BODYCRC computed; `crc_property` adds the CRC over the whole record.
+    """Return the record as RocketMQ 5.3 writes it, with BODYCRC computed.
 
-    A `__CRC32#` among the properties is never kept: it is recomputed or dropped.
+    `crc_property` adds the CRC over the whole record. A `__CRC32#` among the properties is never kept: it is recomputed
+    or dropped.
     """
     topic = record.topic.encode()
     assert record.version in (1, 2)
@@ -190,20 +191,20 @@ def encode(record: Record, *, crc_property: bool = False) -> bytes:
 
 
 def encode_blank(size_bytes: int) -> bytes:
-    """The eight bytes that close a segment with this many bytes left; the rest stays as it is."""
+    """Return the eight bytes that close a segment with this many bytes left. The rest stays as it is."""
     assert BLANK_SIZE_BYTES_MIN <= size_bytes <= INT32_MAX
     return BLANK.pack(size_bytes, MAGIC_BLANK)
 
 
 def is_blank(buffer: ReadableBuffer, position: int = 0) -> bool:
-    """Whether a blank starts here: the magic alone decides, as in RocketMQ."""
+    """Return whether a blank starts here: the magic alone decides, as in RocketMQ."""
     with memoryview(buffer) as view:
         assert 0 <= position <= len(view)
         return len(view) - position >= BLANK.size and INT.unpack_from(view, position + MAGIC_AT)[0] == MAGIC_BLANK
 
 
 def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None = None) -> RecordShape:
-    """Where the fields of the record at `position` lie, after checking magic and every length against the others.
+    """Check magic and every length of the record at `position` against the others. Returns where its fields lie.
 
     `end` bounds the bytes that may be read, by default the buffer's end. Reads no body, topic or properties.
     Raises Truncated, BadMagic (also for a blank) or BadLength.
@@ -225,7 +226,7 @@ def is_head(buffer: ReadableBuffer, position: int, physical_offset: int) -> bool
 
 
 def claimed_body_end(buffer: ReadableBuffer, position: int, physical_offset: int) -> int | None:
-    """Where the body ends that the head at `position` announces; None unless it is the head of a record of this place.
+    """Return where the body ends that the head at `position` announces, None unless it is a record's of this place.
 
     Believes no more than the head can tell: magic, stored physical offset, and a body that leaves the rest of the
     announced size to topic and properties. The body may lie past the buffer's end, or be torn.
@@ -291,7 +292,7 @@ def _shape(view: memoryview, position: int, end: int) -> RecordShape:
 
 
 def _host_sizes(sys_flag: int) -> tuple[int, int]:
-    """Sizes of the born host and of the store host in bytes."""
+    """Return the sizes of the born host and of the store host in bytes."""
     return (
         HOST_IPV6_SIZE_BYTES if sys_flag & BORN_HOST_V6_FLAG else HOST_IPV4_SIZE_BYTES,
         HOST_IPV6_SIZE_BYTES if sys_flag & STORE_HOST_V6_FLAG else HOST_IPV4_SIZE_BYTES,
@@ -315,7 +316,7 @@ def _size_and_version(view: memoryview, position: int, end: int) -> tuple[int, i
 
 
 def has_crc_property(view: ReadableBuffer, shape: RecordShape) -> bool:
-    """Whether the record ends with a CRC property: its name and 0x01 stand 20 bytes before the end."""
+    """Return whether the record ends with a CRC property: its name and 0x01 stand 20 bytes before the end."""
     start = shape.crc_property_at
     with memoryview(view) as bytes_view:
         return (
@@ -325,7 +326,7 @@ def has_crc_property(view: ReadableBuffer, shape: RecordShape) -> bool:
 
 
 def check_body_crc(buffer: ReadableBuffer, shape: RecordShape) -> None:
-    """Compare BODYCRC with the body; raises BadChecksum at the body."""
+    """Compare BODYCRC with the body. Raises BadChecksum at the body."""
     with memoryview(buffer) as view, view[shape.body_at : shape.topic_size_at] as body:
         computed = crc.body_crc(body)
         stored = INT.unpack_from(view, shape.position + BODY_CRC_AT)[0]
@@ -335,7 +336,7 @@ def check_body_crc(buffer: ReadableBuffer, shape: RecordShape) -> None:
 
 
 def check_crc_property(buffer: ReadableBuffer, shape: RecordShape) -> None:
-    """Compare the CRC property, which the record must have, with all bytes before it; raises BadChecksum."""
+    """Compare the CRC property, which the record must have, with all bytes before it. Raises BadChecksum."""
     start = shape.crc_property_at
     with memoryview(buffer) as view, view[shape.position : start] as covered:
         computed = crc.body_crc(covered)
@@ -346,7 +347,7 @@ def check_crc_property(buffer: ReadableBuffer, shape: RecordShape) -> None:
 
 
 def decode(buffer: ReadableBuffer, position: int = 0, *, end: int | None = None, check_crc: bool = True) -> Record:
-    """The record at `position`. `check_crc` compares BODYCRC and, where there is one, the CRC property.
+    """Return the record at `position`. `check_crc` compares BODYCRC and, where there is one, the CRC property.
 
     Raises what `check_header` raises, BadChecksum, or BadField for a topic that is not UTF-8.
     """

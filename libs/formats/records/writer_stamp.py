@@ -37,17 +37,17 @@ class WriterStamp:
 
 
 def is_writer_id(text: str) -> bool:
-    """Whether this is 1 to 200 printable ASCII characters without spaces."""
+    """Return whether this is 1 to 200 printable ASCII characters without spaces."""
     return text.isascii() and _WRITER_ID.fullmatch(text.encode()) is not None
 
 
 def property_size_bytes(writer_id: str) -> int:
-    """Bytes of the property of a stamp, with its separators."""
+    """Return the bytes of the property of a stamp, with its separators."""
     return len(properties.WRITER) + 2 + DIGIT_COUNT + len(writer_id)
 
 
 def encode_property(stamp: WriterStamp) -> bytes:
-    """The property: name, 0x01, value, 0x02."""
+    """Return the property: name, 0x01, value, 0x02."""
     assert is_writer_id(stamp.writer_id)
     assert 0 <= stamp.sequence <= INT64_MAX
     assert 0 <= stamp.checksum < 2**32
@@ -58,7 +58,7 @@ def encode_property(stamp: WriterStamp) -> bytes:
 
 
 def decode(value: bytes) -> WriterStamp:
-    """The stamp in the value of a property; raises BadLength or BadField."""
+    """Return the stamp in the value of a property. Raises BadLength or BadField."""
     if not DIGIT_COUNT < len(value) <= DIGIT_COUNT + WRITER_ID_SIZE_BYTES_MAX:
         raise BadLength(position=0, reason=f"a stamp of {len(value)} bytes", field=properties.WRITER.decode())
     match = _LAYOUT.match(value)

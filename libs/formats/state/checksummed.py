@@ -8,7 +8,7 @@ found, and a file of one kind is never taken for another.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
@@ -27,11 +27,9 @@ CHECKSUM = struct.Struct(">I")
 HEADER_SIZE_BYTES = COVERED.size + CHECKSUM.size
 assert HEADER_SIZE_BYTES == 32
 
-_T = TypeVar("_T")
-
 
 def wrap(kind: str, payload: bytes) -> bytes:
-    """The file with this payload. `kind` is 1 to 16 ASCII characters and says what the payload is."""
+    """Return the file with this payload. `kind` is 1 to 16 ASCII characters and says what the payload is."""
     name = kind.encode("ascii")
     assert 0 < len(name) <= KIND_SIZE_BYTES_MAX
     assert len(payload) <= INT32_MAX
@@ -40,28 +38,33 @@ def wrap(kind: str, payload: bytes) -> bytes:
 
 
 def unwrap(kind: str, data: ReadableBuffer) -> bytes:
-    """The payload of a file of this kind; raises Truncated, BadMagic, BadLength, BadChecksum or BadField."""
+    """Return the payload of a file of this kind. Raises Truncated, BadMagic, BadLength, BadChecksum or BadField."""
     found, payload = unwrap_any(data)
     if found != kind:
         raise BadField(position=8, reason=f"the file holds {found!r}, not {kind!r}", field="kind")
     return payload
 
 
-def wrap_json(kind: str, content: object) -> bytes:
-    """The file whose payload is this as JSON."""
-    return wrap(kind, msgspec.json.encode(content))
+class JsonFile(msgspec.Struct, frozen=True):
+    """Base of what a file says whose payload is JSON: the fields of the class."""
 
+    KIND: ClassVar[str]
 
-def unwrap_json(kind: str, data: ReadableBuffer, content_type: type[_T]) -> _T:
-    """The content of such a file; raises BadField if it is of another type, and what `unwrap` raises."""
-    try:
-        return msgspec.json.decode(unwrap(kind, data), type=content_type)
-    except msgspec.DecodeError as error:
-        raise BadField(position=HEADER_SIZE_BYTES, reason=str(error), field="content") from error
+    def encode(self) -> bytes:
+        """Return the file."""
+        return wrap(self.KIND, msgspec.json.encode(self))
+
+    @classmethod
+    def decode(cls, data: ReadableBuffer) -> Self:
+        """Return what a file says. Raises BadField if its content is of another type, and what `unwrap` raises."""
+        try:
+            return msgspec.json.decode(unwrap(cls.KIND, data), type=cls)
+        except msgspec.DecodeError as error:
+            raise BadField(position=HEADER_SIZE_BYTES, reason=str(error), field="content") from error
 
 
 def unwrap_any(data: ReadableBuffer) -> tuple[str, bytes]:
-    """Kind and payload of a file; raises Truncated, BadMagic, BadLength or BadChecksum."""
+    """Return kind and payload of a file. Raises Truncated, BadMagic, BadLength or BadChecksum."""
     raw = bytes(data)
     if len(raw) < HEADER_SIZE_BYTES:
         raise Truncated(position=len(raw), reason=f"the header takes {HEADER_SIZE_BYTES} bytes")

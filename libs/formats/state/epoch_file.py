@@ -26,7 +26,7 @@ class Epoch(NamedTuple):
 
 
 def encode(epochs: Sequence[Epoch]) -> bytes:
-    """The whole file. Numbers ascend strictly, start offsets do not descend."""
+    """Return the whole file. Numbers ascend strictly, start offsets do not descend."""
     for earlier, later in itertools.pairwise(epochs):
         assert earlier.number < later.number
         assert earlier.start_physical_offset <= later.start_physical_offset
@@ -35,7 +35,7 @@ def encode(epochs: Sequence[Epoch]) -> bytes:
 
 
 def decode(data: bytes) -> list[Epoch]:
-    """The epochs in order; raises Truncated, BadField, BadChecksum or BadLength."""
+    """Return the epochs in order. Raises Truncated, BadField, BadChecksum or BadLength."""
     count_text, first_newline, rest = data.partition(b"\n")
     crc_text, second_newline, lines = rest.partition(b"\n")
     if not first_newline or not second_newline:

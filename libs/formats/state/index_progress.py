@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from libs.formats.state import checksummed
+from libs.formats.state.checksummed import JsonFile
 
-KIND = "index-progress"
 OTHERS = ("", 0)
 """Topic and queue id of the records that were stepped over in all queues that have no note of their own."""
 
@@ -49,8 +48,10 @@ class QueueBegin(NamedTuple):
     end_physical_offset: int
 
 
-class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IndexProgress(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where to go on. Offsets are exclusive ends; times are milliseconds since 1970, 0 if unknown."""
+
+    KIND = "index-progress"
 
     epoch: int = 0
     """Epoch of the log that was followed; 0 if none was."""
@@ -91,21 +92,11 @@ class IndexProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     queue_time_ms: int = 0
     """Store time of the last record whose unit is synced."""
 
-    stepped_over: list[Stepped] = []
+    stepped_over: list[Stepped] = msgspec.field(default_factory=list)
     """Records below `queue_physical_offset` that are in no queue although they name one."""
 
-    queue_begins: list[QueueBegin] = []
+    queue_begins: list[QueueBegin] = msgspec.field(default_factory=list)
     """Queues that began again, and with which record; said before the units of their older generation go."""
 
     index_time_ms: int = 0
     """Store time of the last record in `index_finished_file`: all entries up to it are in full files and synced."""
-
-
-def encode(progress: IndexProgress) -> bytes:
-    """The file."""
-    return checksummed.wrap_json(KIND, progress)
-
-
-def decode(data: bytes) -> IndexProgress:
-    """What the file says; raises FormatError."""
-    return checksummed.unwrap_json(KIND, data, IndexProgress)

@@ -3,22 +3,12 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
-from libs.formats.state import checksummed
-
-KIND = "log-directories"
+from libs.formats.state.checksummed import JsonFile
 
 
-class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LogDirectories(JsonFile, frozen=True, forbid_unknown_fields=True):
+    """The whole file. Paths below the data directory are relative to it."""
+
+    KIND = "log-directories"
+
     directories: Sequence[str]
-
-
-def encode(directories: Sequence[str]) -> bytes:
-    """Return the file. Paths below the data directory are relative to it."""
-    return checksummed.wrap_json(KIND, _Content(directories))
-
-
-def decode(data: bytes) -> Sequence[str]:
-    """Return the paths. Raises FormatError."""
-    return checksummed.unwrap_json(KIND, data, _Content).directories

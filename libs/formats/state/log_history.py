@@ -8,8 +8,9 @@ import msgspec
 
 from libs.formats.errors import BadField
 from libs.formats.state import checksummed
+from libs.formats.state.checksummed import JsonFile
 
-NAME_KIND, KIND = "history", "log-history"
+NAME_KIND = "history"
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -26,33 +27,25 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
         return self.topic, self.queue_id
 
 
-class LogHistoryFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an Indexer knows of the log besides its indexes."""
+class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Indexer's file: what it knows of the log besides its indexes."""
+
+    KIND = "log-history"
 
     history_id: str = ""
     is_complete: bool = True
     known_physical_offset: int = 0
-    ends: list[QueueEnd] = []
+    ends: list[QueueEnd] = msgspec.field(default_factory=list)
     """Those of queues whose files were dropped."""
 
 
-def encode(file: LogHistoryFile) -> bytes:
-    """The Indexer's file."""
-    return checksummed.wrap_json(KIND, file)
-
-
-def decode(data: bytes) -> LogHistoryFile:
-    """What the Indexer's file says; raises FormatError."""
-    return checksummed.unwrap_json(KIND, data, LogHistoryFile)
-
-
 def encode_name(history_id: str) -> bytes:
-    """The CommitLog's file."""
+    """Return the CommitLog's file."""
     return checksummed.wrap(NAME_KIND, history_id.encode())
 
 
 def decode_name(data: bytes) -> str:
-    """The name in the CommitLog's file; raises FormatError."""
+    """Return the name in the CommitLog's file. Raises FormatError."""
     try:
         return checksummed.unwrap(NAME_KIND, data).decode("ascii")
     except UnicodeDecodeError as error:

@@ -14,9 +14,8 @@ from typing import Self
 import msgspec
 
 from libs.formats.records.writer_stamp import WriterStamp
-from libs.formats.state import checksummed
+from libs.formats.state.checksummed import JsonFile, wrap
 
-KIND = "queue_offsets"
 PART_COUNT = 1_000
 """Counters that are encoded without a pause for other threads."""
 
@@ -38,7 +37,7 @@ class QueueCounter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
-    """One batch of a writer that the log has."""
+    """One batch of a writer that the log has: its stamp, and when it was stored."""
 
     writer_id: str
     sequence: int
@@ -49,7 +48,7 @@ class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, stamp: WriterStamp, store_time_ms: int) -> Self:
-        """The batch of a stamp."""
+        """Return the batch of a stamp."""
         return cls(
             stamp.writer_id,
             stamp.sequence,
@@ -65,29 +64,25 @@ class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
         return self.start_physical_offset + self.size_bytes
 
 
-class QueueSnapshot(msgspec.Struct, frozen=True):
+class QueueSnapshot(JsonFile, frozen=True):
     """Counters, times and writers of the log below one physical offset."""
+
+    KIND = "queue_offsets"
 
     end_physical_offset: int
     last_store_time_ms: int
     segment_times: list[SegmentTimes]
     counters: list[QueueCounter]
-    writers: list[WriterBatch] = []
-    writer_sequences: list[tuple[str, int]] = []
+    writers: list[WriterBatch] = msgspec.field(default_factory=list)
+    writer_sequences: list[tuple[str, int]] = msgspec.field(default_factory=list)
 
+    def encode_with(self, counters: Iterator[tuple[bytes, int, int]]) -> bytes:
+        """Return the file with these counters in place of its own, each a topic, a queue id and the next queue offset.
 
-def encode(snapshot: QueueSnapshot, counters: Iterator[tuple[bytes, int, int]]) -> bytes:
-    """The file with these counters, each a topic, a queue id and the next queue offset.
-
-    For a thread: the counters are encoded in parts, so that other threads have their turn.
-    """
-    parts = []
-    while part := [QueueCounter(topic.decode("latin-1"), *rest) for topic, *rest in islice(counters, PART_COUNT)]:
-        parts.append(msgspec.json.encode(part)[1:-1])
-    raw = msgspec.Raw(b"[" + b",".join(parts) + b"]")
-    return checksummed.wrap_json(KIND, {**msgspec.structs.asdict(snapshot), "counters": raw})
-
-
-def decode(data: bytes) -> QueueSnapshot:
-    """The snapshot; raises FormatError."""
-    return checksummed.unwrap_json(KIND, data, QueueSnapshot)
+        For a thread: the counters are encoded in parts, so that other threads come in between.
+        """
+        parts = []
+        while part := [QueueCounter(topic.decode("latin-1"), *rest) for topic, *rest in islice(counters, PART_COUNT)]:
+            parts.append(msgspec.json.encode(part)[1:-1])
+        raw = msgspec.Raw(b"[" + b",".join(parts) + b"]")
+        return wrap(self.KIND, msgspec.json.encode({**msgspec.structs.asdict(self), "counters": raw}))

@@ -27,12 +27,12 @@ DIRECTORIES = {store_layout.BATCH_QUEUES: BATCH_QUEUE, store_layout.COMPACTED_LO
 
 
 def why_by_name(topic: str) -> str:
-    """Why a name alone sets a topic apart; empty if it does not."""
+    """Return why a name alone sets a topic apart, empty if it does not."""
     return LIGHT_QUEUE if topic.startswith(LIGHT_QUEUE_PREFIX) else ""
 
 
 def why_by_attributes(attributes: Mapping[str, str]) -> str:
-    """Why the attributes that topics.json has of a topic set it apart; empty if they do not.
+    """Return why the attributes that topics.json has of a topic set it apart, empty if they do not.
 
     A value that nobody knows sets it apart, too: RocketMQ does not start with it, and what it means is unknown.
     """

@@ -10,7 +10,7 @@ the log time alone when it stops, so the log time by itself would not tell.)
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from libs.formats.errors import Truncated
@@ -55,7 +55,7 @@ class StoreCheckpoint:
         return self.flushed_physical_offset > 0 and own_times != times
 
     def of_reput(self) -> StoreCheckpoint:
-        """The same, as Reput's own."""
+        """Return the same numbers, as written by Reput."""
         return replace(
             self,
             flushed_time_ms=self.commit_log_time_ms,
@@ -64,16 +64,19 @@ class StoreCheckpoint:
         )
 
     def of_rocketmq(self) -> StoreCheckpoint:
-        """The same, with RocketMQ known to have written since."""
+        """Return the same numbers, as if RocketMQ had written since."""
         return replace(self, flushed_time_ms=-1)
 
     @property
     def durable_physical_offset(self) -> int:
-        """End of what was synced of the log for certain; 0 if unknown."""
+        """End of what was synced of the log for certain, 0 if unknown."""
         return 0 if self.is_of_rocketmq else self.flushed_physical_offset
 
     def missing_before(self, min_physical_offset: int) -> int:
-        """Bytes that somebody else removed before the log's first byte of today; 0 if none, or if nobody can tell."""
+        """Return the bytes that somebody else removed before the log's first byte of today.
+
+        They are 0 if there are none, or if nobody can tell.
+        """
         if self.is_of_rocketmq or self.start_physical_offset < 0:
             return 0
         return max(0, min_physical_offset - self.start_physical_offset)
@@ -92,31 +95,16 @@ FIELD_POSITIONS = tuple(
 
 
 def encode(checkpoint: StoreCheckpoint) -> bytes:
-    """The 4096 bytes of the file."""
+    """Return the 4096 bytes of the file."""
+    *values, start_physical_offset = astuple(checkpoint)
     page = bytearray(FILE_SIZE_BYTES)
-    FIELDS.pack_into(
-        page,
-        0,
-        checkpoint.commit_log_time_ms,
-        checkpoint.consume_queue_time_ms,
-        checkpoint.index_time_ms,
-        checkpoint.master_flushed_physical_offset,
-        checkpoint.confirmed_physical_offset,
-    )
-    OWN_FIELDS.pack_into(
-        page,
-        OWN_FIELDS_AT,
-        checkpoint.flushed_physical_offset,
-        checkpoint.flushed_time_ms,
-        checkpoint.flushed_queue_time_ms,
-        checkpoint.flushed_index_time_ms,
-        checkpoint.start_physical_offset + 1,
-    )
+    FIELDS.pack_into(page, 0, *values[:5])
+    OWN_FIELDS.pack_into(page, OWN_FIELDS_AT, *values[5:], start_physical_offset + 1)
     return bytes(page)
 
 
 def decode(buffer: ReadableBuffer) -> StoreCheckpoint:
-    """The numbers of a checkpoint file; raises Truncated. All other bytes are ignored."""
+    """Return the numbers of a checkpoint file. All other bytes are ignored. Raises Truncated."""
     with memoryview(buffer) as view:
         if len(view) < FILE_SIZE_BYTES:
             raise Truncated(position=len(view), reason=f"a checkpoint has {FILE_SIZE_BYTES} bytes, not {len(view)}")
@@ -125,7 +113,10 @@ def decode(buffer: ReadableBuffer) -> StoreCheckpoint:
 
 
 def stray_position(buffer: ReadableBuffer) -> int | None:
-    """Position of the first byte that belongs to no number and is not zero; None if there is none. Raises Truncated."""
+    """Return the position of the first byte that belongs to no number and is not zero, None if there is none.
+
+    Raises Truncated.
+    """
     expected = encode(decode(buffer))
     with memoryview(buffer) as view:
         pairs = enumerate(zip(view, expected, strict=False))

@@ -19,10 +19,10 @@ _SYSTEM_NAMES = frozenset(topic.name for topic in SYSTEM_TOPICS)
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether the store itself needs the topic; nobody else appends to it, changes it or deletes it."""
+    """Return whether the store itself needs the topic. Nobody else appends to it, changes it or deletes it."""
     return name in _SYSTEM_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_made_by_store(name: str) -> bool:
-    """Whether RocketMQ's broker makes the topic by itself, so that a list of topics may lack it."""
+    """Return whether RocketMQ's broker makes the topic by itself, so that a list of topics may lack it."""
     return name in _SYSTEM_NAMES or name.startswith(_MADE_PREFIXES)

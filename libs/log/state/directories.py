@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from libs.formats import store_layout
-from libs.formats.state import log_directories
+from libs.formats.state.log_directories import LogDirectories
 from libs.formats.store_layout import is_file_name
 from libs.machine.fs import Fs
 from libs.segments.errors import SegmentTwice
@@ -26,7 +26,7 @@ def load(fs: Fs, data_dir: Path) -> list[Path]:
     path = data_dir / store_layout.LOG_DIRECTORIES
     if not fs.exists(path):
         return [data_dir / store_layout.COMMIT_LOG]
-    return [data_dir / directory for directory in log_directories.decode(fs.read(path))]
+    return [data_dir / directory for directory in LogDirectories.decode(fs.read(path)).directories]
 
 
 def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
@@ -35,7 +35,7 @@ def save(fs: Fs, data_dir: Path, directories: Iterable[Path]) -> None:
     path = data_dir / store_layout.LOG_DIRECTORIES
     if names == [store_layout.COMMIT_LOG] and not fs.exists(path):
         return
-    data = log_directories.encode(names)
+    data = LogDirectories(names).encode()
     if not fs.exists(path) or fs.read(path) != data:
         fs.make_directory(path.parent)
         fs.write_atomic(path, data)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.formats import store_layout
-from libs.formats.state import queue_snapshot
 from libs.formats.state.queue_snapshot import QueueSnapshot, SegmentTimes
 from libs.kernel.append.topic_table import Counter
 from libs.log.state import small_files
@@ -31,12 +30,12 @@ from services.commitlog.errors import StoreSealed
 def load(fs: Fs, data_dir: Path) -> QueueSnapshot | None:
     """Read the snapshot. Returns None if there is none, or a damaged one, which is logged."""
     path = data_dir / store_layout.QUEUE_SNAPSHOT
-    return small_files.read(fs, path, queue_snapshot.decode, otherwise="all of the log is scanned")
+    return small_files.read(fs, path, QueueSnapshot.decode, otherwise="all of the log is scanned")
 
 
 def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Counter]) -> None:
     """Write the snapshot with these counters, durably. The caller has synced the log up to its end before. Blocks."""
-    fs.write_atomic(data_dir / store_layout.QUEUE_SNAPSHOT, queue_snapshot.encode(snapshot, counters))
+    fs.write_atomic(data_dir / store_layout.QUEUE_SNAPSHOT, snapshot.encode_with(counters))
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from libs.formats.errors import FormatError
-from libs.formats.state import log_history
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.machine.fs import Fs
 
@@ -36,7 +35,7 @@ class LogHistory:
     def load(self) -> None:
         """Read the file. Without one that can be believed nobody can say that all was seen. Blocks."""
         try:
-            self._content = log_history.decode(self._fs.read(self._path))
+            self._content = LogHistoryFile.decode(self._fs.read(self._path))
         except FileNotFoundError:
             pass
         except FormatError as error:
@@ -108,5 +107,5 @@ class LogHistory:
     def _save(self, **changes: object) -> None:
         content = msgspec.structs.replace(self._content, **changes)
         if content != self._content:
-            self._fs.write_atomic(self._path, log_history.encode(content))
+            self._fs.write_atomic(self._path, content.encode())
             self._content = content

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from libs.formats.errors import FormatError
-from libs.formats.state import index_progress
 from libs.formats.state.index_progress import IndexProgress
 from libs.machine.fs import Fs
 
@@ -34,7 +33,7 @@ class ProgressFile:
         """Read the file. Without one that can be believed nothing is certain. A damaged one is logged. Blocks."""
         self.value = IndexProgress()
         try:
-            self.value = index_progress.decode(self._fs.read(self._path))
+            self.value = IndexProgress.decode(self._fs.read(self._path))
         except FileNotFoundError:
             pass
         except FormatError as error:
@@ -58,5 +57,5 @@ class ProgressFile:
             await asyncio.to_thread(self._replace, value)
 
     def _replace(self, value: IndexProgress) -> None:
-        self._fs.write_atomic(self._path, index_progress.encode(value))
+        self._fs.write_atomic(self._path, value.encode())
         self.value = value

@@ -15,13 +15,11 @@ from libs.formats.records.host import Host
 from libs.formats.state import (
     checksummed,
     epoch_file,
-    index_progress,
-    log_directories,
     log_history,
-    queue_snapshot,
     store_checkpoint,
 )
 from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.log_directories import LogDirectories
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueSnapshot, SegmentTimes
 from tests.support.golden import golden
@@ -64,13 +62,13 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "consumer offsets": (_text(consumer_offsets_json.loads), golden("config_files/v1/consumerOffset.json")),
     "envelope": (checksummed.unwrap_any, golden("reput_files/v1/envelope.hex")),
     "queue snapshot": (
-        queue_snapshot.decode,
-        queue_snapshot.encode(QueueSnapshot(9, 5, [SegmentTimes(0, 1, 5)], []), iter([(b"t", 0, 7)])),
+        QueueSnapshot.decode,
+        QueueSnapshot(9, 5, [SegmentTimes(0, 1, 5)], []).encode_with(iter([(b"t", 0, 7)])),
     ),
-    "index progress": (index_progress.decode, index_progress.encode(IndexProgress(epoch=3))),
-    "log history": (log_history.decode, log_history.encode(LogHistoryFile(ends=[QueueEnd("t", 0, 7, 5)]))),
+    "index progress": (IndexProgress.decode, IndexProgress(epoch=3).encode()),
+    "log history": (LogHistoryFile.decode, LogHistoryFile(ends=[QueueEnd("t", 0, 7, 5)]).encode()),
     "history's name": (log_history.decode_name, log_history.encode_name("0a1b")),
-    "log directories": (log_directories.decode, log_directories.encode(["commitlog", "/disk2"])),
+    "log directories": (LogDirectories.decode, LogDirectories(["commitlog", "/disk2"]).encode()),
     "protobuf": (lambda data: list(protobuf_wire.fields(data)), b"\x08\x96\x01\x12\x03abc\x1d\0\0\0\0\x21" + bytes(8)),
     "file name": (_text(store_layout.parse_file_name), b"00000000001073741824"),
 }

@@ -3,11 +3,13 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from libs.formats.errors import BadField
-from libs.formats.state import checksummed, index_progress, log_directories, log_history, queue_snapshot
+from libs.formats.state import checksummed, log_history
 from libs.formats.state.index_progress import IndexProgress, QueueBegin, Stepped, StepReason
+from libs.formats.state.log_directories import LogDirectories
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueCounter, QueueSnapshot, SegmentTimes, WriterBatch
 
@@ -19,28 +21,29 @@ def test_they_come_back_as_they_were() -> None:
         stepped_over=[Stepped("t", 1, StepReason.NAME, 2, 3, 4, 5)],
         queue_begins=[QueueBegin("t", 1, 99)],
     )
-    assert index_progress.decode(index_progress.encode(progress)) == progress
+    assert IndexProgress.decode(progress.encode()) == progress
     history = LogHistoryFile(history_id="0a", is_complete=False, known_physical_offset=9, ends=[QueueEnd("t", 0, 7, 5)])
-    assert log_history.decode(log_history.encode(history)) == history
+    assert LogHistoryFile.decode(history.encode()) == history
     assert log_history.decode_name(log_history.encode_name("0a1b")) == "0a1b"
-    assert log_directories.decode(log_directories.encode(["commitlog", "/disk2"])) == ["commitlog", "/disk2"]
+    directories = LogDirectories(["commitlog", "/disk2"])
+    assert LogDirectories.decode(directories.encode()) == directories
     batch = WriterBatch("w", 1, 2, 3, 4, 5)
     snapshot = QueueSnapshot(9, 5, [SegmentTimes(0, 1, 5)], [QueueCounter("t\xff", 1, 2)], [batch], [("w", 2)])
-    assert queue_snapshot.decode(queue_snapshot.encode(snapshot, iter([(b"t\xff", 1, 2)]))) == snapshot
+    assert QueueSnapshot.decode(snapshot.encode_with(iter([(b"t\xff", 1, 2)]))) == snapshot
 
 
 @pytest.mark.parametrize(
     ("kind", "decode", "content"),
     [
-        (queue_snapshot.KIND, queue_snapshot.decode, {"end_physical_offset": 1}),
-        (index_progress.KIND, index_progress.decode, {"epoch": "one"}),
-        (index_progress.KIND, index_progress.decode, {"unknown": 1}),
-        (log_history.KIND, log_history.decode, {"ends": [["t"]]}),
-        (log_directories.KIND, log_directories.decode, ["commitlog"]),
+        (QueueSnapshot.KIND, QueueSnapshot.decode, {"end_physical_offset": 1}),
+        (IndexProgress.KIND, IndexProgress.decode, {"epoch": "one"}),
+        (IndexProgress.KIND, IndexProgress.decode, {"unknown": 1}),
+        (LogHistoryFile.KIND, LogHistoryFile.decode, {"ends": [["t"]]}),
+        (LogDirectories.KIND, LogDirectories.decode, ["commitlog"]),
     ],
 )
 def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes], object], content: object) -> None:
     """A right checksum alone is not believed."""
     with pytest.raises(BadField) as caught:
-        decode(checksummed.wrap_json(kind, content))
+        decode(checksummed.wrap(kind, msgspec.json.encode(content)))
     assert (caught.value.field, caught.value.position) == ("content", checksummed.HEADER_SIZE_BYTES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from libs.formats.indexes import index_file
-from libs.formats.state.index_progress import IndexProgress, encode
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.failpoints import armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import SegmentSizeWrong, SegmentUnreadable, SyncFailed
@@ -372,7 +372,7 @@ async def test_a_crash_while_queues_are_cut(ordinal: int) -> None:
     """Files go newest first, each durably: what is left is always a beginning, and the next start goes on."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
-    fs.write_atomic(PROGRESS, encode(IndexProgress(epoch=progress_of(fs).epoch, queue_physical_offset=1)))
+    fs.write_atomic(PROGRESS, IndexProgress(epoch=progress_of(fs).epoch, queue_physical_offset=1).encode())
     with armed("file.sync", f"raise@{ordinal}"), contextlib.suppress(SyncFailed):
         make_indexer(log, fs)
     fs.crash(nothing_survives)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.formats.state.index_progress import IndexProgress, encode
+from libs.formats.state.index_progress import IndexProgress
 from libs.machine.errors import StoreLocked
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
@@ -272,7 +272,7 @@ def test_a_flipped_bit_in_the_progress_file_is_found() -> None:
     """No byte of the file can change unnoticed."""
     fs = MemoryFs()
     file = ProgressFile(fs, Path("/p"))
-    good = encode(IndexProgress(epoch=3, queue_physical_offset=77))
+    good = IndexProgress(epoch=3, queue_physical_offset=77).encode()
     fs.write_atomic(Path("/p"), good)
     assert file.load() == IndexProgress(epoch=3, queue_physical_offset=77)
     for position in range(len(good)):

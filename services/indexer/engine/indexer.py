@@ -127,9 +127,6 @@ class Indexer:
     async def abandon(self) -> None:
         """End without the last steps: nothing is made durable or written down."""
         await self._stop_loops()
-        if self.follow.delivery is not None:
-            await self.follow.delivery.abandon()
-        await self.follow.flush.abandon()
         self._let_go()
 
     async def _stop_loops(self) -> None:
@@ -140,6 +137,9 @@ class Indexer:
         await self.follow.reput.stop()
         await self.upkeep.removal.stop()
         await self._group_loop.stop()
+        if self.follow.delivery is not None:
+            await self.follow.delivery.abandon()
+        await self.follow.flush.abandon()
 
     def _let_go(self) -> None:
         self.indexes.queues.close()

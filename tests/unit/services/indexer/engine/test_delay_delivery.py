@@ -174,6 +174,20 @@ async def test_a_file_that_can_not_be_written_stops_delivery() -> None:
         await eventually(lambda: world.offsets() == {1: 2})
 
 
+async def test_a_stop_that_can_not_write_it_leaves_nothing_running() -> None:
+    """Whatever keeps a stop from being clean, no loop goes on with queues that are closed and a log that is gone."""
+    world = World()
+    delay(world.log, b"1")
+    world.clock.advance(1 << 40)
+    indexer = make_indexer(world.log, world.fs, clock=world.clock, sink=world.sink)
+    indexer.start()
+    with armed("delay_offsets.before_save", "raise"):
+        await eventually(lambda: world.sink.bodies == [b"1"])
+        with pytest.raises(OSError, match=r"delay_offsets\.before_save"):
+            await indexer.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_an_end_between_append_and_file() -> None:
     """Whoever dies there delivers that batch again when it is back: twice, and never not at all."""
     world = World()

@@ -11,7 +11,7 @@ from libs.formats.records import delay_level
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
 from libs.requests.errors import DependencyUnavailable
-from services.indexer.engine.log.sink import Appended
+from services.indexer.engine.log.source import Appended
 from services.indexer.errors import AppendRefused
 from tests.support import reference
 from tests.support.fake_log import FakeLog, properties_text

@@ -13,7 +13,7 @@ from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.sink import LogSink
+from services.indexer.engine.log.source import LogSink
 from tests.support.fake_log import FakeLog
 from tests.support.patience import LIMIT_S
 

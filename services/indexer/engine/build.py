@@ -10,10 +10,6 @@ from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.answer.plan import ScanPlanner
-from services.indexer.engine.answer.pull import Puller
-from services.indexer.engine.answer.query import QueryEngine
-from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.deliver.delay_delivery import LOOK_INTERVAL_MS, DelayDelivery
 from services.indexer.engine.deliver.delay_offsets import DelayOffsets
 from services.indexer.engine.deliver.level_delivery import LevelDelivery
@@ -27,8 +23,7 @@ from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
-from services.indexer.engine.log.sink import LogSink
-from services.indexer.engine.log.source import LogSource, RecordSource
+from services.indexer.engine.log.source import LogSink, LogSource, RecordSource
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
@@ -89,7 +84,7 @@ def build(
         ballast,
         indexes=indexes,
         follow=Follow(states, reput, flush, completeness, polls, delivery),
-        answers=_answers(config, indexes, records, polls),
+        answers=Answers(config, indexes, records, polls),
         groups=ConsumerOffsets(
             small_files,
             config.data_dir / store_layout.CONSUMER_OFFSETS,
@@ -124,16 +119,3 @@ def _tables(
         entry_capacity=config.index_entry_capacity,
     )
     return queues, index
-
-
-def _answers(config: IndexerConfig, indexes: Indexes, records: RecordSource, polls: LongPolls) -> Answers:
-    queues = indexes.queues
-    queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
-    return Answers(
-        indexes,
-        records,
-        queries,
-        Puller(queues, records, polls),
-        Scanner(queues, records, queries, count_max=config.scan_count_max),
-        ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count),
-    )

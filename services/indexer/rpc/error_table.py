@@ -3,9 +3,7 @@
 
 import grpc
 
-from libs.requests.errors import (
-    WindowFull,
-)
+from libs.requests.errors import WindowFull
 from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from libs.segments.errors import SegmentUnreadable
 from services.indexer.errors import (

@@ -4,12 +4,12 @@
 from reput.indexer.v1 import query_service_pb2 as messages
 
 from libs.formats import fields
-from libs.formats.protobuf_wire import int_field
+from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests.checks import size_of_page
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
 from services.indexer.rpc import requests
-from services.indexer.rpc.responses import messages_field, text_field
+from services.indexer.rpc.responses import messages_field
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 64, 1_024
 
@@ -54,10 +54,11 @@ class QueryServicer:
 
 def _page(page: Page, indexed_physical_offset: int) -> bytes:
     """Make a QueryByKeyResponse. A QueryByTimeResponse has the same fields."""
+    token = page.next_page_token.encode()
     return b"".join(
         (
             messages_field(page.found, fields.QUERY_BY_KEY_RESPONSE_MESSAGES),
-            text_field(fields.QUERY_BY_KEY_RESPONSE_NEXT_PAGE_TOKEN, page.next_page_token),
+            length_delimited(fields.QUERY_BY_KEY_RESPONSE_NEXT_PAGE_TOKEN, token) if token else b"",
             int_field(fields.QUERY_BY_KEY_RESPONSE_INDEXED_PHYSICAL_OFFSET, indexed_physical_offset),
         )
     )

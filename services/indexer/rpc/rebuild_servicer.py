@@ -4,11 +4,11 @@
 import contextlib
 from collections.abc import AsyncGenerator
 
-from reput.indexer.v1 import index_service_pb2
 from reput.indexer.v1 import rebuild_service_pb2 as messages
 
+from libs.runtime.rpc.by_name import named
 from services.indexer.engine.follow.long_poll import LongPolls
-from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild, RebuildState
+from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 
 
 class RebuildServicer:
@@ -26,15 +26,4 @@ class RebuildServicer:
         async with contextlib.aclosing(self._rebuild.watch()) as states:
             async for state in states:
                 self._polls.check_open()
-                yield _response(state)
-
-
-def _response(state: RebuildState) -> messages.RebuildIndexesResponse:
-    return messages.RebuildIndexesResponse(
-        rebuilt_physical_offset=state.rebuilt_physical_offset,
-        target_physical_offset=state.target_physical_offset,
-        applied_record_count=state.record_count,
-        state=index_service_pb2.ReputState.ValueType(state.state),
-        error=state.error,
-        is_done=state.is_done,
-    )
+                yield named(messages.RebuildIndexesResponse, state, applied_record_count=state.record_count)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of responses: records as serialized StoredMessages, made by the kernel without an object per message."""
 
-from libs.formats.protobuf_wire import length_delimited
 from libs.kernel.answer.encode_cy import encode_messages
 from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.source import RecordBlock
@@ -15,8 +14,3 @@ def messages_field(found: RecordBlock, field_number: int) -> bytes:
         return encode_messages(found.records, found.positions.data, found.sizes.data, len(found.sizes), field_number)
     except ValueError as error:
         raise RecordDamaged(segment="of an answer", position=0, reason=str(error)) from error
-
-
-def text_field(field_number: int, text: str) -> bytes:
-    """Return a serialized string field, nothing for an empty text."""
-    return length_delimited(field_number, text.encode()) if text else b""

@@ -101,7 +101,8 @@ def _answer(frame: ScanFrame) -> bytes:
     head = tag(fields.SCAN_RESPONSE_ARROW_IPC, LENGTH_DELIMITED) + varint(len(frame.data))
     tail = int_field(fields.SCAN_RESPONSE_ROW_COUNT, frame.row_count)
     if frame.range is not None:
-        tail += length_delimited(fields.SCAN_RESPONSE_RANGE, _range_message(frame.range).SerializeToString())
+        done = messages.ScanRange(**frame.range._asdict())
+        tail += length_delimited(fields.SCAN_RESPONSE_RANGE, done.SerializeToString())
     return b"".join((head, frame.data, tail))
 
 
@@ -185,15 +186,6 @@ def _keys(found: Sequence[str], field: str) -> tuple[str, ...]:
     return tuple(requests.key(value, f"{field}[{index}]") for index, value in enumerate(found))
 
 
-def _range_message(found: ScanRange) -> messages.ScanRange:
-    return messages.ScanRange(
-        topic=found.topic,
-        queue_id=found.queue_id,
-        start_queue_offset=found.start_queue_offset,
-        end_queue_offset=found.end_queue_offset,
-    )
-
-
 async def _add_partition(response: messages.PlanScanResponse, partition: ScanPartition) -> None:
     added = response.partitions.add(
         key_topic=partition.key_topic,
@@ -203,4 +195,4 @@ async def _add_partition(response: messages.PlanScanResponse, partition: ScanPar
     )
     await asyncio.sleep(0)
     async for step in in_steps(partition.ranges, count=RANGE_STEP_COUNT):
-        added.ranges.extend(_range_message(one) for one in step)
+        added.ranges.extend(messages.ScanRange(**one._asdict()) for one in step)

@@ -32,8 +32,7 @@ from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors
-from services.indexer.engine.log.sink import Appended
-from services.indexer.engine.log.source import ProgressReport, RecordBlock
+from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock
 from tests.crash.sim.process import Killed, Process
 from tests.support.commitlog import durability_of
 

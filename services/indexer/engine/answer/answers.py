@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers: what questions about the indexes are answered with. Built once; changes nothing by itself."""
 
-from dataclasses import dataclass
-
 from libs.requests.errors import TopicSetApart
+from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.plan import ScanPlanner
 from services.indexer.engine.answer.pull import Puller
 from services.indexer.engine.answer.query import QueryEngine
 from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.follow.indexes import Indexes
+from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import RecordSource
 
 
-@dataclass(frozen=True, slots=True)
 class Answers:
     """The ways to ask, and what they look at."""
 
-    indexes: Indexes
-    records: RecordSource
-    queries: QueryEngine
-    puller: Puller
-    scanner: Scanner
-    planner: ScanPlanner
+    def __init__(self, config: IndexerConfig, indexes: Indexes, records: RecordSource, polls: LongPolls) -> None:
+        self.indexes = indexes
+        self.records = records
+        queues = indexes.queues
+        self.queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
+        self.puller = Puller(queues, records, polls)
+        self.scanner = Scanner(queues, records, self.queries, count_max=config.scan_count_max)
+        self.planner = ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count)
 
     def served(self, topic: str, field: str = "topic") -> str:
         """Return the topic, if it is served. Raises TopicSetApart."""

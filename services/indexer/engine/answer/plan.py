@@ -13,7 +13,7 @@ import itertools
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -43,8 +43,7 @@ PACKED_SHARE = 4
 """A range with less than this part of a partition's rows is packed with others."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScanRange:
+class ScanRange(NamedTuple):
     """Entries [start, end) of one queue."""
 
     topic: str

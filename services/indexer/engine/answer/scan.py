@@ -225,27 +225,21 @@ async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]
             starts, ends = bounds.setdefault(one.queue_id, ([], []))
             starts.append(one.start_queue_offset)
             ends.append(one.end_queue_offset)
-    queues = {queue_id: _Spans(*found) for queue_id, found in bounds.items()}
+    spans = {}
+    for queue_id, found in bounds.items():  # one queue may have very many ranges
+        starts, ends = np.array(found, np.int64)
+        order = np.argsort(starts)
+        # a range may reach beyond those that begin after it
+        spans[queue_id] = starts[order], np.maximum.accumulate(ends[order])
 
     def is_inside(view: RecordView) -> bool:
-        return not ranges or (view.queue_id in queues and view.queue_offset in queues[view.queue_id])
+        if view.queue_id not in spans:
+            return not ranges
+        starts, ends = spans[view.queue_id]
+        before = int(np.searchsorted(starts, view.queue_offset, side="right"))
+        return before > 0 and view.queue_offset < int(ends[before - 1])
 
     return is_inside
-
-
-class _Spans:
-    """The ranges of one queue, of which there may be very many."""
-
-    def __init__(self, starts: list[int], ends: list[int]) -> None:
-        found = np.array(starts, np.int64)
-        order = np.argsort(found)
-        self._starts = found[order]
-        # a range may reach beyond those that begin after it
-        self._ends = np.maximum.accumulate(np.array(ends, np.int64)[order])
-
-    def __contains__(self, queue_offset: int) -> bool:
-        before = int(np.searchsorted(self._starts, queue_offset, side="right"))
-        return before > 0 and queue_offset < int(self._ends[before - 1])
 
 
 def _first_place(view: RecordView, order: dict[bytes, int]) -> int:

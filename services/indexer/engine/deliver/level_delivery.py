@@ -30,8 +30,7 @@ from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.log.record_reader import store_times_ms
-from services.indexer.engine.log.sink import LogSink
-from services.indexer.engine.log.source import RecordBlock, RecordSource
+from services.indexer.engine.log.source import LogSink, RecordBlock, RecordSource
 from services.indexer.engine.log.time import LogTime
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable

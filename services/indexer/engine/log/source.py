@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine needs of the CommitLog: its dispatch stream and its records. `rpc/` implements both over gRPC."""
+"""What the engine needs of the CommitLog: its dispatch stream, its records and, for delayed messages, appending.
+
+`rpc/` implements all three over gRPC.
+"""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -101,4 +104,24 @@ class RecordSource(Protocol):
 
     async def has_topic(self, topic: str) -> bool:
         """Return whether the log knows a topic, with or without messages. Raises DependencyUnavailable."""
+        ...
+
+
+class Appended(NamedTuple):
+    """A batch that the log has."""
+
+    end_physical_offset: int
+    """Where it ends in the log, exclusive."""
+    is_on_disk: bool
+    """Whether it survives a power cut of the log's machine; what lies before it does then too."""
+
+
+class LogSink(Protocol):
+    """The log's front."""
+
+    async def append(self, request: bytes) -> Appended:
+        """Append a serialized AppendRequest, all or nothing, and wait for its durability.
+
+        Raises AppendRefused, and then nothing was appended; DependencyUnavailable, and then nobody knows.
+        """
         ...

@@ -10,7 +10,7 @@ from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
 from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
-from services.indexer.engine.log.sink import Appended
+from services.indexer.engine.log.source import Appended
 from services.indexer.errors import AppendRefused
 from services.indexer.rpc.log.errors import commitlog_errors
 

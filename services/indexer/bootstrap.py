@@ -129,14 +129,13 @@ def _servicers(
     indexer: Indexer, stream_count_max: int, start_time_ms: int
 ) -> Iterator[tuple[ServiceDescriptor, object]]:
     """Yield each service of the protos, and who answers it."""
-    indexes, follow, answers = indexer.indexes, indexer.follow, indexer.answers
-    groups, upkeep, tell = indexer.groups, indexer.upkeep, functools.partial(statistics, indexer)
+    follow, answers = indexer.follow, indexer.answers
     for module, servicer in (
         (queue_service_pb2, QueueServicer(answers, stream_count_max=stream_count_max)),
         (query_service_pb2, QueryServicer(answers)),
         (scan_service_pb2, ScanServicer(answers, follow.polls)),
-        (consumer_offset_service_pb2, ConsumerOffsetServicer(groups, answers, follow.completeness)),
-        (index_service_pb2, IndexServicer(tell, indexes, follow, groups, upkeep, start_time_ms=start_time_ms)),
-        (rebuild_service_pb2, RebuildServicer(upkeep.rebuild, follow.polls)),
+        (consumer_offset_service_pb2, ConsumerOffsetServicer(indexer.groups, answers, follow.completeness)),
+        (index_service_pb2, IndexServicer(indexer, start_time_ms=start_time_ms)),
+        (rebuild_service_pb2, RebuildServicer(indexer.upkeep.rebuild, follow.polls)),
     ):
         yield from ((service, servicer) for service in module.DESCRIPTOR.services_by_name.values())

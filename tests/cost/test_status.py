@@ -6,7 +6,6 @@ header.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from reput.indexer.v1 import index_service_pb2
@@ -101,8 +100,7 @@ async def test_the_status_of_the_indexer_costs_a_header_of_each_index_file() -> 
     request = index_service_pb2.GetStatusRequest()
     for store, indexer in await grown_indexers():
         indexer.indexes.queues._topics = topics = WatchedDict(indexer.indexes.queues._topics)
-        indexes, follow, groups, upkeep = indexer.indexes, indexer.follow, indexer.groups, indexer.upkeep
-        servicer = IndexServicer(partial(statistics, indexer), indexes, follow, groups, upkeep, start_time_ms=0)
+        servicer = IndexServicer(indexer, start_time_ms=0)
         await servicer.GetStatus(request, None)
         with store.fs.counted() as calls, instructions() as work:
             status = await servicer.GetStatus(request, None)

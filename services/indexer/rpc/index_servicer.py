@@ -3,7 +3,6 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable
 
 import msgspec
 from reput.common.v1 import consumer_pb2
@@ -16,11 +15,9 @@ from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
-from services.indexer.engine.follow.indexes import Indexes
-from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.consumers_below import consumers_below
-from services.indexer.engine.indexer import Follow, Upkeep
-from services.indexer.engine.statistics import IndexerStatistics
+from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.statistics import statistics
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 
 CONSUMER_COUNT_MAX = 100
@@ -37,51 +34,38 @@ _REMOVALS = {
 class IndexServicer:
     """Serves reput.indexer.v1.IndexService."""
 
-    def __init__(
-        self,
-        statistics: Callable[[], IndexerStatistics],
-        indexes: Indexes,
-        follow: Follow,
-        groups: ConsumerOffsets,
-        upkeep: Upkeep,
-        *,
-        start_time_ms: int,
-    ) -> None:
-        self._statistics = statistics
-        self._indexes = indexes
-        self._follow = follow
-        self._groups = groups
-        self._upkeep = upkeep
+    def __init__(self, indexer: Indexer, *, start_time_ms: int) -> None:
+        self._indexer = indexer
         self._start_time_ms = start_time_ms
 
     async def GetStatus(self, _request: messages.GetStatusRequest, _: object) -> messages.GetStatusResponse:
         """Tell how far the indexes are."""
-        disk = await self._upkeep.trim.disk_usage()
-        completeness = self._follow.completeness
-        target = completeness.target_physical_offset
+        disk = await self._indexer.upkeep.trim.disk_usage()
+        indexes, follow = self._indexer.indexes, self._indexer.follow
+        target = follow.completeness.target_physical_offset
         return named(
             messages.GetStatusResponse,
-            self._statistics(),
-            index_entry_count=self._indexes.index.entry_count,
-            last_store_time=timestamp(self._indexes.reached.last_store_time_ms or None),
-            last_error=self._follow.states.last_error,
+            statistics(self._indexer),
+            index_entry_count=indexes.index.entry_count,
+            last_store_time=timestamp(indexes.reached.last_store_time_ms or None),
+            last_error=follow.states.last_error,
             start_time=timestamp(self._start_time_ms),
             version=VERSION,
-            is_complete=completeness.is_complete,
+            is_complete=follow.completeness.is_complete,
             complete_physical_offset=0 if target == UNKNOWN else target,
-            delayed_delivery=_delayed(self._follow.delivery),
+            delayed_delivery=_delayed(follow.delivery),
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,
-            stepped_over=_stepped_over(self._indexes.queues.stepped_over.notes()),
+            stepped_over=_stepped_over(indexes.queues.stepped_over.notes()),
         )
 
     async def TrimTo(self, request: messages.TrimToRequest, _: object) -> messages.TrimToResponse:
         """Forget old records, or tell what that would be."""
         offset = check_range(request.min_physical_offset, "min_physical_offset")
-        queues = self._indexes.queues
-        below, count = await consumers_below(self._groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
-        trim = self._upkeep.trim
+        queues = self._indexer.indexes.queues
+        below, count = await consumers_below(self._indexer.groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
+        trim = self._indexer.upkeep.trim
         trimmed = await trim.would_trim(offset) if request.dry_run else trim.trim(offset)
         return named(
             messages.TrimToResponse,
@@ -97,7 +81,7 @@ class IndexServicer:
         remove = _REMOVALS.get(request.selection)
         if remove is None:
             raise BadArgument("must be EXPIRED or UNUSED_TOPICS", field="selection", value=request.selection)
-        removed = await remove(self._upkeep.removal, dry_run=request.dry_run)
+        removed = await remove(self._indexer.upkeep.removal, dry_run=request.dry_run)
         return messages.RemoveQueuesResponse(
             removed_queue_count=len(removed.ends),
             deleted_queue_file_count=removed.file_count,

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
@@ -105,23 +105,6 @@ class _Sized:
     @property
     def size_bytes(self) -> int:
         return int(self.record_size_bytes * self.range.row_count)
-
-
-@dataclass(slots=True)
-class _Bin:
-    """A partition in the making."""
-
-    ranges: list[ScanRange] = field(default_factory=list)
-    row_count: int = 0
-    size_bytes: int = 0
-
-    def put(self, sized: _Sized) -> None:
-        self.ranges.append(sized.range)
-        self.row_count += sized.range.row_count
-        self.size_bytes += sized.size_bytes
-
-    def partition(self) -> ScanPartition:
-        return ScanPartition(ranges=tuple(self.ranges), row_count=self.row_count, size_bytes=self.size_bytes)
 
 
 class ScanPlanner:
@@ -263,23 +246,28 @@ def _pack(pieces: list[_Sized], scope: ScanScope) -> list[ScanPartition]:
     spare = len(pieces) - scope.partition_count_min
     total_count = sum(piece.range.row_count for piece in pieces)
     packed_count_max = min(scope.row_count_max, -(-total_count // scope.partition_count_min))
-    bins: list[_Bin] = []
-    open_bin: _Bin | None = None
+    bins: list[list[_Sized]] = []
+    open_bin: list[_Sized] = []
+    row_room = byte_room = 0
     for piece in pieces:
-        is_small = piece.range.row_count * PACKED_SHARE < _row_count_max(piece, scope)
-        if (
-            is_small
-            and open_bin is not None
-            and spare > 0
-            and len(open_bin.ranges) < PARTITION_RANGE_COUNT_MAX
-            and open_bin.row_count + piece.range.row_count <= packed_count_max
-            and open_bin.size_bytes + piece.size_bytes <= scope.size_bytes_max
-        ):
-            open_bin.put(piece)
+        row_count, size_bytes = piece.range.row_count, piece.size_bytes
+        is_small = row_count * PACKED_SHARE < _row_count_max(piece, scope)
+        fits = row_count <= row_room and size_bytes <= byte_room and len(open_bin) < PARTITION_RANGE_COUNT_MAX
+        if is_small and fits and spare > 0:
+            open_bin.append(piece)
             spare -= 1
-            continue
-        bins.append(_Bin())
-        bins[-1].put(piece)
-        if is_small:
-            open_bin = bins[-1]
-    return [made.partition() for made in bins]
+        else:
+            bins.append([piece])
+            if not is_small:
+                continue
+            open_bin, row_room, byte_room = bins[-1], packed_count_max, scope.size_bytes_max
+        row_room -= row_count
+        byte_room -= size_bytes
+    return [
+        ScanPartition(
+            ranges=tuple(piece.range for piece in packed),
+            row_count=sum(piece.range.row_count for piece in packed),
+            size_bytes=sum(piece.size_bytes for piece in packed),
+        )
+        for packed in bins
+    ]

@@ -46,16 +46,13 @@ class TagFilter:
         return self.passes_all or tag in self.tags
 
 
-_EVERYTHING = TagFilter()
-
-
 def parse_tag_expression(text: str, *, field: str) -> TagFilter:
     """Parse an expression. Raises BadArgument for one without any tag, with too many, or too long."""
     size_bytes = len(text.encode())
     if size_bytes > EXPRESSION_SIZE_BYTES_MAX:
         raise BadArgument("is too long", field=field, value=size_bytes, limit=EXPRESSION_SIZE_BYTES_MAX)
     if text.strip() in ("", "*"):
-        return _EVERYTHING
+        return TagFilter()
     tags = [tag for piece in text.split(SEPARATOR) if (tag := piece.strip())]
     if not tags:
         raise BadArgument("has no tag", field=field, value=text[:100])

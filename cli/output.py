@@ -38,17 +38,13 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def write(data: str | bytes) -> None:
-    """Write to standard output. Ends the command if whoever reads it has gone, as `head` does."""
-    try:
-        if isinstance(data, bytes):
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        else:
-            sys.stdout.write(data)
-    except BrokenPipeError:
-        forget_output()
-        raise typer.Exit from None
+    """Write to standard output."""
+    if isinstance(data, bytes):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        sys.stdout.write(data)
 
 
 def prepare_output() -> None:
@@ -82,7 +78,8 @@ def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, 
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    console().print(table)
+    width = None if sys.stdout.isatty() else 10_000  # where it is no terminal tables are not cut
+    Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width).print(table)
 
 
 def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
@@ -94,12 +91,6 @@ def print_fields(fields: Mapping[str, object], *, as_json: bool) -> None:
     width = max(map(len, lines), default=0)
     for name, value in lines.items():
         write(f"{name.replace('_', ' '):<{width}}  {_cell(value)}\n")
-
-
-def console() -> Console:
-    """Return standard output as it is now. Where it is no terminal tables are not cut."""
-    is_terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if is_terminal else 10_000)
 
 
 def error_line(text: object) -> None:

@@ -87,12 +87,7 @@ def health(
     end_s = time.monotonic() + wait
     answers = {}
     for one in targets:
-        settings = options.channel_options(one)
-        if credentials is not None:
-            channel = grpc.secure_channel(one, credentials, settings)
-        else:
-            channel = grpc.insecure_channel(one, settings)
-        with channel:
+        with options.channel(one, credentials) as channel:
             answers[one] = _wait_serving(channel, end_s)
     print_rows(
         ({"target": one, "health": answer} for one, answer in answers.items()), ("target", "health"), as_json=as_json

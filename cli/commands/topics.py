@@ -15,16 +15,6 @@ topics = typer.Typer(no_args_is_help=True, help="Topics: list, look, make, chang
 groups = typer.Typer(no_args_is_help=True, help="Consumer groups: where they are, how far behind, move or forget them.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
-ReadQueues = Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")]
-WriteQueues = Annotated[int | None, typer.Option(min=1, help="Queues that producers write.")]
-Readable = Annotated[
-    bool | None,
-    typer.Option(
-        "--readable/--not-readable", help="Consumers may read; kept for RocketMQ, Reput's Indexer does not enforce it."
-    ),
-]
-Writable = Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")]
-
 TOPIC_COLUMNS = tuple(field.name for field in fields(Topic))
 
 
@@ -61,10 +51,16 @@ def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOpt
 def create_or_update_topic(
     context: typer.Context,
     topic_name: NameArgument,
-    read_queues: ReadQueues = None,
-    write_queues: WriteQueues = None,
-    readable: Readable = None,
-    writable: Writable = None,
+    read_queues: Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, help="Queues that producers write.")] = None,
+    readable: Annotated[
+        bool | None,
+        typer.Option(
+            "--readable/--not-readable",
+            help="Consumers may read; kept for RocketMQ, Reput's Indexer does not enforce it.",
+        ),
+    ] = None,
+    writable: Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a topic or change it, as the command's name says."""

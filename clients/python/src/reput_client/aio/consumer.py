@@ -3,16 +3,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from typing import TypeAlias
 
 import grpc
+from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.parts import AsyncGroups
 from reput_client.aio.start import find_start
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, subscribe
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Positions, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.types import Message, Place
+
+Delivery: TypeAlias = tuple[int, asyncio.Semaphore, SubscribeResponse | ReputError]
+"""What a reader got: the id of its queue, its room for further answers, and an answer or why there is none."""
 
 
 class AsyncConsumer(AsyncClosing):
@@ -34,7 +39,7 @@ class AsyncConsumer(AsyncClosing):
         self.topic, self.group = topic, group
         self._channels, self._tags = channels, tags
         self._queue_ids, self._start = queue_ids, start
-        self._deliveries: asyncio.Queue[tuple[asyncio.Semaphore, Delivery | ReputError] | None] = asyncio.Queue()
+        self._deliveries: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._positions = Positions(topic)
         self._readers: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
         self._is_begun = self._is_closed = False
@@ -50,7 +55,7 @@ class AsyncConsumer(AsyncClosing):
                 while (message := self._positions.pop()) is None:
                     if self._is_closed:
                         return None
-                    self._take(await self._deliveries.get())
+                    self._enter(await self._deliveries.get())
         except TimeoutError:
             return None
         return message
@@ -106,16 +111,16 @@ class AsyncConsumer(AsyncClosing):
         task = asyncio.create_task(self._follow(queue_id, queue_offset, room))
         self._readers[queue_id] = task, room
 
-    def _take(self, item: tuple[asyncio.Semaphore, Delivery | ReputError] | None) -> None:
+    def _enter(self, item: Delivery | None) -> None:
         """Take note of a delivery, unless its reader was replaced. Raises its error."""
         if item is None:
             return
-        room, content = item
+        queue_id, room, content = item
         if isinstance(content, ReputError):
             raise content
         room.release()
-        if self._readers[content.queue_id][1] is room:
-            self._positions.add(content)
+        if self._readers[queue_id][1] is room:
+            self._positions.add(queue_id, content)
 
     async def _follow(self, queue_id: int, queue_offset: int, room: asyncio.Semaphore) -> None:
         """The task that follows one queue."""
@@ -128,14 +133,14 @@ class AsyncConsumer(AsyncClosing):
                     attempt = 0
                     queue_offset = response.next_queue_offset
                     await room.acquire()
-                    self._deliveries.put_nowait((room, delivery(queue_id, response)))
+                    self._deliveries.put_nowait((queue_id, room, response))
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure, "indexer")
             finally:
                 call.cancel()
             delay_s = self._channels.retry.delay_s(attempt, error)
             if delay_s is None:
-                self._deliveries.put_nowait((room, error))
+                self._deliveries.put_nowait((queue_id, room, error))
                 return
             attempt += 1
             await asyncio.sleep(delay_s)

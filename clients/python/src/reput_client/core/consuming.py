@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both consumers share: deliveries, and positions in queues. No I/O."""
+"""What both consumers share: the call that follows a queue, and positions in queues. No I/O."""
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from reput.indexer.v1.queue_service_pb2 import SubscribeRequest, SubscribeResponse
 
@@ -15,24 +14,10 @@ SUBSCRIBE_RESPONSE_COUNT_MAX = 4
 """Responses (up to 1 MiB each) that wait for the caller, per queue; further ones wait in the transport."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One response of a queue's stream: its messages, and the position behind them."""
-
-    queue_id: int
-    messages: list[Message]
-    next_queue_offset: int
-
-
 def subscribe(topic: str, queue_id: int, queue_offset: int, tags: str) -> Call[SubscribeResponse]:
     """Return the call that follows a queue from a queue offset on. Its answers are streamed."""
     request = SubscribeRequest(topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=tags)
     return Call(request)
-
-
-def delivery(queue_id: int, response: SubscribeResponse) -> Delivery:
-    """Return the delivery in a response of a Subscribe stream."""
-    return Delivery(queue_id, messages_in(response), response.next_queue_offset)
 
 
 class Positions:
@@ -52,14 +37,15 @@ class Positions:
         """Set where to begin."""
         self._next.update(positions)
 
-    def add(self, delivery: Delivery) -> None:
-        """Take note of a delivery, once nothing waits any more."""
+    def add(self, queue_id: int, response: SubscribeResponse) -> None:
+        """Take note of what a queue's stream delivered, once nothing waits any more."""
         assert not self._waiting
-        if not delivery.messages:
-            self._next[delivery.queue_id] = delivery.next_queue_offset
+        messages = messages_in(response)
+        if not messages:
+            self._next[queue_id] = response.next_queue_offset
             return
-        self._waiting.extend((message, message.queue_offset + 1) for message in delivery.messages[:-1])
-        self._waiting.append((delivery.messages[-1], delivery.next_queue_offset))
+        self._waiting.extend((message, message.queue_offset + 1) for message in messages[:-1])
+        self._waiting.append((messages[-1], response.next_queue_offset))
 
     def pop(self) -> Message | None:
         """The next message to hand out; None if none waits."""

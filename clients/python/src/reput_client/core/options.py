@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -75,6 +76,13 @@ class Options:
     def target(self, service: str) -> str:
         """The target of "commitlog", "indexer" or "janitor"."""
         return {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
+
+    def channel(self, target: str, credentials: grpc.ChannelCredentials | None, api: Any = grpc) -> Any:
+        """Make a channel to a target. `api` is grpc or grpc.aio."""
+        options = self.channel_options(target)
+        if credentials is None:
+            return api.insecure_channel(target, options=options)
+        return api.secure_channel(target, credentials, options=options)
 
     def channel_options(self, target: str) -> tuple[tuple[str, int], ...]:
         """gRPC's options for a channel. What is on this machine is reached without the proxy of `http_proxy`."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both producers share: options, sinks, `send`, and the set-up of the send queue."""
 
+import asyncio
+import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from reput_client.core.encode import Encoder
 from reput_client.core.retry import RetryPolicy
@@ -12,6 +14,7 @@ from reput_client.core.sending import Entry, Outcome, SendQueue, Settlement, Sin
 from reput_client.core.types import Durability, NewMessage, SendResult
 
 Sent = TypeVar("Sent")
+AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,28 +99,12 @@ class Sender(ABC, Generic[Sent]):
         )
 
 
-class AnyFuture(Protocol):
-    """What asyncio's and concurrent.futures' futures have in common."""
-
-    def done(self) -> bool:
-        """True if it has an outcome or was cancelled."""
-        ...
-
-    def set_result(self, result: Any, /) -> None:
-        """Succeed."""
-        ...
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Fail."""
-        ...
-
-
 class OneSink:
     """Makes a future the sink of its one message: an object less for each message is a shorter garbage collection."""
 
     __slots__ = ()
 
-    def settle(self: AnyFuture, _: int, outcome: Outcome) -> None:
+    def settle(self: Any, _: int, outcome: Outcome) -> None:
         """See Sink."""
         if self.done():  # the caller has cancelled it
             return

@@ -110,13 +110,8 @@ class Channels:
 
     def _channel(self, service: str) -> grpc.Channel:
         """The channel to a service."""
-        channel = self._channels.get(service)
+        channel: grpc.Channel | None = self._channels.get(service)
         if channel is None:
-            target = self.options.target(service)
-            options = self.options.channel_options(target)
-            if self._credentials is None:
-                channel = grpc.insecure_channel(target, options=options)
-            else:
-                channel = grpc.secure_channel(target, self._credentials, options=options)
-            channel = self._channels.setdefault(service, channel)
+            made = self.options.channel(self.options.target(service), self._credentials, grpc)
+            channel = self._channels.setdefault(service, made)
         return channel

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
+from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Delivery, Positions, delivery, subscribe
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Positions, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Message, Place
@@ -62,7 +63,7 @@ class Consumer(Closing):
                     return None
                 if self._is_closed:
                     return None
-                self._take()
+                self._enter_oldest()
             return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -110,14 +111,14 @@ class Consumer(Closing):
 
         return _Reader(self._inbox, open_stream, self._channels.retry, queue_id, queue_offset)
 
-    def _take(self) -> None:
+    def _enter_oldest(self) -> None:
         """Take note of the oldest delivery. Raises its error."""
         reader, item = self._inbox.deliveries.popleft()
         if isinstance(item, ReputError):
             raise item
         reader.waiting_count -= 1
         self._inbox.changed.notify_all()
-        self._positions.add(item)
+        self._positions.add(reader.queue_id, item)
 
 
 class _Inbox:
@@ -125,7 +126,7 @@ class _Inbox:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.deliveries: deque[tuple[_Reader, Delivery | ReputError]] = deque()
+        self.deliveries: deque[tuple[_Reader, SubscribeResponse | ReputError]] = deque()
 
 
 class _Reader:
@@ -136,7 +137,7 @@ class _Reader:
     ) -> None:
         self.waiting_count = 0
         self._inbox, self._open_stream, self._retry = inbox, open_stream, retry
-        self._queue_id, self._queue_offset = queue_id, queue_offset
+        self.queue_id, self._queue_offset = queue_id, queue_offset
         self._is_stopped = False
         self._call: Any = None
         threading.Thread(target=self._run, name=f"reput-consumer-{queue_id}", daemon=True).start()
@@ -159,7 +160,7 @@ class _Reader:
                 for response in self._call:
                     attempt = 0
                     self._queue_offset = response.next_queue_offset
-                    if not self._put(delivery(self._queue_id, response)):
+                    if not self._put(response):
                         return
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure, "indexer")
@@ -171,7 +172,7 @@ class _Reader:
             with self._inbox.changed:
                 self._inbox.changed.wait_for(lambda: self._is_stopped, delay_s)
 
-    def _put(self, item: Delivery | ReputError) -> bool:
+    def _put(self, item: SubscribeResponse | ReputError) -> bool:
         """Hand something over, once there is room. False: stopped."""
         with self._inbox.changed:
             self._inbox.changed.wait_for(lambda: self._is_stopped or self.waiting_count < SUBSCRIBE_RESPONSE_COUNT_MAX)

@@ -10,6 +10,7 @@ Spark pickles a reader to Python workers, so it holds plain values.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -159,8 +160,6 @@ def lag(progress: Any) -> int:
     Spark does not tell which format they have, so a query must have no other one in Python beside this. Takes a
     StreamingQueryProgress or its dictionary. With a tag, entries that do not pass count too.
     """
-    import json
-
     from reput_spark.read.positions import from_json
 
     document = progress if isinstance(progress, dict) else json.loads(progress.json)
@@ -174,7 +173,5 @@ def lag(progress: Any) -> int:
 
 
 def _offset(found: Any) -> Offset:
-    import json
-
     parsed: Offset = json.loads(found) if isinstance(found, str) else found or {}
     return parsed

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/cli.md from the command tree: `python -m cli.document`.
+"""Writes docs/cli.md from the command tree: `python -m cli.document`."""
 
-With --check it writes nothing and fails when the page is out of date.
-"""
-
-import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,19 +52,6 @@ AREA_TITLES = {
 FILE_NOTE = "Each line of `reput put --file` is a JSON object with exactly one of `body` and `body_base64`; all keys: "
 
 
-def main() -> int:
-    """Write or check the page. Returns the exit code, which is 1 when a check fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail instead of writing")
-    text = page()
-    if not parser.parse_args().check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE.name} is out of date: run python -m cli.document")
-        return 1
-    return 0
-
-
 def page() -> str:
     """Return the whole page."""
     parts = [
@@ -116,4 +98,4 @@ def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(page(), encoding="utf-8")

@@ -19,6 +19,8 @@ DOCUMENTED_ROOTS = ("libs", "services", "cli", "clients/python/src", "clients/sp
 PLAIN_ROOTS = (
     "bench",
     "cli",
+    "clients/python/src",
+    "clients/spark/src",
     "demo",
     "libs/formats",
     "libs/kernel",

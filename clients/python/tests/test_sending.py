@@ -50,9 +50,9 @@ class Bench:
             entry = Entry(chunk.SerializeToString(), name[0], f"id-{name}", self, len(self.names) - 1)
             self.queue.add(entry, self.now_s)
 
-    def take(self) -> list[str] | None:
+    def pop(self) -> list[str] | None:
         """Take a batch and tell the names of its messages."""
-        batch = self.queue.take(self.now_s)
+        batch = self.queue.pop(self.now_s)
         return None if batch is None else self.names_of(batch)
 
     def names_of(self, batch: Batch) -> list[str]:
@@ -80,7 +80,7 @@ class Bench:
         self.deliver()
 
     def deliver(self) -> None:
-        settle_all(self.queue.take_settled())
+        settle_all(self.queue.pop_settled())
 
     def summary(self) -> dict[str, str]:
         return {
@@ -93,24 +93,24 @@ def test_linger() -> None:
     """A batch waits for company, at most for the linger time after its first message."""
     bench = Bench()
     bench.add("a")
-    assert (bench.take(), bench.queue.wait_s(0.0)) == (None, 0.005)
+    assert (bench.pop(), bench.queue.wait_s(0.0)) == (None, 0.005)
     bench.now_s = 0.004
     bench.add("b")
-    assert bench.take() is None
+    assert bench.pop() is None
     bench.now_s = 0.005
-    assert bench.take() == ["a", "b"]
-    assert (bench.take(), bench.queue.wait_s(0.005)) == (None, None)
+    assert bench.pop() == ["a", "b"]
+    assert (bench.pop(), bench.queue.wait_s(0.005)) == (None, None)
 
 
 def test_size_makes_ready() -> None:
     """A batch is ready when it is full, or when the next message does not fit any more."""
     bench = Bench()
     bench.add("a", "b", "c", "d", "e")
-    assert bench.take() == ["a", "b", "c", "d"]
-    assert bench.take() is None
+    assert bench.pop() == ["a", "b", "c", "d"]
+    assert bench.pop() is None
     bench.add("f", size_bytes=70)
-    assert bench.take() == ["e"]
-    assert bench.take() is None
+    assert bench.pop() == ["e"]
+    assert bench.pop() is None
 
 
 def test_a_message_larger_than_a_batch_travels_alone() -> None:
@@ -120,7 +120,7 @@ def test_a_message_larger_than_a_batch_travels_alone() -> None:
     bench.add("b", size_bytes=120)
     bench.add("c")
     bench.queue.close_batch()
-    assert [bench.take(), bench.take(), bench.take()] == [["a"], ["b"], ["c"]]
+    assert [bench.pop(), bench.pop(), bench.pop()] == [["a"], ["b"], ["c"]]
 
 
 def test_window() -> None:
@@ -131,7 +131,7 @@ def test_window() -> None:
     assert bench.queue.has_room(80)
     assert not bench.queue.has_room(81)
     bench.queue.close_batch()
-    bench.take()
+    bench.pop()
     bench.answer(["a"])
     assert bench.queue.is_idle
     assert bench.queue.has_room(5000)
@@ -142,7 +142,7 @@ def test_results() -> None:
     bench = Bench()
     bench.add("a", "b", "c", "d", "e")
     bench.queue.close_batch()
-    first, second = bench.take(), bench.take()
+    first, second = bench.pop(), bench.pop()
     bench.answer(first, second)
     assert [bench.outcomes[name].queue_offset for name in "abcde"] == [0, 1, 2, 3, 4]
     assert bench.outcomes["c"].unique_id == "id-c"
@@ -154,12 +154,12 @@ def test_passing_refusals_are_retried_in_order() -> None:
     bench = Bench()
     bench.add(*"abcdefghij")
     bench.queue.close_batch()
-    assert [bench.take(), bench.take()] == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
+    assert [bench.pop(), bench.pop()] == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
     bench.answer(FULL, FULL)
-    assert bench.take() is None
+    assert bench.pop() is None
     assert 0.5 <= bench.queue.wait_s(bench.now_s) <= 1
     bench.now_s = 1.0
-    batches = [bench.take(), bench.take(), bench.take()]
+    batches = [bench.pop(), bench.pop(), bench.pop()]
     assert batches == [["a", "b", "c", "d"], ["e", "f", "g", "h"], ["i", "j"]]
     bench.answer(*batches)
     assert set(bench.summary().values()) == {"stored"}
@@ -171,7 +171,7 @@ def test_retries_end() -> None:
     bench.add("a")
     for _ in range(3):
         bench.now_s += 10
-        assert bench.take() == ["a"]
+        assert bench.pop() == ["a"]
         bench.answer(FULL)
     assert bench.outcomes["a"].reason == "STORE_FULL"
     assert bench.queue.is_idle
@@ -181,26 +181,26 @@ def test_a_cut_line_resends() -> None:
     """What has no outcome when the line is cut goes again, before what is newer."""
     bench = Bench()
     bench.add(*"abcdefghi")
-    bench.take()
-    second = bench.take()
+    bench.pop()
+    second = bench.pop()
     bench.answer(["a", "b", "c", "d"])
     bench.cut()
     bench.now_s = 1.0
     bench.queue.close_batch()
-    assert bench.take() == second
-    assert bench.take() == ["i"]
+    assert bench.pop() == second
+    assert bench.pop() == ["i"]
 
 
 def test_without_retries_a_cut_line_is_an_unknown_outcome() -> None:
     """retries=0: what was sent may or may not be stored, and says so; what was not sent yet is still sent."""
     bench = Bench(retries=0)
     bench.add(*"abcde")
-    bench.take()
+    bench.pop()
     bench.cut()
     assert bench.summary() == dict.fromkeys("abcd", "OutcomeUnknownError")
     assert isinstance(bench.outcomes["a"], OutcomeUnknownError)
     bench.queue.close_batch()
-    assert bench.take() == ["e"]
+    assert bench.pop() == ["e"]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_what_never_had_a_connection_is_not_stored(errors: list[ReputError], out
     bench = Bench(retries=1)
     bench.add(*"abcd")
     for error in errors:
-        bench.take()
+        bench.pop()
         bench.cut(error)
         bench.now_s += 2
     assert bench.summary() == dict.fromkeys("abcd", outcome)
@@ -239,12 +239,12 @@ def test_one_bad_message_fails_alone(error: status_pb2.Status, failed: list[str]
     bench = Bench()
     names = ["a1", "b1", "c1", "a2"]
     bench.add(*names)
-    assert bench.take() == names
+    assert bench.pop() == names
     bench.answer(error)
     assert list(bench.outcomes) == failed
     rest = [name for name in names if name not in failed]
     if rest:
-        assert bench.take() == rest
+        assert bench.pop() == rest
         bench.answer(rest)
     assert bench.queue.is_idle
 
@@ -254,7 +254,7 @@ def test_an_unnamed_bad_message_is_found_by_halving() -> None:
     bench = Bench(batch_size_bytes=1000)
     bench.add(*"abcdefgh")
     bench.queue.close_batch()
-    while (names := bench.take()) is not None:
+    while (names := bench.pop()) is not None:
         bench.answer(status(CODE.INVALID_ARGUMENT, "BATCH_TOO_LARGE") if "f" in names else names)
     assert {name for name, kind in bench.summary().items() if kind != "stored"} == {"f"}
     assert bench.stored == list("abcdegh")
@@ -285,10 +285,10 @@ def test_answers_that_make_no_sense(outcome: AppendOutcome) -> None:
     bench = Bench()
     bench.add("a", "b")
     bench.queue.close_batch()
-    bench.take()
+    bench.pop()
     with pytest.raises((ReputError, ValueError)):
         bench.queue.on_outcomes([outcome], 0.0)
-    assert bench.queue.take_settled() == []
+    assert bench.queue.pop_settled() == []
     bench.queue.on_broken(ReputError("nonsense"), 0.0)
     bench.deliver()
     assert bench.summary() == {"a": "ReputError", "b": "ReputError"}
@@ -304,7 +304,7 @@ def test_fail_all() -> None:
     """Closing without waiting settles what is open, ready and in flight."""
     bench = Bench()
     bench.add(*"abcdefghi")
-    bench.take()
+    bench.pop()
     bench.queue.fail_all(LINE_CUT)
     bench.deliver()
     assert sorted(bench.outcomes) == list("abcdefghi")
@@ -321,7 +321,7 @@ def test_every_message_is_settled_once(chance_seed: int) -> None:
     for name in names:
         bench.add(name, size_bytes=chance.randrange(12, 60))
         bench.now_s += chance.random() / 100
-        while (batch := bench.take()) is not None:
+        while (batch := bench.pop()) is not None:
             waiting.append(batch)
         while waiting and chance.random() < 0.3:
             kind = chance.random()
@@ -340,7 +340,7 @@ def test_every_message_is_settled_once(chance_seed: int) -> None:
     bench.queue.close_batch()
     while not bench.queue.is_idle:
         bench.now_s += 2
-        while (batch := bench.take()) is not None:
+        while (batch := bench.pop()) is not None:
             waiting.append(batch)
         bench.answer(*waiting)
         waiting.clear()

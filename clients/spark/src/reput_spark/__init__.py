@@ -18,21 +18,21 @@ __all__ = ["ReputSparkError", "lag", "read_frame", "register"]
 
 
 def lag(progress: object) -> int:
-    """Entries that a streaming query has not read yet, by its `lastProgress`, of its sources in Python."""
+    """Return the entries that a streaming query has not read yet, by its `lastProgress`, of its sources in Python."""
     from reput_spark.read.stream import lag as entries_behind
 
     return entries_behind(progress)
 
 
 def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -> DataFrame:
-    """A batch read for Spark 3.3 to 3.5, which have no `format("reput")`; see `reput_spark.read.frames`."""
+    """Return a batch read for Spark 3.3 to 3.5, which have no `format("reput")`: see `reput_spark.read.frames`."""
     from reput_spark.read.frames import read_frame as read_through_arrow
 
     return read_through_arrow(spark, schema, **options)
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("reput")` known to this session; harmless when it is known already."""
+    """Make `format("reput")` known to this session. Harmless when it is known already."""
     from reput_spark.source import ReputDataSource
 
     spark.dataSource.register(ReputDataSource)

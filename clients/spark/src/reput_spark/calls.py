@@ -61,11 +61,11 @@ class Attempts:
         return self._options.endpoints[self._endpoint_index % len(self._options.endpoints)]
 
     def channels(self) -> Channels:
-        """Channels of the next attempt. Raises BadOption."""
+        """Return the channels of the next attempt. Raises BadOption."""
         return channels_to(self._options, self.endpoint)
 
     def progressed(self) -> None:
-        """An answer came: failures before it don't count any more."""
+        """Note that an answer came: failures before it don't count any more."""
         self._failure_count = 0
 
     def failed(self, error: ReputError) -> None:
@@ -81,13 +81,13 @@ class Attempts:
 
 
 def failure(path: str, endpoint: str, error: ReputError) -> CallFailed:
-    """The error for a call that failed for good."""
+    """Return the error for a call that failed for good."""
     details = f"{error.reason}: {error.text}" if error.reason else error.text
     return CallFailed(path, endpoint, error.code.name, details)
 
 
 def channels_to(options: CallOptions, endpoint: str) -> Channels:
-    """The channels of this process to a server, with the credentials of now. Raises BadOption."""
+    """Return the channels of this process to a server, with the credentials of now. Raises BadOption."""
     given = {
         "commitlog": endpoint,
         "indexer": endpoint,

@@ -31,11 +31,11 @@ class ReputDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format()`."""
+        """Return the name for `format()`."""
         return "reput"
 
     def schema(self) -> str:
-        """All default columns. Raises BadOption for options that neither a batch read nor a stream can have."""
+        """Return all default columns. Raises BadOption for options that neither a batch read nor a stream can have."""
         try:
             options = parse(self.options)
         except BadOption as error:
@@ -46,21 +46,21 @@ class ReputDataSource(DataSource):
         return default_ddl(include_properties=options.include_properties, include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> ReputReader:
-        """A reader of the columns of `schema`. Raises BadOption and BadSchema."""
+        """Return a reader of the columns of `schema`. Raises BadOption and BadSchema."""
         return ReputReader(parse(self.options), projection(schema))
 
     def streamReader(self, schema: StructType) -> ReputStreamReader:  # noqa: N802
-        """A reader of the columns of `schema` that follows the queues. Raises BadOption and BadSchema."""
+        """Return a reader of the columns of `schema` that follows the queues. Raises BadOption and BadSchema."""
         return ReputStreamReader(parse(self.options, is_stream=True), projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> ReputBatchSink:
-        """A sink for a DataFrame of this schema. Raises BadOption and BadSchema."""
+        """Return a sink for a DataFrame of this schema. Raises BadOption and BadSchema."""
         options = parse_write(self.options)
         check_columns(schema, options)
         return ReputBatchSink(options, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReputStreamSink:  # noqa: N802
-        """A sink for a streaming DataFrame of this schema. Raises BadOption and BadSchema."""
+        """Return a sink for a streaming DataFrame of this schema. Raises BadOption and BadSchema."""
         if overwrite:
             raise BadOption("outputMode", "a log only grows; use outputMode('append')")
         options = parse_write(self.options)

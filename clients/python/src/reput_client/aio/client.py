@@ -36,7 +36,7 @@ class AsyncClient(AsyncClosing):
         self.admin = AsyncAdmin(self._channels)
 
     def producer(self, options: ProducerOptions | None = None) -> AsyncProducer:
-        """A new producer; the client closes it if you do not."""
+        """Return a new producer. The client closes it if you do not."""
         producer = AsyncProducer(self._channels, options or ProducerOptions())
         self._closers.push_async_exit(producer)
         return producer
@@ -49,7 +49,7 @@ class AsyncClient(AsyncClosing):
         durability: Durability = Durability.DEFAULT,
         window_bytes: int = 8 << 20,
     ) -> AsyncWriter:
-        """A new writer, whose first batch has the number `first_sequence`; the client closes it if you do not.
+        """Return a new writer, whose first batch has the number `first_sequence`. The client closes it if you do not.
 
         One writer at a time uses an id: 1 to 200 printable ASCII characters without spaces. `append` waits while more
         than `window_bytes` have no outcome.
@@ -68,7 +68,7 @@ class AsyncClient(AsyncClosing):
         start: Place = "earliest",
         tags: str = "*",
     ) -> AsyncConsumer:
-        """A new consumer of all queues of a topic, or of those in `queue_ids`; the client closes it if you do not.
+        """Return a new consumer of a topic's queues, all or those in `queue_ids`. The client closes it if you do not.
 
         It begins where the group has committed, and at `start` in queues where it has not, or without a group.
         """
@@ -98,7 +98,7 @@ def connect(
     timeout_s: float | None = None,
     retry: RetryPolicy | None = None,
 ) -> AsyncClient:
-    """A client for the services at these targets (host:port).
+    """Return a client for the services at these targets (host:port).
 
     What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
     and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't

@@ -45,7 +45,7 @@ class AsyncConsumer(AsyncClosing):
         self._is_begun = self._is_closed = False
 
     async def poll(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; None after `timeout_s` without one, or when the consumer is closed.
+        """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
 
         Raises ReputError if a stream broke and could not be opened again, or if the topic does not exist.
         """
@@ -65,7 +65,7 @@ class AsyncConsumer(AsyncClosing):
             yield message
 
     async def positions(self) -> dict[int, int]:
-        """The next queue offset of each queue: behind the last message that was handed out."""
+        """Return the next queue offset of each queue: behind the last message that was handed out."""
         await self._begin()
         return self._positions.all()
 
@@ -97,7 +97,7 @@ class AsyncConsumer(AsyncClosing):
             await asyncio.wait(tasks)
 
     async def _begin(self) -> None:
-        """Find where to begin, and begin; only the first call does anything."""
+        """Find where to begin, and begin. Only the first call does anything."""
         if self._is_begun:
             return
         self._positions.begin(await find_start(self._channels, self.topic, self.group, self._queue_ids, self._start))
@@ -123,7 +123,7 @@ class AsyncConsumer(AsyncClosing):
             self._positions.add(queue_id, content)
 
     async def _follow(self, queue_id: int, queue_offset: int, room: asyncio.Semaphore) -> None:
-        """The task that follows one queue."""
+        """Follow one queue, until no stream can be opened any more."""
         attempt = 0
         while True:
             error: ReputError = stream_ended()

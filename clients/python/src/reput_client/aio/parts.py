@@ -54,7 +54,7 @@ class AsyncTopics(_AsyncPart):
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> Topic:
-        """Make a topic; what is None is the store's default. Raises AlreadyExistsError."""
+        """Make a topic. What is None is the store's default. Raises AlreadyExistsError."""
         request = topic_service_pb2.CreateTopicRequest(
             name=name,
             read_queue_count=read_queue_count or 0,
@@ -73,7 +73,7 @@ class AsyncTopics(_AsyncPart):
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> Topic:
-        """Change a topic; what is None stays. Raises NotFoundError."""
+        """Change a topic. What is None stays. Raises NotFoundError."""
         request = topic_service_pb2.UpdateTopicRequest(
             name=name,
             read_queue_count=read_queue_count,
@@ -88,12 +88,12 @@ class AsyncTopics(_AsyncPart):
         return await self._channels.run(Call(topic_service_pb2.GetTopicRequest(name=name), topic_in))
 
     def list(self, *, include_system: bool = False) -> AsyncIterator[Topic]:
-        """All topics by name."""
+        """Yield all topics by name."""
         request = topic_service_pb2.ListTopicsRequest(include_system=include_system, page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(topic_of, page.topics))
 
     async def delete(self, name: str) -> None:
-        """Forget a topic; its messages stay until they expire. Raises NotFoundError."""
+        """Forget a topic. Its messages stay until they expire. Raises NotFoundError."""
         await self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
 
@@ -109,7 +109,7 @@ class AsyncQueries(_AsyncPart):
         end: TimeLike | None = None,
         page_size: int = 0,
     ) -> AsyncIterator[Message]:
-        """Messages with a key, newest first, stored in [start, end). Further pages are fetched as they are needed."""
+        """Yield the messages with a key, newest first, stored in [start, end). Fetches pages as they are needed."""
         request = query_service_pb2.QueryByKeyRequest(
             topic=topic, key=key, start_time=to_timestamp(start), end_time=to_timestamp(end), page_size=page_size
         )
@@ -124,7 +124,7 @@ class AsyncQueries(_AsyncPart):
         queue_id: int | None = None,
         page_size: int = 0,
     ) -> AsyncIterator[Message]:
-        """Messages stored in [start, end), by queue id and queue offset."""
+        """Yield the messages stored in [start, end), by queue id and queue offset."""
         request = query_service_pb2.QueryByTimeRequest(
             topic=topic,
             queue_id=queue_id,
@@ -135,7 +135,7 @@ class AsyncQueries(_AsyncPart):
         return self._channels.pages(request, messages_in)
 
     async def by_id(self, message_id: str, *, topic: str = "") -> Message:
-        """The message with an offset message id, or with a unique id if a topic is given. Raises NotFoundError."""
+        """Return the message with an offset message id, or a unique id if a topic is given. Raises NotFoundError."""
         request = query_service_pb2.QueryByIdRequest(message_id=message_id, topic=topic)
         return await self._channels.run(Call(request, lambda answer: Message(answer.message)))
 
@@ -144,19 +144,19 @@ class AsyncQueues(_AsyncPart):
     """Queues of the Indexer."""
 
     def list(self, topic: str = "") -> AsyncIterator[Queue]:
-        """All queues, or those of one topic, by topic and queue id."""
+        """Yield all queues, or those of one topic, by topic and queue id."""
         request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(queue_of, page.queues))
 
     async def range(self, topic: str, queue_id: int) -> Queue:
-        """The bounds of a queue. Raises NotFoundError."""
+        """Return the bounds of a queue. Raises NotFoundError."""
         request = queue_service_pb2.GetQueueRangeRequest(topic=topic, queue_id=queue_id)
         return await self._channels.run(Call(request, lambda answer: queue_of(answer.queue)))
 
     async def offset_by_time(
         self, topic: str, queue_id: int, time: TimeLike, *, boundary: Literal["lower", "upper"] = "lower"
     ) -> int:
-        """Lower: the first entry at or after the time. Upper: the last entry at or before it."""
+        """Return the first entry at or after the time (lower), or the last entry at or before it (upper)."""
         request = queue_service_pb2.GetOffsetByTimeRequest(
             topic=topic,
             queue_id=queue_id,
@@ -196,17 +196,17 @@ class AsyncGroups(_AsyncPart):
     """Offsets of consumer groups."""
 
     def list(self) -> AsyncIterator[ConsumerGroup]:
-        """All groups by name, with their offsets and lag."""
+        """Yield all groups by name, with their offsets and lag."""
         request = consumer_offset_service_pb2.ListConsumerGroupsRequest(page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(group_of, page.groups))
 
     async def get(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
-        """The next offset of a group in a queue. Raises NotFoundError."""
+        """Return the next offset of a group in a queue. Raises NotFoundError."""
         request = consumer_offset_service_pb2.GetConsumerOffsetRequest(group=group, topic=topic, queue_id=queue_id)
         return await self._channels.run(Call(request, lambda answer: offset_of(answer.offset)))
 
     async def commit(self, group: str, offsets: Iterable[ConsumerOffset]) -> None:
-        """Store the next offsets of a group; durable within 5 seconds."""
+        """Store the next offsets of a group. They are durable within 5 seconds."""
         entries = [
             consumer_offset_service_pb2.ConsumerOffset(
                 topic=offset.topic, queue_id=offset.queue_id, queue_offset=offset.queue_offset
@@ -217,14 +217,14 @@ class AsyncGroups(_AsyncPart):
         await self._channels.run(Call(request, done))
 
     async def reset(self, group: str, topic: str, to: Place) -> tuple[ConsumerOffset, ...]:
-        """Move all of a group's offsets of a topic; durable when it returns."""
+        """Move all of a group's offsets of a topic. They are durable when it returns."""
         check_place(to)
         where: dict[str, Any] = {to: True} if isinstance(to, str) else {"time": to_timestamp(to)}
         request = consumer_offset_service_pb2.ResetConsumerOffsetRequest(group=group, topic=topic, **where)
         return await self._channels.run(Call(request, lambda answer: tuple(map(offset_of, answer.offsets))))
 
     async def delete(self, group: str, *, topic: str = "") -> int:
-        """Forget a group's offsets, all or those of one topic; how many it had. Durable when it returns.
+        """Forget a group's offsets, all or those of one topic. Returns how many it had. Durable when it returns.
 
         A consumer of the group that commits makes it anew.
         """
@@ -236,15 +236,15 @@ class AsyncAdmin(_AsyncPart):
     """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""
 
     async def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
-        """The state of the log."""
+        """Return the state of the log."""
         return await self._channels.run(Call(log_service_pb2.GetStatusRequest()))
 
     async def indexer_status(self) -> index_service_pb2.GetStatusResponse:
-        """How far the indexes are."""
+        """Return how far the indexes are."""
         return await self._channels.run(Call(index_service_pb2.GetStatusRequest()))
 
     def rebuild_indexes(self) -> AsyncIterator[rebuild_service_pb2.RebuildIndexesResponse]:
-        """Drop all indexes and build them again; tells how far it is until it ends, which does not need a listener.
+        """Drop all indexes and build them again. Yields how far it is until it ends, which does not need a listener.
 
         Calls that need the indexes fail meanwhile. Raises FailedPreconditionError with RUN_IN_PROGRESS while another
         rebuild is under way.
@@ -267,11 +267,11 @@ class AsyncAdmin(_AsyncPart):
         return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)
 
     async def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
-        """What the Janitor does."""
+        """Return what the Janitor does."""
         return await self._channels.run(Call(retention_service_pb2.GetStatusRequest()))
 
     async def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
-        """The retention policy in force."""
+        """Return the retention policy in force."""
         return await self._channels.run(Call(retention_service_pb2.GetPolicyRequest()))
 
     async def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
@@ -286,12 +286,12 @@ class AsyncAdmin(_AsyncPart):
         return await self._channels.run(call)
 
     def retention_history(self) -> AsyncIterator[retention_service_pb2.Run]:
-        """Past runs that deleted something or failed, newest first."""
+        """Yield past runs that deleted something or failed, newest first."""
         request = retention_service_pb2.ListHistoryRequest(page_size=100)
         return self._channels.pages(request, lambda page: page.runs)
 
     def segments(self) -> AsyncIterator[segment_service_pb2.Segment]:
-        """The segments of the log, oldest first."""
+        """Yield the segments of the log, oldest first."""
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: page.segments)
 

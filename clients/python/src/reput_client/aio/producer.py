@@ -36,7 +36,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         self._task = self._loop.create_task(self._run(), name="reput-producer")
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
-        """As `send`, for a message that is made already."""
+        """Do as `send` does, for a message that is made already."""
         future = _SendFuture(loop=self._loop)
         chunk, unique_id = self._encoder.encode(message)
         entry = Entry(chunk, message.topic, unique_id, future, 0)
@@ -46,7 +46,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return future
 
     async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
-        """Send many messages the fast way; see Producer.send_batch."""
+        """Send many messages the fast way, as Producer.send_batch does."""
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
         if not messages:
             future.set_result([])
@@ -64,14 +64,14 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         await self._wait_for(lambda: self._queue.is_idle)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the stream; see Producer.close."""
+        """Flush, then end the stream, as Producer.close does."""
         self._is_closing = True
         try:
             async with asyncio.timeout(self._close_timeout_s if timeout_s is None else timeout_s):
                 await self.flush()
         except TimeoutError:
             self._queue.fail_all(UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED))
-            settle_all(self._queue.take_settled())
+            settle_all(self._queue.pop_settled())
             self._notify()
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -118,15 +118,15 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
                 call.cancel()
                 await asyncio.wait([writer])
             self._queue.on_broken(error, self._loop.time())
-            settle_all(self._queue.take_settled())
+            settle_all(self._queue.pop_settled())
             self._notify()
 
     async def _read(self, call: Any) -> ReputError:
-        """Take outcomes until the stream ends, and return why it did."""
+        """Apply outcomes until the stream ends, and return why it did."""
         try:
             async for response in call:
                 self._queue.on_outcomes(response.outcomes, self._loop.time())
-                settle_all(self._queue.take_settled())
+                settle_all(self._queue.pop_settled())
                 self._notify()
         except grpc.RpcError as failure:
             return from_rpc_error(failure, "commitlog")
@@ -135,11 +135,11 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return stream_ended()
 
     async def _write(self, call: Any) -> None:
-        """Write batches until the stream breaks; the reader learns why."""
+        """Write batches until the stream breaks. The reader learns why."""
         try:
             while True:
                 now_s = self._loop.time()
-                batch = self._queue.take(now_s)
+                batch = self._queue.pop(now_s)
                 if batch is None:
                     await self._wait_change(self._queue.wait_s(now_s))
                 else:

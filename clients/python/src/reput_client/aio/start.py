@@ -13,7 +13,7 @@ from reput_client.core.types import Place, Queue, check_place
 async def find_start(
     channels: AsyncChannels, topic: str, group: str | None, queue_ids: Iterable[int] | None, start: Place
 ) -> dict[int, int]:
-    """Where to begin in each queue, all of them if `queue_ids` is None.
+    """Return where to begin in each queue, in all of them if `queue_ids` is None.
 
     A topic that nobody has made has no queues to consume: NotFoundError.
     """
@@ -34,7 +34,7 @@ async def find_start(
 
 
 async def _place_in(channels: AsyncChannels, queue: Queue, start: Place) -> int:
-    """The queue offset of a place in a queue. Raises ValueError for what is no place."""
+    """Return the queue offset of a place in a queue. Raises ValueError for what is no place."""
     check_place(start)
     if not isinstance(start, str):
         return await AsyncQueues(channels).offset_by_time(queue.topic, queue.queue_id, start)

@@ -19,9 +19,9 @@ class AsyncRequests(asyncio.Queue[bytes | None]):
 
 
 async def next_in_time(call: Any, timeout_s: float | None) -> Any:
-    """The next answer of a stream, None at its end. Raises grpc.RpcError, and DeadlineExceededError behind `timeout_s`.
+    """Return a stream's next answer, None at its end. Raises grpc.RpcError.
 
-    The call is cancelled then.
+    Raises DeadlineExceededError behind `timeout_s`, and has cancelled the call then.
     """
     try:
         async with asyncio.timeout(timeout_s):

@@ -52,7 +52,7 @@ class AsyncWriter(AsyncClosing):
         await self.append_encoded(Batch(b"".join(chunks), len(chunks)))
 
     async def append_encoded(self, batch: Batch) -> None:
-        """As `append`, for messages that are encoded already."""
+        """Do as `append` does, for messages that are encoded already."""
         self._batches.add(batch)
         if self._stream is not None:
             self._stream.send(self._batches.requests(-1))
@@ -62,7 +62,7 @@ class AsyncWriter(AsyncClosing):
             await self._settle()
 
     async def flush(self) -> Written:
-        """Wait until everything is stored; tells how much this writer has stored by now.
+        """Wait until everything is stored. Returns how much this writer has stored by now.
 
         Raises ReputError for a batch that is refused, also for other content under its number, and when retries are
         used up.
@@ -86,7 +86,7 @@ class AsyncWriter(AsyncClosing):
         await self.close()
 
     def _open(self) -> "AsyncAppendStream":
-        """A new stream, with everything that is kept."""
+        """Open a new stream, with everything that is kept."""
         self._stream = self._open_stream()
         self._stream.send(self._batches.requests())
         return self._stream
@@ -98,7 +98,7 @@ class AsyncWriter(AsyncClosing):
             self._stream = None
 
     async def _settle(self) -> None:
-        """Take the next outcomes; after a failure wait for the next attempt. Raises the error if there is none."""
+        """Apply the next outcomes. After a failure wait for the next attempt. Raises the error if there is none."""
         try:
             for outcome in await (self._stream or self._open()).outcomes():
                 self._batches.on_outcome(outcome)
@@ -130,7 +130,7 @@ class AsyncAppendStream:
             self._requests.put_nowait(request)
 
     async def outcomes(self) -> list[AppendOutcome]:
-        """The next outcomes, in the order of the requests. Raises ReputError."""
+        """Return the next outcomes, in the order of the requests. Raises ReputError."""
         try:
             response = await next_in_time(self._call, self._timeout_s)
         except grpc.RpcError as failure:

@@ -48,7 +48,7 @@ class Positions:
         self._waiting.append((messages[-1], response.next_queue_offset))
 
     def pop(self) -> Message | None:
-        """The next message to hand out; None if none waits."""
+        """Return the next message to hand out, None if none waits."""
         if not self._waiting:
             return None
         message, self._next[message.queue_id] = self._waiting.popleft()
@@ -60,11 +60,11 @@ class Positions:
         self._next[queue_id] = queue_offset
 
     def all(self) -> dict[int, int]:
-        """The next queue offset of each queue that is consumed."""
+        """Return the next queue offset of each queue that is consumed."""
         return dict(sorted(self._next.items()))
 
     def uncommitted(self) -> list[ConsumerOffset]:
-        """Positions that changed since they were last committed."""
+        """Return the positions that changed since they were last committed."""
         return [
             ConsumerOffset(self._topic, queue_id, queue_offset)
             for queue_id, queue_offset in sorted(self._next.items())

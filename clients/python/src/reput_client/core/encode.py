@@ -44,7 +44,7 @@ class Encoder:
         self._makes_born_times = makes_born_times
 
     def encode(self, message: NewMessage) -> tuple[bytes, str]:
-        """The chunk and the unique id ("" without one). Raises ValueError or TypeError for what can't be encoded."""
+        """Encode a message. Returns the chunk and the unique id ("" without one). Raises ValueError or TypeError."""
         unique_id, now_ns = message.unique_id or "", time.time_ns()
         if (encoded_properties := message.property_string) is None:
             if not unique_id and self._unique_ids is not None:
@@ -65,7 +65,7 @@ class Encoder:
 
 
 def _properties(message: NewMessage, unique_id: str) -> dict[str, str]:
-    """All properties of a message. Raises ValueError for keys or a delay that can't be meant."""
+    """Return all properties of a message. Raises ValueError for keys or a delay that can't be meant."""
     properties = dict(message.properties)
     if unique_id:
         properties["UNIQ_KEY"] = unique_id
@@ -86,7 +86,7 @@ def _properties(message: NewMessage, unique_id: str) -> dict[str, str]:
 
 
 def property_string(properties: Mapping[str, str]) -> bytes:
-    """RocketMQ's property string. Raises ValueError for what would change the meaning of another property."""
+    """Make RocketMQ's property string. Raises ValueError for what would change the meaning of another property."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     has_odd_name = "" in properties or (text.count("\x01") > len(properties) and "\x01" in "".join(properties))
     if has_odd_name or text.count("\x02") != len(properties):
@@ -110,21 +110,21 @@ class UniqueIds:
         self._start_ns = self._end_ns = 0
 
     def next(self, now_ns: int) -> str:
-        """A new id; `now_ns` is the time since the epoch."""
+        """Return a new id. `now_ns` is the time since the epoch."""
         if not self._start_ns <= now_ns < self._end_ns:
             self._start_month()
         time_ms = (now_ns - self._start_ns) // 1_000_000 & 0xFFFFFFFF
         return f"{self._prefix}{time_ms:08X}{next(self._count) & 0xFFFF:04X}"
 
     def _start_month(self) -> None:
-        """Times count from the first day of the month, local time, as in RocketMQ's client."""
+        """Count times from the first day of the month, local time, as RocketMQ's client does."""
         first = datetime.now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
         self._start_ns, self._end_ns = int(first.timestamp()) * 10**9, int(following.timestamp()) * 10**9
 
 
 def _own_address() -> bytes:
-    """The IPv4 address that this machine would use to reach others; random if it has none. Sends nothing."""
+    """Return the IPv4 address that this machine would use to reach others, a random one if none. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # an address for documentation: only the route matters

@@ -114,7 +114,7 @@ _NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed")
 
 
 def from_status(status: status_pb2.Status) -> ReputError:
-    """The error that a google.rpc.Status describes. Raises ValueError for one whose details can't be read."""
+    """Return the error that a google.rpc.Status describes. Raises ValueError for one whose details can't be read."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason, retry_after = "", None
     metadata: dict[str, str] = {}
@@ -136,7 +136,7 @@ def from_status(status: status_pb2.Status) -> ReputError:
 
 
 def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this address") -> ReputError:
-    """The error of a failed call, synchronous or asyncio, with its details if it has them.
+    """Return the error of a failed call, synchronous or asyncio, with its details if it has them.
 
     `service` and `target` are where the call was sent; they are told when the server there is of another kind.
     """
@@ -158,20 +158,20 @@ def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this addre
 
 
 def was_never_sent(error: ReputError) -> bool:
-    """True if the call failed because there was no connection, so that the server can't have seen it."""
+    """Return whether the call failed because there was no connection, so that the server can't have seen it."""
     return isinstance(error, UnavailableError) and error.text.startswith(_NO_CONNECTION)
 
 
 def stream_ended() -> UnavailableError:
-    """The error for a stream that the server ended although more was to come."""
+    """Return the error for a stream that the server ended although more was to come."""
     return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
 
 
 def no_answer(timeout_s: float | None) -> DeadlineExceededError:
-    """The error for a stream whose next answer does not come in time."""
+    """Return the error for a stream whose next answer does not come in time."""
     return DeadlineExceededError(f"no answer within {timeout_s} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def nonsense(failure: Exception) -> ServerError:
-    """The error for an answer that can't be right."""
+    """Return the error for an answer that can't be right."""
     return ServerError(f"the server's answer makes no sense: {failure}", code=grpc.StatusCode.INTERNAL)

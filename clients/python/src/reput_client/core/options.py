@@ -29,7 +29,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def is_local(target: str) -> bool:
-    """Whether a target is a socket or a loopback address of this machine."""
+    """Return whether a target is a socket or a loopback address of this machine."""
     host = target.rpartition(":")[0].strip("[]")
     try:
         return target.startswith("unix:") or host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -74,7 +74,7 @@ class Options:
         return cls(**values)  # type: ignore[arg-type]
 
     def target(self, service: str) -> str:
-        """The target of "commitlog", "indexer" or "janitor"."""
+        """Return the target of "commitlog", "indexer" or "janitor"."""
         return {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
 
     def channel(self, target: str, credentials: grpc.ChannelCredentials | None, api: Any = grpc) -> Any:
@@ -85,11 +85,11 @@ class Options:
         return api.secure_channel(target, credentials, options=options)
 
     def channel_options(self, target: str) -> tuple[tuple[str, int], ...]:
-        """gRPC's options for a channel. What is on this machine is reached without the proxy of `http_proxy`."""
+        """Return gRPC's options for a channel. What is on this machine is reached without the proxy of `http_proxy`."""
         return (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)) if is_local(target) else CHANNEL_OPTIONS
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """TLS credentials, None for a plain connection. Raises OSError for a file that can't be read."""
+        """Return TLS credentials, None for a plain connection. Raises OSError for a file that can't be read."""
         if not self.ca_file:
             return None
         return grpc.ssl_channel_credentials(
@@ -99,12 +99,12 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What every call carries."""
+        """Return what every call carries."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
 
 def first_token(file: Path) -> str:
-    """The token of a file, the first one if it has several lines; empty for an empty file. Raises OSError."""
+    """Return the token of a file: its first word, "" for an empty file. Raises OSError."""
     return next(iter(file.read_text(encoding="utf-8").split()), "")
 
 

@@ -46,7 +46,7 @@ class ProducerOptions:
             raise ValueError("batch_size_bytes must be at least 1, at most window_bytes and at most 8 MiB")
 
     def send_queue(self) -> SendQueue:
-        """A fresh queue with these options."""
+        """Return a fresh queue with these options."""
         return SendQueue(
             batch_size_bytes=self.batch_size_bytes,
             window_bytes=self.window_bytes,
@@ -60,7 +60,7 @@ class Sender(ABC, Generic[Sent]):
 
     @abstractmethod
     def send_message(self, message: NewMessage) -> Sent:
-        """As `send`, for a message that is made already."""
+        """Do as `send` does, for a message that is made already."""
 
     def send(
         self,
@@ -77,7 +77,7 @@ class Sender(ABC, Generic[Sent]):
         born_time_ms: int | None = None,
         delay_level: int = 0,
     ) -> Sent:
-        """Send one message; the fields are those of NewMessage. Waits only while the window is full.
+        """Send one message. The fields are those of NewMessage. Waits only while the window is full.
 
         The future fails with a ReputError. Raises ValueError or TypeError for a message that can't be encoded, and
         ReputError after `close`.
@@ -133,7 +133,7 @@ class ManySink:
 
 
 def encode_all(encoder: Encoder, messages: Iterable[NewMessage], sink: Sink) -> list[Entry]:
-    """Entries of one sink. Raises ValueError or TypeError for the first message that can't be encoded."""
+    """Make the entries of one sink. Raises ValueError or TypeError for the first message that can't be encoded."""
     entries = []
     for sink_index, message in enumerate(messages):
         chunk, unique_id = encoder.encode(message)

@@ -18,7 +18,7 @@ LOST_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, gr
 
 
 def is_passing(error: ReputError) -> bool:
-    """True if another attempt may work, at something that may be repeated whether or not it was done."""
+    """Return whether another attempt may work, at something that may be repeated whether or not it was done."""
     return error.reason in RETRYABLE_REASONS or error.code in LOST_CODES
 
 
@@ -36,7 +36,7 @@ class RetryPolicy:
     chance: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     def delay_s(self, attempt: int, error: ReputError, *, is_repeatable: bool = True) -> float | None:
-        """Seconds to wait after failed attempt number `attempt` (from 0); None: give up.
+        """Return seconds to wait after failed attempt number `attempt` (from 0), None to give up.
 
         `is_repeatable` False allows only retries of calls that the server itself says it did not do.
         """
@@ -46,7 +46,7 @@ class RetryPolicy:
         return self.backoff_s(attempt, error)
 
     def backoff_s(self, attempt: int, error: ReputError) -> float | None:
-        """As `delay_s`, for an error of whatever kind."""
+        """Do as `delay_s` does, for an error of whatever kind."""
         if attempt >= self.retries:
             return None
         ceiling = min(self.delay_max_s, self.delay_min_s * 2.0 ** min(attempt, 30))
@@ -55,7 +55,7 @@ class RetryPolicy:
     def delay_within_s(
         self, left_s: float, attempt: int, error: ReputError, *, is_repeatable: bool = True
     ) -> float | None:
-        """As `delay_s`, for a call that has `left_s` seconds left."""
+        """Do as `delay_s` does, for a call that has `left_s` seconds left."""
         delay_s = self.delay_s(attempt, error, is_repeatable=is_repeatable)
         is_over = isinstance(error, DeadlineExceededError) or (delay_s is not None and delay_s >= left_s)
         return None if is_over else delay_s

@@ -6,7 +6,7 @@ The life of a message: open batch -> ready -> in flight -> settled, or back to r
 Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
 `unsettled_bytes` is the size of everything that was added and not settled. Order of messages is the order of `add`,
 except for what is retried. While `blocked_until_s` lies ahead nothing is handed out.
-Callers: one at a time (a lock or an event loop outside). Outcomes are collected for `take_settled`, not given to their
+Callers: one at a time (a lock or an event loop outside). Outcomes are collected for `pop_settled`, not given to their
 sinks here, so that the caller can let go of its lock before it wakes others. Times are seconds of one monotonic clock,
 given by the caller.
 
@@ -48,7 +48,7 @@ class Sink(Protocol):
     """Where the outcome of a message goes; `sink_index` tells messages of one sink apart."""
 
     def settle(self, sink_index: int, outcome: Outcome) -> None:
-        """Take the outcome. Called once per message."""
+        """Accept the outcome. Called once per message."""
         ...
 
 
@@ -85,7 +85,7 @@ class Batch:
         self.size_bytes = sum([len(entry.chunk) for entry in entries])
 
     def to_request(self, durability: int) -> bytes:
-        """The serialized request."""
+        """Return the serialized request."""
         return b"".join([entry.chunk for entry in self.entries]) + request_end(durability)
 
 
@@ -112,11 +112,11 @@ class SendQueue:
         return self.unsettled_bytes == 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """True if a message of this size may be added now."""
+        """Return whether a message of this size may be added now."""
         return self.unsettled_bytes == 0 or self.unsettled_bytes + size_bytes <= self._window_bytes
 
     def add(self, entry: Entry, now_s: float) -> bool:
-        """Take a message. True if there is now something new to wait for or to send: a batch began or became ready."""
+        """Add a message. Returns whether there is something new to wait for or send: a batch began or became ready."""
         size_bytes = len(entry.chunk)
         is_news = False
         if self._open and self._open_size_bytes + size_bytes > self._batch_size_bytes:
@@ -140,8 +140,8 @@ class SendQueue:
             self._ready.append(Batch(self._open, order=(self._batch_count,)))
             self._open, self._open_size_bytes = [], 0
 
-    def take(self, now_s: float) -> Batch | None:
-        """The next batch to send, which is in flight from now on; None if there is none yet."""
+    def pop(self, now_s: float) -> Batch | None:
+        """Pop the next batch to send, None if there is none yet. It is in flight from now on."""
         if now_s < self.blocked_until_s:
             return None
         if not self._ready and self._open and now_s >= self._open_until_s:
@@ -153,7 +153,7 @@ class SendQueue:
         return batch
 
     def wait_s(self, now_s: float) -> float | None:
-        """Seconds until `take` may have something; None: not before something is added."""
+        """Return seconds until `pop` may have something, None if that is not before something is added."""
         if not self._ready and not self._open:
             return None
         until_s = 0.0 if self._ready else self._open_until_s
@@ -177,7 +177,7 @@ class SendQueue:
                 self._on_refused(batch, error, now_s)
 
     def on_broken(self, error: ReputError, now_s: float) -> None:
-        """The stream ended: batches in flight are sent again, or fail if they may not be."""
+        """Send the batches in flight again after the end of the stream, or fail them if they may not be."""
         for batch in self._in_flight:
             delay_s = self._retry.delay_s(batch.attempt, error)
             batch.was_sent = batch.was_sent or not was_never_sent(error)
@@ -188,15 +188,15 @@ class SendQueue:
         self._in_flight.clear()
 
     def fail_all(self, error: ReputError) -> None:
-        """Give up on everything: the producer is closed without waiting."""
+        """Give up on everything, for a producer that is closed without waiting."""
         self.close_batch()
         for batch in (*self._in_flight, *self._ready):
             self._fail(batch.entries, error)
         self._in_flight.clear()
         self._ready.clear()
 
-    def take_settled(self) -> list[Settlement]:
-        """Outcomes that the caller has to give to their sinks (`settle_all`), each once."""
+    def pop_settled(self) -> list[Settlement]:
+        """Pop the outcomes that the caller has to give to their sinks (`settle_all`), each once."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -238,7 +238,7 @@ class SendQueue:
 
 
 def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], list[list[Entry]]]:
-    """The messages that a refusal is about, and the others in batches to send again."""
+    """Return the messages that a refusal is about, and the others in batches to send again."""
     match = _MESSAGE_INDEX.search(" ".join((*error.fields, error.metadata.get("field", ""))))
     index = int(match.group(1)) if match else None
     if index is not None and index < len(entries) and error.reason not in _TOPIC_REASONS:
@@ -255,7 +255,7 @@ def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], li
 
 
 def _unknown(error: ReputError) -> ReputError:
-    """What callers get for messages that were sent and whose answer is lost."""
+    """Return what callers get for messages that were sent and whose answer is lost."""
     if not isinstance(error, UnavailableError):
         return error
     return OutcomeUnknownError(

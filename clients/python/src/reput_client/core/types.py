@@ -238,7 +238,7 @@ def check_place(place: Place) -> None:
 
 
 def to_ms(time: TimeLike) -> int:
-    """Milliseconds since the epoch. Raises ValueError for a naive datetime: its meaning would depend on the machine."""
+    """Return milliseconds since the epoch. Raises ValueError for a naive datetime: machines differ in what it means."""
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise ValueError(f"{time} has no time zone; use an aware datetime or milliseconds since the epoch")
@@ -248,12 +248,12 @@ def to_ms(time: TimeLike) -> int:
 
 
 def from_ms(time_ms: int) -> datetime:
-    """The moment in UTC."""
+    """Return the moment in UTC."""
     return datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
 
 
 def to_timestamp(time: TimeLike | None) -> Timestamp | None:
-    """A Timestamp for a request; None stays absent."""
+    """Return a Timestamp for a request. None stays absent."""
     if time is None:
         return None
     time_ms = to_ms(time)
@@ -261,7 +261,7 @@ def to_timestamp(time: TimeLike | None) -> Timestamp | None:
 
 
 def host_text(host: message_pb2.Host) -> str:
-    """address:port, with IPv6 in brackets; empty if there is none."""
+    """Return address:port, with IPv6 in brackets, "" if there is none."""
     if not host.address:
         return ""
     address = ipaddress.ip_address(host.address)

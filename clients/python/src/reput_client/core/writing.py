@@ -62,7 +62,7 @@ class WriteQueue:
         self._kept_size_bytes += len(batch.messages)
 
     def requests(self, first: int = 0) -> list[bytes]:
-        """The requests of the batches that are kept, in order; -1 means the youngest alone."""
+        """Return the requests of the batches that are kept, in order. -1 means the youngest alone."""
         numbered = list(enumerate(self._kept, self.first_sequence))
         return [batch.messages + self._end(sequence) for sequence, batch in numbered[first:]]
 

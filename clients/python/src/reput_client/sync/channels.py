@@ -54,7 +54,7 @@ class Channels:
                 return
 
     def stream(self, call: Call[T], answer_timeout_s: float | None = None) -> Iterator[T]:
-        """All answers of a call that streams them. Raises ReputError, also for one that takes `answer_timeout_s`.
+        """Yield all answers of a call that streams them. Raises ReputError, also for one that takes `answer_timeout_s`.
 
         Until the first one is there the call is tried again as in `run`; the whole has no time-out.
         """
@@ -75,11 +75,11 @@ class Channels:
             attempt += 1
 
     def open(self, call: Call[Any]) -> Any:
-        """Begin a call that streams its answers; gRPC's own call, without retries and time-outs."""
+        """Begin a call that streams its answers. Returns gRPC's own call, without retries and time-outs."""
         return self._method(call, "unary_stream")(call.request, metadata=self._metadata)
 
     def append_stream(self) -> Callable[..., Any]:
-        """What opens an AppendStream, given its requests as bytes."""
+        """Return what opens an AppendStream, given its requests as bytes."""
         path = "/reput.commitlog.v1.AppendService/AppendStream"
         open_stream: Any = self._channel("commitlog").stream_stream(path, None, AppendStreamResponse.FromString)
         return partial(open_stream, metadata=self._metadata)
@@ -109,7 +109,7 @@ class Channels:
         return self._methods[path]
 
     def _channel(self, service: str) -> grpc.Channel:
-        """The channel to a service."""
+        """Return the channel to a service."""
         channel: grpc.Channel | None = self._channels.get(service)
         if channel is None:
             made = self.options.channel(self.options.target(service), self._credentials, grpc)

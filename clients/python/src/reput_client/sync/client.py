@@ -37,7 +37,7 @@ class Client(Closing):
         self.admin = Admin(self._channels)
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
-        """A new producer; the client closes it if you do not."""
+        """Return a new producer. The client closes it if you do not."""
         producer = Producer(self._channels, options or ProducerOptions())
         self._closers.push(producer)
         return producer
@@ -50,7 +50,7 @@ class Client(Closing):
         durability: Durability = Durability.DEFAULT,
         window_bytes: int = 8 << 20,
     ) -> Writer:
-        """A new writer, whose first batch has the number `first_sequence`; the client closes it if you do not.
+        """Return a new writer, whose first batch has the number `first_sequence`. The client closes it if you do not.
 
         One writer at a time uses an id: 1 to 200 printable ASCII characters without spaces. `append` waits while more
         than `window_bytes` have no outcome.
@@ -69,7 +69,7 @@ class Client(Closing):
         start: Place = "earliest",
         tags: str = "*",
     ) -> Consumer:
-        """A new consumer of all queues of a topic, or of those in `queue_ids`; the client closes it if you do not.
+        """Return a new consumer of a topic's queues, all or those in `queue_ids`. The client closes it if you do not.
 
         It begins where the group has committed, and at `start` in queues where it has not, or without a group.
         """
@@ -99,7 +99,7 @@ def connect(
     timeout_s: float | None = None,
     retry: RetryPolicy | None = None,
 ) -> Client:
-    """A client for the services at these targets (host:port).
+    """Return a client for the services at these targets (host:port).
 
     What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101, 7102
     and 7103, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't

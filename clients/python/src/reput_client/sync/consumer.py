@@ -50,7 +50,7 @@ class Consumer(Closing):
         self._readers = {queue_id: self._read(queue_id, at) for queue_id, at in self._positions.all().items()}
 
     def poll(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; None after `timeout_s` without one, or when the consumer is closed.
+        """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
 
         Raises ReputError if a stream broke and could not be opened again.
         """
@@ -71,7 +71,7 @@ class Consumer(Closing):
             yield message
 
     def positions(self) -> dict[int, int]:
-        """The next queue offset of each queue: behind the last message that was handed out."""
+        """Return the next queue offset of each queue: behind the last message that was handed out."""
         with self._inbox.changed:
             return self._positions.all()
 
@@ -143,7 +143,7 @@ class _Reader:
         threading.Thread(target=self._run, name=f"reput-consumer-{queue_id}", daemon=True).start()
 
     def stop(self) -> None:
-        """End the stream; called under the inbox's lock."""
+        """End the stream. Called under the inbox's lock."""
         self._is_stopped = True
         if self._call is not None:
             self._call.cancel()
@@ -173,7 +173,7 @@ class _Reader:
                 self._inbox.changed.wait_for(lambda: self._is_stopped, delay_s)
 
     def _put(self, item: SubscribeResponse | ReputError) -> bool:
-        """Hand something over, once there is room. False: stopped."""
+        """Hand something over, once there is room. Returns False if the reader was stopped."""
         with self._inbox.changed:
             self._inbox.changed.wait_for(lambda: self._is_stopped or self.waiting_count < SUBSCRIBE_RESPONSE_COUNT_MAX)
             if self._is_stopped:

@@ -55,7 +55,7 @@ class Topics(_Part):
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> Topic:
-        """Make a topic; what is None is the store's default. Raises AlreadyExistsError."""
+        """Make a topic. What is None is the store's default. Raises AlreadyExistsError."""
         request = topic_service_pb2.CreateTopicRequest(
             name=name,
             read_queue_count=read_queue_count or 0,
@@ -74,7 +74,7 @@ class Topics(_Part):
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> Topic:
-        """Change a topic; what is None stays. Raises NotFoundError."""
+        """Change a topic. What is None stays. Raises NotFoundError."""
         request = topic_service_pb2.UpdateTopicRequest(
             name=name,
             read_queue_count=read_queue_count,
@@ -89,12 +89,12 @@ class Topics(_Part):
         return self._channels.run(Call(topic_service_pb2.GetTopicRequest(name=name), topic_in))
 
     def list(self, *, include_system: bool = False) -> Iterator[Topic]:
-        """All topics by name."""
+        """Yield all topics by name."""
         request = topic_service_pb2.ListTopicsRequest(include_system=include_system, page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(topic_of, page.topics))
 
     def delete(self, name: str) -> None:
-        """Forget a topic; its messages stay until they expire. Raises NotFoundError."""
+        """Forget a topic. Its messages stay until they expire. Raises NotFoundError."""
         self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
 
@@ -110,7 +110,7 @@ class Queries(_Part):
         end: TimeLike | None = None,
         page_size: int = 0,
     ) -> Iterator[Message]:
-        """Messages with a key, newest first, stored in [start, end). Further pages are fetched as they are needed."""
+        """Yield the messages with a key, newest first, stored in [start, end). Fetches pages as they are needed."""
         request = query_service_pb2.QueryByKeyRequest(
             topic=topic, key=key, start_time=to_timestamp(start), end_time=to_timestamp(end), page_size=page_size
         )
@@ -125,7 +125,7 @@ class Queries(_Part):
         queue_id: int | None = None,
         page_size: int = 0,
     ) -> Iterator[Message]:
-        """Messages stored in [start, end), by queue id and queue offset."""
+        """Yield the messages stored in [start, end), by queue id and queue offset."""
         request = query_service_pb2.QueryByTimeRequest(
             topic=topic,
             queue_id=queue_id,
@@ -136,7 +136,7 @@ class Queries(_Part):
         return self._channels.pages(request, messages_in)
 
     def by_id(self, message_id: str, *, topic: str = "") -> Message:
-        """The message with an offset message id, or with a unique id if a topic is given. Raises NotFoundError."""
+        """Return the message with an offset message id, or a unique id if a topic is given. Raises NotFoundError."""
         request = query_service_pb2.QueryByIdRequest(message_id=message_id, topic=topic)
         return self._channels.run(Call(request, lambda answer: Message(answer.message)))
 
@@ -145,19 +145,19 @@ class Queues(_Part):
     """Queues of the Indexer."""
 
     def list(self, topic: str = "") -> Iterator[Queue]:
-        """All queues, or those of one topic, by topic and queue id."""
+        """Yield all queues, or those of one topic, by topic and queue id."""
         request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(queue_of, page.queues))
 
     def range(self, topic: str, queue_id: int) -> Queue:
-        """The bounds of a queue. Raises NotFoundError."""
+        """Return the bounds of a queue. Raises NotFoundError."""
         request = queue_service_pb2.GetQueueRangeRequest(topic=topic, queue_id=queue_id)
         return self._channels.run(Call(request, lambda answer: queue_of(answer.queue)))
 
     def offset_by_time(
         self, topic: str, queue_id: int, time: TimeLike, *, boundary: Literal["lower", "upper"] = "lower"
     ) -> int:
-        """Lower: the first entry at or after the time. Upper: the last entry at or before it."""
+        """Return the first entry at or after the time (lower), or the last entry at or before it (upper)."""
         request = queue_service_pb2.GetOffsetByTimeRequest(
             topic=topic,
             queue_id=queue_id,
@@ -197,17 +197,17 @@ class Groups(_Part):
     """Offsets of consumer groups."""
 
     def list(self) -> Iterator[ConsumerGroup]:
-        """All groups by name, with their offsets and lag."""
+        """Yield all groups by name, with their offsets and lag."""
         request = consumer_offset_service_pb2.ListConsumerGroupsRequest(page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(group_of, page.groups))
 
     def get(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
-        """The next offset of a group in a queue. Raises NotFoundError."""
+        """Return the next offset of a group in a queue. Raises NotFoundError."""
         request = consumer_offset_service_pb2.GetConsumerOffsetRequest(group=group, topic=topic, queue_id=queue_id)
         return self._channels.run(Call(request, lambda answer: offset_of(answer.offset)))
 
     def commit(self, group: str, offsets: Iterable[ConsumerOffset]) -> None:
-        """Store the next offsets of a group; durable within 5 seconds."""
+        """Store the next offsets of a group. They are durable within 5 seconds."""
         entries = [
             consumer_offset_service_pb2.ConsumerOffset(
                 topic=offset.topic, queue_id=offset.queue_id, queue_offset=offset.queue_offset
@@ -218,14 +218,14 @@ class Groups(_Part):
         self._channels.run(Call(request, done))
 
     def reset(self, group: str, topic: str, to: Place) -> tuple[ConsumerOffset, ...]:
-        """Move all of a group's offsets of a topic; durable when it returns."""
+        """Move all of a group's offsets of a topic. They are durable when it returns."""
         check_place(to)
         where: dict[str, Any] = {to: True} if isinstance(to, str) else {"time": to_timestamp(to)}
         request = consumer_offset_service_pb2.ResetConsumerOffsetRequest(group=group, topic=topic, **where)
         return self._channels.run(Call(request, lambda answer: tuple(map(offset_of, answer.offsets))))
 
     def delete(self, group: str, *, topic: str = "") -> int:
-        """Forget a group's offsets, all or those of one topic; how many it had. Durable when it returns.
+        """Forget a group's offsets, all or those of one topic. Returns how many it had. Durable when it returns.
 
         A consumer of the group that commits makes it anew.
         """
@@ -237,15 +237,15 @@ class Admin(_Part):
     """States, segments and retention, for operators. Answers are the API's own messages (protos/reput)."""
 
     def commitlog_status(self) -> log_service_pb2.GetStatusResponse:
-        """The state of the log."""
+        """Return the state of the log."""
         return self._channels.run(Call(log_service_pb2.GetStatusRequest()))
 
     def indexer_status(self) -> index_service_pb2.GetStatusResponse:
-        """How far the indexes are."""
+        """Return how far the indexes are."""
         return self._channels.run(Call(index_service_pb2.GetStatusRequest()))
 
     def rebuild_indexes(self) -> Iterator[rebuild_service_pb2.RebuildIndexesResponse]:
-        """Drop all indexes and build them again; tells how far it is until it ends, which does not need a listener.
+        """Drop all indexes and build them again. Yields how far it is until it ends, which does not need a listener.
 
         Calls that need the indexes fail meanwhile. Raises FailedPreconditionError with RUN_IN_PROGRESS while another
         rebuild is under way.
@@ -268,11 +268,11 @@ class Admin(_Part):
         return self._remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)
 
     def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
-        """What the Janitor does."""
+        """Return what the Janitor does."""
         return self._channels.run(Call(retention_service_pb2.GetStatusRequest()))
 
     def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
-        """The retention policy in force."""
+        """Return the retention policy in force."""
         return self._channels.run(Call(retention_service_pb2.GetPolicyRequest()))
 
     def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
@@ -287,12 +287,12 @@ class Admin(_Part):
         return self._channels.run(call)
 
     def retention_history(self) -> Iterator[retention_service_pb2.Run]:
-        """Past runs that deleted something or failed, newest first."""
+        """Yield past runs that deleted something or failed, newest first."""
         request = retention_service_pb2.ListHistoryRequest(page_size=100)
         return self._channels.pages(request, lambda page: page.runs)
 
     def segments(self) -> Iterator[segment_service_pb2.Segment]:
-        """The segments of the log, oldest first."""
+        """Yield the segments of the log, oldest first."""
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: page.segments)
 

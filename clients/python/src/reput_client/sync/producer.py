@@ -44,7 +44,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._thread.start()
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
-        """As `send`, for a message that is made already."""
+        """Do as `send` does, for a message that is made already."""
         future = _SendFuture()
         future.set_running_or_notify_cancel()  # its owner can't cancel it: the message is on its way
         chunk, unique_id = self._encoder.encode(message)
@@ -102,7 +102,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._thread.join(_CANCEL_TIMEOUT_S)
 
     def _add(self, entry: Entry) -> None:
-        """Put an entry into the queue, under the lock; waits for room."""
+        """Put an entry into the queue, under the lock. Waits for room."""
         if not self._queue.has_room(len(entry.chunk)):
             self._queue.close_batch()  # nobody can make it any larger
             self._changed.notify_all()
@@ -113,7 +113,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._changed.notify_all()
 
     def _run(self) -> None:
-        """The producer's thread: keeps a stream open while there is something to send."""
+        """Keep a stream open while there is something to send. This is the producer's thread."""
         while True:
             with self._changed:
                 while (wait_s := self._queue.wait_s(time.monotonic())) != 0.0:
@@ -123,7 +123,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._run_stream()
 
     def _run_stream(self) -> None:
-        """One stream from its opening to its end."""
+        """Run one stream from its opening to its end."""
         is_over = threading.Event()
         call = self._call = self._open_stream(self._requests(is_over))
         error: ReputError = stream_ended()
@@ -142,10 +142,10 @@ class Producer(Closing, Sender[Future[SendResult]]):
 
     @contextlib.contextmanager
     def _settling(self) -> Iterator[None]:
-        """Hold the lock for a change of the queue; then settle, without it, the futures whose outcome that brought."""
+        """Hold the lock for a change of the queue. Then, without it, settle the futures whose outcome that brought."""
         with self._changed:
             yield
-            settled = self._queue.take_settled()
+            settled = self._queue.pop_settled()
             self._settling_threads.append(threading.get_ident())
             self._changed.notify_all()
         try:
@@ -156,14 +156,14 @@ class Producer(Closing, Sender[Future[SendResult]]):
                 self._changed.notify_all()
 
     def _requests(self, is_over: threading.Event) -> Iterator[bytes]:
-        """The batches of one stream, as gRPC's thread pulls them; ends with the stream or when all is done."""
+        """Yield the batches of one stream, as gRPC's thread pulls them. Ends with the stream or when all is done."""
         while True:
             with self._changed:
                 while True:
                     if is_over.is_set() or (self._is_closing and self._queue.is_idle):
                         return
                     now_s = time.monotonic()
-                    batch = self._queue.take(now_s)
+                    batch = self._queue.pop(now_s)
                     if batch is not None:
                         break
                     self._changed.wait(self._queue.wait_s(now_s))

@@ -20,9 +20,9 @@ class Requests(SimpleQueue[bytes | None]):
 
 
 def next_in_time(call: Any, timeout_s: float | None) -> Any:
-    """The next answer of a stream, None at its end. Raises grpc.RpcError, and DeadlineExceededError behind `timeout_s`.
+    """Return a stream's next answer, None at its end. Raises grpc.RpcError.
 
-    The call is cancelled then.
+    Raises DeadlineExceededError behind `timeout_s`, and has cancelled the call then.
     """
     if timeout_s is None:
         return next(call, None)

@@ -53,7 +53,7 @@ class Writer(Closing):
         self.append_encoded(Batch(b"".join(chunks), len(chunks)))
 
     def append_encoded(self, batch: Batch) -> None:
-        """As `append`, for messages that are encoded already."""
+        """Do as `append` does, for messages that are encoded already."""
         self._batches.add(batch)
         if self._stream is not None:
             self._stream.send(self._batches.requests(-1))
@@ -63,7 +63,7 @@ class Writer(Closing):
             self._settle()
 
     def flush(self) -> Written:
-        """Wait until everything is stored; tells how much this writer has stored by now.
+        """Wait until everything is stored. Returns how much this writer has stored by now.
 
         Raises ReputError for a batch that is refused, also for other content under its number, and when retries are
         used up.
@@ -87,7 +87,7 @@ class Writer(Closing):
         self.close()
 
     def _open(self) -> "AppendStream":
-        """A new stream, with everything that is kept."""
+        """Open a new stream, with everything that is kept."""
         self._stream = self._open_stream()
         self._stream.send(self._batches.requests())
         return self._stream
@@ -99,7 +99,7 @@ class Writer(Closing):
             self._stream = None
 
     def _settle(self) -> None:
-        """Take the next outcomes; after a failure wait for the next attempt. Raises the error if there is none."""
+        """Apply the next outcomes. After a failure wait for the next attempt. Raises the error if there is none."""
         try:
             for outcome in (self._stream or self._open()).outcomes():
                 self._batches.on_outcome(outcome)
@@ -131,7 +131,7 @@ class AppendStream:
             self._requests.put_nowait(request)
 
     def outcomes(self) -> list[AppendOutcome]:
-        """The next outcomes, in the order of the requests. Raises ReputError."""
+        """Return the next outcomes, in the order of the requests. Raises ReputError."""
         try:
             response = next_in_time(self._call, self._timeout_s)
         except grpc.RpcError as failure:

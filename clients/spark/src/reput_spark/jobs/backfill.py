@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = command.new_parser("reput-backfill", "Append messages from Parquet to Reput topics.")
     add = parser.add_argument
     add("--commitlog", required=True, metavar="HOST:PORT", help="the CommitLog; several separated by commas")
@@ -38,7 +38,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def sink_options(chosen: Chosen) -> dict[str, str]:
-    """The sink's options. Raises BadOption."""
+    """Return the sink's options. Raises BadOption."""
     named = {"commitlog.endpoint": chosen.commitlog, "topic": chosen.topic, "writerId": chosen.name}
     options = command.given(named) | command.other_options(chosen)
     parse_write(options)
@@ -46,7 +46,7 @@ def sink_options(chosen: Chosen) -> dict[str, str]:
 
 
 def dry_run(chosen: Chosen, _: dict[str, str]) -> str:
-    """What the Parquet files hold, before --where: read from their footers. Raises OSError, BadOption."""
+    """Return what the Parquet files hold, before --where: read from their footers. Raises OSError, BadOption."""
     import pyarrow as pa
     from pyarrow import dataset
 
@@ -79,7 +79,7 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
 
 
 def _columns(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
-    """The columns that are written, and those that are not. Raises BadOption."""
+    """Return the columns that are written, and those that are not. Raises BadOption."""
     if "value" not in names:
         raise BadOption("--input", "has no column 'value'")
     read = [name for name in names if name in WRITTEN_TYPES and (name != "partition" or chosen.keep_queues)]

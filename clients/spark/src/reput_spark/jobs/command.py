@@ -69,7 +69,7 @@ class Job:
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the flags that every job has."""
+    """Return a parser with the flags that every job has."""
     parser = argparse.ArgumentParser(prog=name, description=description, epilog=EPILOG, allow_abbrev=False)
     add = parser.add_argument
     add("--option", action="append", default=[], metavar="NAME=VALUE", help="any other option of the data source")
@@ -80,7 +80,7 @@ def new_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_topics(parser: argparse.ArgumentParser) -> None:
-    """The Indexer's address, and topics by name or by pattern."""
+    """Add the flags for the Indexer's address, and for topics by name or by pattern."""
     add = parser.add_argument
     add("--endpoint", required=True, metavar="HOST:PORT", help="the Indexer; several separated by commas")
     chosen = parser.add_mutually_exclusive_group(required=True)
@@ -90,14 +90,14 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
 
 
 def add_times(parser: argparse.ArgumentParser) -> None:
-    """A range of store times."""
+    """Add the flags for a range of store times."""
     add = parser.add_argument
     add("--start", metavar="TIME", help="earliest store time, inclusive: ISO-8601 with zone, or epoch milliseconds")
     add("--end", metavar="TIME", help="latest store time, exclusive")
 
 
 def add_date(parser: argparse.ArgumentParser) -> None:
-    """Which time makes the date in the paths of what is written."""
+    """Add the flag for which time makes the date in the paths of what is written."""
     times = ("timestamp", "born_timestamp")
     parser.add_argument(
         "--date-of", choices=times, default=times[0], help="which time makes the date (default: %(default)s)"
@@ -121,7 +121,7 @@ def given(options: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def other_options(chosen: Chosen) -> dict[str, str]:
-    """What --option says. Raises BadOption."""
+    """Return what --option says. Raises BadOption."""
     options = {}
     for text in chosen.option:
         name, equals, value = text.partition("=")
@@ -149,7 +149,7 @@ def counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
 
 
 def planned(chosen: Chosen, partitions: Sequence[ScanPartition]) -> str:
-    """What would be read: partitions, and rows and bytes before the filter."""
+    """Return what would be read: partitions, and rows and bytes before the filter."""
     totals = {
         "partitions": len(partitions),
         "rows": sum(partition.row_count for partition in partitions),
@@ -172,7 +172,7 @@ def planned(chosen: Chosen, partitions: Sequence[ScanPartition]) -> str:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What the world may do to a job; anything else is a bug and keeps its stack trace."""
+    """Return what the world may do to a job. Anything else is a bug and keeps its stack trace."""
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
@@ -182,7 +182,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def first_cause(error: BaseException) -> str:
-    """The part of an error that tells what happened: Spark wraps a worker's error in pages of stack trace."""
+    """Return the part of an error that tells what happened: Spark wraps a worker's error in pages of stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("reput_spark.errors.")]
     return own[-1].removeprefix("reput_spark.errors.") if own else (lines[0] if lines else type(error).__name__)

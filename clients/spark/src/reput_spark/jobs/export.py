@@ -33,7 +33,7 @@ class Exported:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = command.new_parser("reput-export", "Export messages of Reput topics to Parquet, by key or by store time.")
     command.add_topics(parser)
     command.add_times(parser)
@@ -52,7 +52,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
-    """The data source's options. Raises OSError for a file of keys that can't be read, and BadOption."""
+    """Return the data source's options. Raises OSError for a file of keys that can't be read, and BadOption."""
     if not chosen.output and not chosen.dry_run:
         raise BadOption("--output", "is required unless --dry-run is given")
     keys = list(chosen.key)
@@ -81,7 +81,7 @@ def export(
     mode: str = "errorifexists",
     date_of: str = "timestamp",
 ) -> Exported:
-    """Writes what the options name to Parquet files by topic and date. Raises what Spark raises."""
+    """Write what the options name to Parquet files by topic and date. Raises what Spark raises."""
     from pyspark.sql import functions
 
     from reput_spark import register

@@ -28,7 +28,7 @@ CHECKPOINT = "_reput_checkpoint"
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = command.new_parser("reput-export-incremental", "Export what came since the last run to Parquet.")
     command.add_topics(parser)
     add = parser.add_argument
@@ -41,7 +41,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
-    """The data source's options. Raises BadOption."""
+    """Return the data source's options. Raises BadOption."""
     begin = {"startingOffsets": "earliest"} if chosen.start is None else {"startingTimestamp": chosen.start}
     own = {"maxOffsetsPerTrigger": str(chosen.rows_per_batch), **begin}
     return command.source_options(chosen, own, is_stream=True)
@@ -85,12 +85,12 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
 
 
 def checkpoint_of(chosen: Chosen) -> str:
-    """Where the query's state is."""
+    """Return where the query's state is."""
     return chosen.checkpoint or f"{chosen.output.rstrip('/')}/{CHECKPOINT}"
 
 
 def last_offset(checkpoint: str) -> dict[str, Any] | None:
-    """The end of the last micro-batch that a query has planned; None if there is none. Raises OSError, BadOption."""
+    """Return the end of the last micro-batch that a query has planned, None without one. Raises OSError, BadOption."""
     import pyarrow as pa
     from pyarrow import fs
 

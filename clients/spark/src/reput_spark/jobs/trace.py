@@ -24,7 +24,7 @@ VALUE_SHOWN_MAX = 120
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = command.new_parser("reput-trace", "Follow keys through topics, in the order of store times.")
     command.add_topics(parser)
     command.add_times(parser)
@@ -36,7 +36,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
-    """The data source's options. Raises BadOption."""
+    """Return the data source's options. Raises BadOption."""
     own = {"keys": json.dumps(chosen.key), "startingTimestamp": chosen.start, "endingTimestamp": chosen.end}
     return command.source_options(chosen, own)
 

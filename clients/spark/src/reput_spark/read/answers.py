@@ -24,7 +24,7 @@ class ScanAnswer(NamedTuple):
 
     @classmethod
     def FromString(cls, raw: bytes) -> ScanAnswer:  # noqa: N802
-        """The answer in these bytes. Raises google.protobuf.message.DecodeError."""
+        """Return the answer in these bytes. Raises google.protobuf.message.DecodeError."""
         start, end = _frame(raw)
         rest = ScanResponse.FromString(raw[end:])
         if rest.arrow_ipc or len(raw) < end:  # the frame is elsewhere, or nowhere
@@ -34,7 +34,7 @@ class ScanAnswer(NamedTuple):
 
 
 def _frame(raw: bytes) -> tuple[int, int]:
-    """Where the frame begins and ends, as the first field says; (0, 0) if that is another one."""
+    """Return where the frame begins and ends, as the first field says, (0, 0) if that is another one."""
     if raw[:1] != bytes((ARROW_IPC_TAG,)):
         return 0, 0
     size = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_frame(spark: SparkSession, schema: str | None = None, **options: str) -> DataFrame:
-    """A DataFrame of what the options name; it is planned now. `schema` is a projection, as DDL.
+    """Return a DataFrame of what the options name. It is planned now. `schema` is a projection, as DDL.
 
     Raises BadOption, BadSchema, DataLoss, CallFailed.
     """

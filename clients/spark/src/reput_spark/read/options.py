@@ -113,7 +113,7 @@ def pattern(name: str, text: str) -> str:
 
 
 def time_ms(name: str, text: str) -> int:
-    """Parse milliseconds since the epoch, or ISO-8601 with a zone; parts of a millisecond are rounded up."""
+    """Parse milliseconds since the epoch, or ISO-8601 with a zone. Parts of a millisecond are rounded up."""
     if re.fullmatch(r"[0-9]{1,15}", text):
         return int(text)
     try:
@@ -211,7 +211,7 @@ NAMES = (*names_of(ReadOptions), "key")
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
-    """Check the options of a read; their names are in any case. Raises BadOption."""
+    """Check the options of a read. Their names are in any case. Raises BadOption."""
     given = canonical(options, NAMES, ALIASES)
     refuse_contradictions(given, is_stream=is_stream)
     values = values_of(ReadOptions, {"startingOffsets": "latest" if is_stream else "earliest"} | given)

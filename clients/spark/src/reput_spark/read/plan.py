@@ -28,7 +28,7 @@ TOPIC_COUNT_MAX = 1_000
 
 
 def plan(options: ReadOptions) -> list[ScanPartition]:
-    """The partitions of a batch read. Raises DataLoss, NoMessageAtTime and CallFailed."""
+    """Return the partitions of a batch read. Raises DataLoss, NoMessageAtTime and CallFailed."""
     if options.topics:
         return _planned(options, options.topics, named_ranges(options))
     kept = positions.bounds(options)
@@ -36,7 +36,7 @@ def plan(options: ReadOptions) -> list[ScanPartition]:
 
 
 def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> list[ScanPartition]:
-    """Partitions of exactly these entries: start and end, exclusive, by queue. Raises CallFailed."""
+    """Return partitions of exactly these entries: start and end, exclusive, by queue. Raises CallFailed."""
     ranges = [_range(queue, *cut[queue]) for queue in sorted(cut) if cut[queue][0] < cut[queue][1]]
     topics = sorted({one.topic for one in ranges})
     found: list[ScanPartition] = []
@@ -48,7 +48,7 @@ def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> l
 
 
 def scan_filter(options: ReadOptions) -> ScanFilter:
-    """What passes, beyond ranges."""
+    """Return what passes, beyond ranges."""
     is_position = options.starts_latest  # of a stream, whose entries behind its start all pass
     return ScanFilter(
         tag_expression=options.tag_expression,
@@ -59,7 +59,7 @@ def scan_filter(options: ReadOptions) -> ScanFilter:
 
 
 def named_ranges(options: ReadOptions) -> list[ScanRange]:
-    """The queues that are cut at given offsets or times; others are read whole."""
+    """Return the ranges of the queues that are cut at given offsets or times. Others are read whole."""
     named = {
         (topic, queue_id)
         for found in (
@@ -108,7 +108,7 @@ def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: 
 
 
 def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:
-    """A partition without the queues that nobody asked for: the plan has those that came since."""
+    """Return a partition without the queues that came since and nobody asked for, None if nothing is left."""
     ranges = [one for one in partition.ranges if (one.topic, one.queue_id) in allowed]
     if len(ranges) == len(partition.ranges):
         return partition

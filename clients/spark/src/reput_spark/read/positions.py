@@ -33,7 +33,7 @@ SYSTEM_TOPIC = re.compile(r"SCHEDULE_TOPIC_XXXX|TBW102|rmq_sys_.*|RMQ_SYS_.*|SEL
 
 
 def bounds(options: ReadOptions) -> Bounds:
-    """The queues that the options name and that have had a message. Raises CallFailed."""
+    """Return the queues that the options name and that have had a message. Raises CallFailed."""
     names = options.topics or tuple(options.assigned) or ("",)
     found: Bounds = {}
     for topic in names:
@@ -54,7 +54,7 @@ def queues_of(options: ReadOptions, topic: str) -> Iterator[queue_service_pb2.Qu
 
 
 def is_chosen(options: ReadOptions, queue: Queue) -> bool:
-    """Whether the options name a queue."""
+    """Return whether the options name a queue."""
     topic, queue_id = queue
     if options.topic_pattern:
         is_meant = re.fullmatch(options.topic_pattern, topic) and not SYSTEM_TOPIC.fullmatch(topic)
@@ -65,12 +65,12 @@ def is_chosen(options: ReadOptions, queue: Queue) -> bool:
 
 
 def starts(options: ReadOptions, kept: Bounds) -> Positions:
-    """Where a stream begins in each queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
+    """Return where a stream begins in each queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
     return {queue: start(options, queue, kept[queue]) for queue in kept}
 
 
 def start(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
-    """Where reading begins in a queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
+    """Return where reading begins in a queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
     topic, queue_id = queue
     time_ms = options.starting_times_ms.get(topic, {}).get(queue_id)
     if time_ms is not None:
@@ -87,7 +87,7 @@ def start(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
 
 
 def resolved(options: ReadOptions, option: str, queue: Queue, value: int, kept: tuple[int, int]) -> int:
-    """An offset of an option as one that the queue has. Raises DataLoss for one that it does not, if that matters."""
+    """Return an option's offset as one that the queue has. Raises DataLoss for one that it lacks, if that matters."""
     if value in (EARLIEST, LATEST):
         return kept[0] if value == EARLIEST else kept[1]
     if not kept[0] <= value <= kept[1] and options.fail_on_data_loss:
@@ -96,7 +96,7 @@ def resolved(options: ReadOptions, option: str, queue: Queue, value: int, kept: 
 
 
 def at_time(options: ReadOptions, queue: Queue, time_ms: int) -> int:
-    """The first entry at or after a store time; the end if there is none. Raises CallFailed."""
+    """Return the first entry at or after a store time, the end if there is none. Raises CallFailed."""
     request = queue_service_pb2.GetOffsetByTimeRequest(
         topic=queue[0],
         queue_id=queue[1],
@@ -107,7 +107,7 @@ def at_time(options: ReadOptions, queue: Queue, time_ms: int) -> int:
 
 
 def limited(begin: Positions, ends: Positions, row_count_max: int) -> Positions:
-    """Ends that take at most so many entries, each queue its share of what waits, but at least one."""
+    """Return ends that are at most so many entries ahead, each queue its share of what waits, but at least one."""
     waiting = {queue: end - begin[queue] for queue, end in ends.items()}
     total = sum(waiting.values())
     if total <= row_count_max:
@@ -119,7 +119,7 @@ def limited(begin: Positions, ends: Positions, row_count_max: int) -> Positions:
 
 
 def to_json(positions: Mapping[Queue, int]) -> dict[str, Any]:
-    """Positions as offset JSON."""
+    """Return positions as offset JSON."""
     found: dict[str, Any] = {}
     for topic, queue_id in sorted(positions):
         found.setdefault(topic, {})[str(queue_id)] = positions[topic, queue_id]
@@ -127,7 +127,7 @@ def to_json(positions: Mapping[Queue, int]) -> dict[str, Any]:
 
 
 def from_json(offset: Mapping[str, Any]) -> Positions:
-    """The positions of offset JSON, without our own names."""
+    """Return the positions of offset JSON, without our own names."""
     return {
         (topic, int(queue_id)): value
         for topic, queues in offset.items()

@@ -22,20 +22,20 @@ class ReputReader(DataSourceReader):
         self.options, self.columns = options, columns
 
     def partitions(self) -> list[InputPartition]:
-        """Plans. Runs once per DataFrame, at its first action: later messages need a new `load()`."""
+        """Plan. Runs once per DataFrame, at its first action: later messages need a new `load()`."""
         from reput_spark.read.plan import plan
 
         return [InputPartition(partition.SerializeToString()) for partition in plan(self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one partition. Spark makes up a partition without a value when there are none."""
+        """Read one partition. Spark makes up a partition without a value when there are none."""
         return read_partition(self.options, self.columns, partition)
 
 
 def read_partition(
     options: ReadOptions, columns: tuple[str, ...], partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition of a plan; none for one that Spark made up. Raises CallFailed, BadAnswer."""
+    """Return the rows of a partition of a plan, none for one that Spark made up. Raises CallFailed, BadAnswer."""
     if partition is None or partition.value is None:  # the first is how Spark 4.1 makes one up
         return iter(())
     from reput.indexer.v1.scan_service_pb2 import ScanPartition

@@ -36,7 +36,7 @@ ADDED = ("topic", "partition", "timestampType")
 def read(
     options: ReadOptions, columns: tuple[str, ...], partition: scan_service_pb2.ScanPartition
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a partition. Raises CallFailed and BadAnswer."""
+    """Yield the rows of a partition. Raises CallFailed and BadAnswer."""
     reader = KeyProgress(partition, columns) if partition.keys else RangeProgress(partition, columns)
     attempts = calls.Attempts(options, method_of(scan_service_pb2.ScanRequest.DESCRIPTOR).path)
     while not reader.is_done():
@@ -51,7 +51,7 @@ def read(
         try:
             for answer in attempts.channels().stream(call, options.rpc_timeout_ms / 1000):
                 attempts.progressed()
-                yield from reader.take(answer)
+                yield from reader.rows(answer)
         except ReputError as error:
             if options.fail_on_data_loss or not reader.skip_lost(error):
                 attempts.failed(error)
@@ -79,7 +79,7 @@ class RangeProgress:
         """Return the ranges that are left."""
         return self.left
 
-    def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
+    def rows(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an answer, and count them as read once they were yielded. Raises BadAnswer."""
         done = answer.range
         constants = {"topic": done.topic, "partition": done.queue_id, "timestampType": LOG_APPEND_TIME}
@@ -145,11 +145,11 @@ class KeyProgress:
         return False
 
     def remaining(self) -> scan_service_pb2.ScanPartition:
-        """All keys, from the start; `take` drops what was yielded before."""
+        """Return all keys, from the start. `rows` drops what was yielded before."""
         self.seen = pa.concat_tables(self.yielded) if self.yielded else None
         return self.partition
 
-    def take(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
+    def rows(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an answer that were not yielded before the stream broke. Raises BadAnswer."""
         constants = {"topic": self.partition.key_topic, "timestampType": LOG_APPEND_TIME}
         for batch in frames(answer.arrow_ipc):
@@ -159,7 +159,7 @@ class KeyProgress:
                 self.yielded.append(pa.Table.from_batches([fresh]).select(list(ROW_IDENTITY)))
 
     def unseen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a frame that were not yielded before the stream broke."""
+        """Return the rows of a frame that were not yielded before the stream broke."""
         if self.seen is None:
             return batch
         is_seen = pa.repeat(False, batch.num_rows)
@@ -172,7 +172,7 @@ class KeyProgress:
 
 
 def frames(arrow_ipc: memoryview) -> Iterator[pa.RecordBatch]:
-    """The record batches of one answer, without copying. Raises BadAnswer."""
+    """Yield the record batches of one answer, without copying. Raises BadAnswer."""
     if not arrow_ipc:
         return
     try:
@@ -183,7 +183,7 @@ def frames(arrow_ipc: memoryview) -> Iterator[pa.RecordBatch]:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, object]) -> pa.RecordBatch:
-    """The batch with exactly the columns of `schema`; those that were not sent are constants. Raises BadAnswer."""
+    """Return a batch with exactly the columns of `schema`. Those that were not sent are constants. Raises BadAnswer."""
     columns: list[pa.Array[Any]] = []
     for field in schema:
         position = batch.schema.get_field_index(field.name)

@@ -45,14 +45,14 @@ LOG_APPEND_TIME = 1
 
 
 def default_ddl(*, include_properties: bool, include_headers: bool = False) -> str:
-    """The schema of a read without a schema of the user, as DDL."""
+    """Return the schema of a read without a schema of the user, as DDL."""
     names = [name for name in DEFAULT_COLUMNS if include_properties or name != PROPERTIES]
     names += [HEADERS] if include_headers else []
     return ", ".join(f"{name} {SPARK_TYPES[name]}" for name in names)
 
 
 def projection(schema: StructType) -> tuple[str, ...]:
-    """The column names of a schema. Raises BadSchema for an unknown or repeated column or a wrong type."""
+    """Return the column names of a schema. Raises BadSchema for an unknown or repeated column or a wrong type."""
     names: list[str] = []
     for field in schema.fields:
         expected = SPARK_TYPES.get(field.name)
@@ -67,7 +67,7 @@ def projection(schema: StructType) -> tuple[str, ...]:
 
 
 def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
-    """The Arrow schema that Spark expects for these columns: all nullable, times as UTC microseconds."""
+    """Return the Arrow schema that Spark expects for these columns: all nullable, times as UTC microseconds."""
     import pyarrow as pa
 
     types = {
@@ -83,12 +83,12 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
 
 
 def sent_columns(names: tuple[str, ...]) -> list[str]:
-    """The columns to ask the Indexer for."""
+    """Return the columns to ask the Indexer for."""
     return list(dict.fromkeys(PROPERTIES if name == HEADERS else name for name in names))
 
 
 def headers_of(properties: pa.Array[Any]) -> pa.Array[Any]:
-    """The column of headers that is made of a column of properties, row by row."""
+    """Return the column of headers that is made of a column of properties, row by row."""
     import pyarrow as pa
 
     assert isinstance(properties, pa.MapArray)

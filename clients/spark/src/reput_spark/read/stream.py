@@ -51,7 +51,7 @@ class Follower(DataSourceStreamReader):
         """Ends that a run of all that is available now goes up to."""
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where the stream begins; the same for as long as this process lives. Raises DataLoss, CallFailed."""
+        """Return where the stream begins, the same for as long as this process lives. Raises DataLoss, CallFailed."""
         from reput_spark.read import positions
 
         if self.initial is None:
@@ -60,7 +60,7 @@ class Follower(DataSourceStreamReader):
         return self.initial
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Cuts a micro-batch. Raises DataLoss, CallFailed."""
+        """Cut a micro-batch. Raises DataLoss, CallFailed."""
         from reput_spark.read import positions
         from reput_spark.read.plan import plan_ranges
 
@@ -78,17 +78,17 @@ class Follower(DataSourceStreamReader):
         return [InputPartition(one.SerializeToString()) for one in plan_ranges(self.options, cut)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads one partition. Spark makes up a partition without a value when there are none."""
+        """Read one partition. Spark makes up a partition without a value when there are none."""
         return read_partition(self.options, self.columns, partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing to do: positions are in Spark's checkpoint."""
+        """Do nothing: positions are in Spark's checkpoint."""
 
     def stop(self) -> None:
-        """Nothing to do: channels belong to the process."""
+        """Do nothing: channels belong to the process."""
 
     def following(self, start: Offset | None, row_count_max: int | None) -> Offset:
-        """The end of the next micro-batch; `start` itself if there is nothing new. Raises DataLoss, CallFailed."""
+        """Return the end of the next micro-batch, `start` if there is nothing new. Raises DataLoss, CallFailed."""
         from reput_spark.read import positions
 
         begin = positions.from_json(start or {})
@@ -120,21 +120,21 @@ if HAS_ADMISSION_CONTROL:
         """For Spark 4.2 and newer: a rate limit, runs of all that is available now, and what is left to read."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            """At most so many entries, if the options say so."""
+            """Return the limit of the options: so many entries at most, or all."""
             most = self.options.trigger_row_count_max
             return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-            """See Follower.following."""
+            """Return the end of the next micro-batch, as Follower.following does."""
             end = self.following(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
             return {START: _without_marks(start), **end} if start.get(INITIAL) and end is not start else end
 
         def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-            """The ends of all queues, for the progress of the query."""
+            """Return the ends of all queues, for the progress of the query."""
             return self.following(None, None)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            """This run ends where the queues end now."""
+            """Have this run end where the queues end now."""
             from reput_spark.read import positions
 
             self.target = {queue: end for queue, (_, end) in positions.bounds(self.options).items()}
@@ -145,7 +145,7 @@ else:
         """For Spark 4.1, which asks for ends without telling the start and takes everything at once."""
 
         def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802
-            """The ends of all queues, with the start of a stream that began in this process."""
+            """Return the ends of all queues, with the start of a stream that began in this process."""
             end = self.following(None, None)
             return end if self.initial is None else {START: _without_marks(self.initial), **end}
 
@@ -155,7 +155,7 @@ def _without_marks(offset: Offset) -> Offset:
 
 
 def lag(progress: Any) -> int:
-    """Entries that a query has not read yet, by its `lastProgress`: those of its sources in Python.
+    """Return the entries that a query has not read yet, by its `lastProgress`: those of its sources in Python.
 
     Spark does not tell which format they have, so a query must have no other one in Python beside this. Takes a
     StreamingQueryProgress or its dictionary. With a tag, entries that do not pass count too.

@@ -73,12 +73,12 @@ class Appender:
         self._do(lambda: self._writer.append_encoded(batch))
 
     def _open_stream(self) -> AppendStream:
-        """A stream to the next server."""
+        """Open a stream to the next server."""
         self._endpoint = next(self._endpoints)
         return AppendStream(calls.channels_to(self._options, self._endpoint))
 
     def _do(self, step: Callable[[], object]) -> None:
-        """Do a step of the writer; a replay that changed goes on under another writer id, if that is allowed."""
+        """Do a step of the writer. A replay that changed goes on under another writer id, if that is allowed."""
         while True:
             try:
                 step()

@@ -30,7 +30,7 @@ IGNORED = ("offset", "timestamp", "timestampType", "physical_offset", "message_i
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raises BadSchema for columns that can't be written."""
+    """Raise BadSchema for columns that can't be written."""
     names = [field.name for field in schema.fields]
     for field in schema.fields:
         expected = WRITTEN_TYPES.get(field.name)

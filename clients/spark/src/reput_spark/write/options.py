@@ -59,7 +59,7 @@ NAMES = (*names_of(WriteOptions), "endpoint", "checkpointLocation")
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """Check the options of a write; their names are in any case. Raises BadOption."""
+    """Check the options of a write. Their names are in any case. Raises BadOption."""
     parsed = WriteOptions(**values_of(WriteOptions, canonical(options, NAMES, ALIASES)))
     if parsed.window_size_bytes < parsed.batch_size_bytes:
         raise BadOption("windowBytes", f"is below the {parsed.batch_size_bytes} bytes of a batch")

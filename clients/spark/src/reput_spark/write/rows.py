@@ -29,7 +29,7 @@ class Encoder:
         self._has_sharding_key = options.has_sharding_key
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """One chunk for each row. Raises BadRow."""
+        """Yield one chunk for each row. Raises BadRow."""
         columns = {name: _column(batch, name) for name in WRITTEN_TYPES}
         if self._topic:
             columns["topic"] = [self._topic] * batch.num_rows
@@ -71,7 +71,7 @@ class Encoder:
         properties: Sequence[tuple[str, str | None]] | None,
         headers: Sequence[dict[str, Any]] | None,
     ) -> bytes:
-        """RocketMQ's property string; columns win over entries of the map, and the map over headers."""
+        """Make RocketMQ's property string. Columns win over entries of the map, and the map over headers."""
         found: dict[str, str] = {}
         for header in headers or ():
             found[header["key"]] = _text("headers", header["value"])
@@ -89,7 +89,7 @@ class Encoder:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
-    """The values of a column as Python has them; times as milliseconds; None for one that is not there."""
+    """Return the values of a column as Python has them: times as milliseconds, None for a column that is not there."""
     position = batch.schema.get_field_index(name)
     if position < 0:
         return [None] * batch.num_rows

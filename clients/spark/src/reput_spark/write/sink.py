@@ -49,7 +49,7 @@ class ReputBatchSink(DataSourceArrowWriter):
         self.job_id = options.writer_id or f"spark-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Writes one partition. Runs in a task."""
+        """Write one partition. Runs in a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -57,11 +57,11 @@ class ReputBatchSink(DataSourceArrowWriter):
         return write(self.options, f"{self.job_id}/{partition}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All partitions are stored."""
+        """Log that all partitions are stored."""
         tell(messages, self.job_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A partition failed for good: what others have stored stays."""
+        """Log that a partition failed for good: what others have stored stays."""
         tell(messages, f"{self.job_id}, which failed")
 
 
@@ -73,7 +73,7 @@ class ReputStreamSink(DataSourceStreamArrowWriter):
         self.run_id = f"spark-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Writes one partition of a micro-batch. Runs in a task."""
+        """Write one partition of a micro-batch. Runs in a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -84,16 +84,16 @@ class ReputStreamSink(DataSourceStreamArrowWriter):
         return write(self.options, f"{name}/{context.partitionId()}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All partitions of a micro-batch are stored."""
+        """Log that all partitions of a micro-batch are stored."""
         tell(messages, f"micro-batch {batchId}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A partition failed for good: Spark writes the micro-batch again when the query is started again."""
+        """Log that a partition failed for good: Spark writes the micro-batch again when the query is started again."""
         tell(messages, f"micro-batch {batchId}, which failed")
 
 
 def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Appends the rows of one partition. Raises BadRow, CallFailed, ReplayChanged."""
+    """Append the rows of one partition. Raises BadRow, CallFailed, ReplayChanged."""
     from reput_spark.write.appending import Appender
     from reput_spark.write.rows import Encoder
 
@@ -107,7 +107,7 @@ def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatc
 
 
 def tell(messages: Sequence[WriterCommitMessage | None], name: str) -> None:
-    """Logs what was written."""
+    """Log what was written."""
     written = [message for message in messages if isinstance(message, Written)]
     _log.info(
         "%s: %d rows in %d bytes, of which %d rows were there already",

@@ -30,9 +30,7 @@ def inspect(
 
     try:
         with progress_bar("inspect", file.stat().st_size) as show:
-            inspection = inspect_file(
-                file, kind=kind, start=start, limit=0 if check else limit, progress=lambda done, _: show(done)
-            )
+            inspection = inspect_file(file, kind=kind, start=start, limit=0 if check else limit, progress=show)
             for step in inspection:
                 _print_step(step, as_json=as_json)
     except UnknownKind as error:

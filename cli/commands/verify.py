@@ -73,7 +73,7 @@ def verify(
             index_dir=index_dir,
             index_slot_count=index_slots,
             delay_levels_ms=levels_ms,
-            progress=lambda done, _: show_bytes(done),
+            progress=show_bytes,
         )
     duration_s = time.monotonic() - started_s
     if as_json:

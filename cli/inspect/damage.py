@@ -141,22 +141,22 @@ def _structural_bytes(window: bytearray) -> Iterator[tuple[str, int]]:
     """Yield (field, position) of the bytes that decide where the fields lie, as far as they can be found."""
     if len(window) < record.BORN_HOST_AT:
         return
-    yield from (("total size", at) for at in range(record.TOTAL_SIZE_AT, record.MAGIC_AT))
-    yield from (("magic", at) for at in range(record.MAGIC_AT, record.BODY_CRC_AT))
-    yield "system flag", record.SYS_FLAG_AT + 3
     sys_flag = window[record.SYS_FLAG_AT + 3]
     hosts = [record.BORN_HOST_V6_FLAG, record.STORE_HOST_V6_FLAG]
     host_sizes = sum(HOST_IPV6_SIZE_BYTES if sys_flag & bit else HOST_IPV4_SIZE_BYTES for bit in hosts)
     body_size_at = record.BORN_HOST_AT + host_sizes + record.TIME.size + record.DELIVERY.size - record.INT.size
-    yield from (("body size", at) for at in range(body_size_at, body_size_at + 4) if at < len(window))
     topic_size_at = body_size_at + 4 + int.from_bytes(window[body_size_at : body_size_at + 4], "big")
     version = 2 if window[7] == record.MAGIC_V2 & 0xFF else 1
-    if topic_size_at + version >= len(window):
-        return
-    yield from (("topic size", at) for at in range(topic_size_at, topic_size_at + version))
     topic_size = int.from_bytes(window[topic_size_at : topic_size_at + version], "big")
-    properties_size_at = topic_size_at + version + topic_size
-    yield from (("properties size", at) for at in range(properties_size_at, properties_size_at + 2) if at < len(window))
+    for field, start, size in (
+        ("total size", record.TOTAL_SIZE_AT, 4),
+        ("magic", record.MAGIC_AT, 4),
+        ("system flag", record.SYS_FLAG_AT + 3, 1),
+        ("body size", body_size_at, 4),
+        ("topic size", topic_size_at, version),
+        ("properties size", topic_size_at + version + topic_size, 2),
+    ):
+        yield from ((field, at) for at in range(start, min(start + size, len(window))))
 
 
 def _agreeing_shape(window: bytearray, physical_offset: int) -> RecordShape | None:

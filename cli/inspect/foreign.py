@@ -39,7 +39,7 @@ def inspect_batch_queue(data: Data, inspection: Inspection) -> Steps:
         next_queue_offset = unit.base_queue_offset + unit.message_count
         physical_end = unit.physical_offset + unit.record_size_bytes
         if number % _PROGRESS_UNIT_COUNT == 0:
-            inspection.progress(position, len(data))
+            inspection.progress(position)
     inspection.summary.update(unit_count=count, message_count=message_count, max_queue_offset=next_queue_offset)
 
 
@@ -57,7 +57,7 @@ def inspect_extension(data: Data, inspection: Inspection) -> Steps:
             fields = {**unit._asdict(), "bitmap": unit.bitmap.hex()}
             yield Item("unit", number, position, fields)
         if number % _PROGRESS_UNIT_COUNT == 0:
-            inspection.progress(position, len(data))
+            inspection.progress(position)
         position += consume_queue_ext.UNIT_SIZE_BYTES_MIN + len(unit.bitmap)
         number += 1
     inspection.summary.update(unit_count=number, end_position=position)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cli.inspect.inspection import Data, Finding, Inspection, Item, Progress, Steps, Window
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window
 from libs.formats.errors import FormatError
 from libs.formats.indexes import index_file
 from libs.formats.indexes.index_file import (
@@ -106,7 +106,7 @@ def inspect_index_file(data: Data, inspection: Inspection) -> Steps:
     file = _File(data, slot_count, header, count, np.zeros(count + 1, np.uint8))
     yield from _header(file, capacity)
     yield from _items(file, inspection.window)
-    yield from _chains(file, inspection.summary, inspection.progress)
+    yield from _chains(file, inspection)
     yield from _entries(file)
 
 
@@ -133,10 +133,9 @@ def _items(file: _File, window: Window) -> Steps:
     for index in window.clip(file.entry_count):
         number = index + 1
         position = file.entry_at(number)
-        fields: dict[str, object] = dict(index_file.decode_entry(file.data, position)._asdict())
-        time_difference_ms = 1000 * int(str(fields["time_difference_s"]))
-        fields["slot"] = int(str(fields["key_hash"])) % file.slot_count
-        fields["time_ms"] = file.header.begin_time_ms + time_difference_ms
+        entry = index_file.decode_entry(file.data, position)
+        time_ms = file.header.begin_time_ms + 1000 * entry.time_difference_s
+        fields = {**entry._asdict(), "slot": entry.key_hash % file.slot_count, "time_ms": time_ms}
         yield Item("entry", number, position, fields)
 
 
@@ -161,20 +160,20 @@ def _header_against_entries(file: _File) -> Steps:
         yield Finding(index_file.END_TIME_AT, f"header or entry {file.entry_count}", "begin or end time", message)
 
 
-def _chains(file: _File, summary: dict[str, object], progress: Progress) -> Steps:
+def _chains(file: _File, inspection: Inspection) -> Steps:
     """Follow every link once: from a slot to its newest entry, from an entry to the one before it in the bucket."""
     used_count = 0
     for start in range(0, file.slot_count, _CHUNK_COUNT):
         end = min(file.slot_count, start + _CHUNK_COUNT)
-        progress(file.slot_at(start), len(file.data))
+        inspection.progress(file.slot_at(start))
         slots = np.frombuffer(file.data[file.slot_at(start) : file.slot_at(end)], ">i4").astype(np.int64)
         used_count += int(np.count_nonzero(slots))
         yield from _slots(file, start, slots)
     for start in range(1, file.entry_count + 1, _CHUNK_COUNT):
-        progress(file.entry_at(start), len(file.data))
+        inspection.progress(file.entry_at(start))
         yield from _previous(file, start, min(file.entry_count + 1, start + _CHUNK_COUNT))
     yield from _wrong_links(file)
-    summary["used_slot_count"] = used_count
+    inspection.summary["used_slot_count"] = used_count
     if file.header.used_slot_count not in (used_count, file.entry_count):
         message = f"{file.header.used_slot_count}, but {used_count} slots are used"
         yield Finding(index_file.SLOT_COUNT_AT, "header or slots", "used slot count", message)

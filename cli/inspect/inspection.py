@@ -19,8 +19,8 @@ _CHUNK_BYTES = 1 << 20
 Data: TypeAlias = "mmap.mmap | bytes"
 """The file's bytes, mapped read-only (an empty file cannot be mapped)."""
 
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes looked at and the bytes of the file."""
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the bytes of the file that were looked at."""
 
 
 class UnknownKind(Exception):
@@ -69,7 +69,7 @@ Steps: TypeAlias = Iterator["Item | Finding"]
 
 @dataclass(slots=True)
 class Inspection:
-    """A running inspection. Iterate once; `summary`, `item_count` and `finding_count` are complete afterwards.
+    """A running inspection. Iterate once; `summary` and `finding_count` are complete afterwards.
 
     `inspect` is the inspection of this kind of file. `slot_count` is that of an index file, if somebody has given it.
     """
@@ -82,7 +82,6 @@ class Inspection:
     progress: Progress
     slot_count: int = 0
     summary: dict[str, object] = field(default_factory=dict)
-    item_count: int = 0
     finding_count: int = 0
 
     @property
@@ -94,16 +93,9 @@ class Inspection:
     def __iter__(self) -> Steps:
         with mapped(self.path) as data:
             for step in self.inspect(data, self):
-                if isinstance(step, Finding):
-                    self.finding_count += 1
-                else:
-                    self.item_count += 1
+                self.finding_count += isinstance(step, Finding)
                 yield step
-            self.progress(self.size_bytes, self.size_bytes)
-
-    def check(self) -> list[Finding]:
-        """Run to the end and return the findings, without the items."""
-        return [step for step in self if isinstance(step, Finding)]
+            self.progress(self.size_bytes)
 
     @property
     def is_sound(self) -> bool:

@@ -34,7 +34,7 @@ def inspect_consume_queue(data: Data, inspection: Inspection) -> Steps:
     blank_count = _pre_blank_count(data, count)
     yield from _items(data, (base or 0) // UNIT_SIZE_BYTES, inspection.window, count)
     for start in range(0, count, _CHUNK_UNIT_COUNT):
-        inspection.progress(start * UNIT_SIZE_BYTES, len(data))
+        inspection.progress(start * UNIT_SIZE_BYTES)
         end = min(count, start + _CHUNK_UNIT_COUNT)
         yield from _values(data, start, end, blank_count, may_be_delayed=may_be_delayed)
         yield from _order(data, max(start, blank_count), end, blank_count, count)

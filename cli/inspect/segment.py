@@ -64,7 +64,7 @@ def inspect_segment(data: Data, inspection: Inspection) -> Steps:
     while not walk.is_over:
         if walk.position >= reported + _PROGRESS_STEP_BYTES:
             reported = walk.position
-            inspection.progress(reported, len(data))
+            inspection.progress(reported)
         _skip_sound(walk, reported + _PROGRESS_STEP_BYTES)
         if not walk.is_over:
             yield from _step(walk)

@@ -70,7 +70,7 @@ def inspect_file(
     kind: str | None = None,
     start: int = 0,
     limit: int | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = lambda _done: None,
 ) -> Inspection:
     """Return a stream of the file's items from number `start` on, `limit` at most, and of all faults of the whole file.
 

@@ -39,6 +39,8 @@ RECOVER = "nothing: the next start of the CommitLog cuts it off and keeps a copy
 NOTHING = "nothing"
 REPLACE = "stop the service and restore the file from a backup, or remove it"
 CLEAR = "find out who put it there, and move it away"
+EXPIRE = "nothing: the next retention run deletes them; `reput index rebuild` would bring them back"
+RESCAN = "remove it: the next start scans the log"
 WAIT = "nothing: the Indexer goes on there when it runs"
 
 _LOG: dict[str, tuple[Severity, str, str]] = {
@@ -105,7 +107,7 @@ _QUEUES: dict[str, tuple[Severity, str, str]] = {
     "QUEUES_TRIMMED": (
         "note",
         "the Indexer has forgotten records that were about to expire, and the log still has them",
-        "nothing: the next retention run deletes them; `reput index rebuild` would bring them back",
+        EXPIRE,
     ),
     "QUEUES_REMOVED": (
         "note",
@@ -129,7 +131,7 @@ _INDEX: dict[str, tuple[Severity, str, str]] = {
     "INDEX_TRIMMED": (
         "note",
         "the Indexer has forgotten keys of records that were about to expire, and the log still has them",
-        "nothing: the next retention run deletes them; `reput index rebuild` would bring them back",
+        EXPIRE,
     ),
     "INDEX_FILE_NAME": ("fault", "a name in `index/` is not that of an index file", CLEAR),
     "INDEX_FILE_SIZE": ("fault", "an index file has a size that does not fit; it is not looked at", REBUILD),
@@ -188,14 +190,10 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
     "HISTORY_DAMAGED": ("fault", "`reput/history` can't be read", "remove it: followers go by epochs alone"),
     "EPOCHS_DAMAGED": ("fault", "`epochFileCheckpoint` can't be read, or its epochs do not ascend", REPLACE),
     "EPOCH_BEYOND_LOG": ("fault", "an epoch begins behind the end of the log: its end is lost", RESTORE),
-    "SNAPSHOT_DAMAGED": ("fault", "`reput/queue_offsets` can't be read", "remove it: the next start scans the log"),
+    "SNAPSHOT_DAMAGED": ("fault", "`reput/queue_offsets` can't be read", RESCAN),
     "SNAPSHOT_BEYOND_LOG": ("fault", "the log is shorter than it was: its end is lost", RESTORE),
-    "SNAPSHOT_COUNTER": (
-        "fault",
-        "`reput/queue_offsets` has a wrong counter",
-        "remove it: the next start scans the log",
-    ),
-    "SNAPSHOT_TIMES": ("fault", "`reput/queue_offsets` has wrong times", "remove it: the next start scans the log"),
+    "SNAPSHOT_COUNTER": ("fault", "`reput/queue_offsets` has a wrong counter", RESCAN),
+    "SNAPSHOT_TIMES": ("fault", "`reput/queue_offsets` has wrong times", RESCAN),
     "LOG_HISTORY_DAMAGED": (
         "fault",
         "`reput/log_history` of the Indexer can't be read",

@@ -14,7 +14,7 @@ from pathlib import Path
 from cli.verify.findings import Report
 from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.queues.check import QueueState
+from cli.verify.queues.files import QueueState
 from cli.verify.state import StoreState
 from libs.formats import store_layout
 from libs.formats.limits import INT64_MAX

@@ -57,12 +57,12 @@ def verify_store(
     index_dir: Path | None = None,
     index_slot_count: int | None = None,
     delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: Callable[[int], None] = lambda _done: None,
 ) -> Summary:
     """Check everything that the report wants to hear of.
 
     `index_dir` is the Indexer's directory where it is another; `index_slot_count` is needed for index files whose size
-    does not tell. `delay_levels_ms` are those of the services. `progress` hears of bytes done and bytes in all.
+    does not tell. `delay_levels_ms` are those of the services. `progress` hears of bytes done.
     """
     indexes = index_dir or data_dir
     state = load_state(data_dir, indexes, report)
@@ -91,14 +91,14 @@ def verify_store(
                 mark = -1
             queues.check(batch)
             index.check(batch)
-            progress(facts.end_physical_offset - log.min_physical_offset, size_bytes)
+            progress(facts.end_physical_offset - log.min_physical_offset)
         if 0 <= mark <= facts.end_physical_offset:
             check_snapshot_counters(state, facts, queues.states, report)
         queues.finish()
         index.finish()
         check_small_files(indexes, log, facts, state, queues.states, report)
     report.add_tallies()
-    progress(size_bytes, size_bytes)
+    progress(size_bytes)
     return Summary(
         record_count=facts.record_count,
         unit_count=queues.unit_count,

@@ -106,7 +106,7 @@ def has_lost_sector(buffer: memoryview, start: int, end: int) -> bool:
     behind that, always up to the sector's end. Something else is known to begin at `end`: a record, the first bytes of
     which are zeros too, so they may lie in the missing sector.
     """
-    size = SIZE.unpack_from(buffer, start)[0]
+    size = SIZE.unpack_from(buffer, start)[0] if len(buffer) - start >= SIZE.size else 0
     record_end = start + (size if size >= RECORD_SIZE_BYTES_MIN else RECORD_HEAD_BYTES)
     return is_cut(buffer, start, min(record_end, end))
 

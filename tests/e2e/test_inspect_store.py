@@ -11,6 +11,7 @@ import pytest
 
 from cli.inspect.inspection import Finding
 from cli.inspect.store import inspect_file
+from tests.support.inspections import findings_in
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.e2e
 def findings_of_all(data_dir: Path) -> dict[str, list[Finding]]:
     """What is found in each file of a store; raises UnknownKind for a file that inspection does not know."""
     files = sorted(path for path in data_dir.rglob("*") if path.is_file())
-    return {str(path.relative_to(data_dir)): inspect_file(path, limit=0).check() for path in files}
+    return {str(path.relative_to(data_dir)): findings_in(inspect_file(path, limit=0)) for path in files}
 
 
 def interrupt(running: Store) -> None:

@@ -9,11 +9,11 @@ a whole range missing after an unclean stop. Rules: docs/formats/index_file.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,6 @@ WRONG_COUNT_MAX = 10_000
 """A file with more wrong entries than this is not looked at any further."""
 _VIEW_COUNT = 16
 """Keys in view that are wanted to tell what a difference is."""
-_T = TypeVar("_T")
-
 KEY = np.dtype([("key_hash", np.int32), ("physical_offset", np.int64), ("store_time_ms", np.int64)], align=True)
 """A key that the log demands: its hash, and the physical offset and the store time of its record."""
 Keys: TypeAlias = "NDArray[np.void]"
@@ -109,7 +107,8 @@ class IndexCheck:
         """Compare what is left, look at the entries that no key demands, and tell what is missing."""
         self._compare(self._held, is_last=True)
         while (file := self._current()) is not None:
-            self._guarded(file, lambda file: self._undemanded(file, file.entries()))
+            with self._guarded(file):
+                self._undemanded(file, file.entries())
         if self._missing_count:
             is_off = self._store.progress is None and not self._has_files
             self._report.add(
@@ -156,7 +155,8 @@ class IndexCheck:
                     return self._file
                 file, self._file = self._file, None
                 self._previous_end_time_ms = file.header.end_time_ms
-                self._guarded(file, IndexFileCheck.finish)
+                with self._guarded(file):
+                    file.finish()
             if not self._names:
                 return None
             name = self._names.pop()
@@ -175,19 +175,19 @@ class IndexCheck:
                 self._report.add("FILE_UNREADABLE", f"{store_layout.INDEX}/{name}", error.strerror or str(error))
                 self._is_lost = True
 
-    def _guarded(self, file: IndexFileCheck, act: Callable[[IndexFileCheck], _T]) -> _T | None:
+    @contextmanager
+    def _guarded(self, file: IndexFileCheck) -> Iterator[None]:
         """Do something with a file. A file that can't be read or is full of faults is given up."""
         try:
-            result = act(file)
+            yield
         except OSError as error:
             self._report.add("FILE_UNREADABLE", file.name, error.strerror or str(error))
         else:
             if self._wrong_count <= WRONG_COUNT_MAX:
-                return result
+                return
             message = f"more than {WRONG_COUNT_MAX} entries are wrong; the rest of the file is not looked at"
             self._report.add("INDEX_FILE_GIVEN_UP", file.name, message)
         self._file, self._wrong_count, self._is_lost = None, 0, True
-        return None
 
     def _compare(self, keys: Keys, *, is_last: bool) -> Keys:
         """Compare keys with the next entries. Returns copies of the last keys, to be compared with more in view."""
@@ -199,7 +199,8 @@ class IndexCheck:
                 break
             if not is_last and len(keys) - at < _VIEW_COUNT:
                 return keys[at:].copy()
-            at += self._guarded(file, partial(self._step, keys[at:])) or 0
+            with self._guarded(file):
+                at += self._step(keys[at:], file)
         return keys[:0].copy()
 
     def _step(self, keys: Keys, file: IndexFileCheck) -> int:

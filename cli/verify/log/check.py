@@ -25,7 +25,7 @@ from cli.verify.log.files import RECORD_SIZE_BYTES_MAX, LogFile, LogFiles
 from cli.verify.state import StoreState
 from libs.formats import limits
 from libs.formats.crc import CRC_PROPERTY_PREFIX
-from libs.formats.errors import BadChecksum, FormatError
+from libs.formats.errors import BadChecksum
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
 from libs.formats.records import dispatch_columns, record
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
@@ -203,24 +203,12 @@ class LogCheck:
             self._add("LOG_PROPERTY_CRC", segment, self._columns.positions[row])
 
     def _add(
-        self,
-        code: str,
-        segment: LogFile,
-        position: int,
-        message: str = "",
-        *,
-        count: int = 1,
-        is_note: bool = False,
+        self, code: str, segment: LogFile, position: int, message: str = "", *, count: int = 1, is_note: bool = False
     ) -> None:
         """Report something about a place in a segment. Without a message the code says all."""
+        message, place = message or _REASON[code], segment.base_physical_offset + position
         self._report.add(
-            code,
-            segment.name,
-            message or _REASON[code],
-            position=position,
-            physical_offset=segment.base_physical_offset + position,
-            count=count,
-            is_note=is_note,
+            code, segment.name, message, position=position, physical_offset=place, count=count, is_note=is_note
         )
 
     def _check_blank(self, segment: LogFile, position: int) -> None:
@@ -290,10 +278,7 @@ class LogCheck:
         start = at - at % tail_search.SECTOR_BYTES
         end = segment.size_bytes if following is None else following
         data = self._files.read(segment.path, start, min(end - start, RECORD_SIZE_BYTES_MAX))
-        try:
-            return tail_search.has_lost_sector(memoryview(data), at - start, len(data))
-        except (FormatError, ValueError):
-            return False
+        return tail_search.has_lost_sector(memoryview(data), at - start, len(data))
 
     def _end(self, index: int, segment: LogFile, at: int, code: str) -> None:
         """Note that the log ends here, and tell what lies behind the end, if anything does."""

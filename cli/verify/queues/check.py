@@ -9,9 +9,9 @@ Rules: docs/formats/consume_queue.md. Not handled: what is set apart for RocketM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from cli.verify.findings import Report
 from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.queues.files import QueueFiles
+from cli.verify.queues.files import QueueFiles, Queues, QueueState
 from cli.verify.queues.units import REMOVED, UnitCheck
 from cli.verify.state import StoreState
 from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import PRE_BLANK, QUEUE_OFFSET_MAX, UNIT, UNIT_SIZE_BYTES, has_place
 from libs.formats.names import is_topic
 from libs.formats.records.dispatch_columns import DispatchBatch
-from libs.formats.state.index_progress import OTHERS, Stepped, StepReason
+from libs.formats.state.index_progress import OTHERS, StepReason
 from libs.kernel.scan.index_cy import encode_queue_units
 
 BEHIND = (
@@ -36,26 +36,6 @@ BEHIND = (
     "records have no unit yet; the Indexer, or RocketMQ's next start, goes on there",
 )
 """What is tallied of them: code, place, and sentence."""
-
-
-@dataclass(slots=True)
-class QueueState:
-    """One queue during the walk. Numbers count units."""
-
-    topic: str
-    queue_id: int
-    files: QueueFiles
-    is_checked: bool = True
-    first: int | None = None
-    """Queue offset of the first record in the log; None while there was none."""
-    next: int = 0
-    last_physical_offset: int = 0
-    missing_count: int = 0
-    first_missing: int = 0
-    begin_physical_offset: int = 0
-    """Where the generation of the files begins in the log; records before it have no unit any more."""
-    is_behind: bool = False
-    """Whether the files are still of an older generation than the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +55,7 @@ class QueueCheck:
     """
 
     def __init__(
-        self,
-        queues: dict[tuple[str, int], QueueFiles] | None,
-        log: LogFiles,
-        facts: LogFacts,
-        store: StoreState,
-        report: Report,
+        self, queues: Queues | None, log: LogFiles, facts: LogFacts, store: StoreState, report: Report
     ) -> None:
         self.states = {name: QueueState(*name, files) for name, files in (queues or {}).items()}
         self._has_queues = queues is not None
@@ -93,7 +68,7 @@ class QueueCheck:
         # The Indexer writes both sums down before it removes a file.
         are_starts_certain = store.progress is not None and start_sum <= store.progress.queue_start_sum
         self._are_ends_as_said = store.progress is not None and end_sum >= store.progress.queue_end_sum
-        self._units = UnitCheck(log, facts, store, report, are_starts_certain=are_starts_certain)
+        self._units = UnitCheck(log, facts, store, report, are_starts_certain)
 
     @property
     def unit_count(self) -> int:
@@ -124,17 +99,20 @@ class QueueCheck:
         for state in self.states.values():
             if state.is_checked and self._has_queues:
                 self._tell_missing(state)
-                self._guarded(state, partial(self._check_ends, state))
+                with self._guarded(state):
+                    self._check_ends(state)
 
-    def _check_ends(self, state: QueueState, files: QueueFiles) -> None:
+    def _check_ends(self, state: QueueState) -> None:
+        files = state.files
         self._units.check_gone(files, files.first_unit, files.end_unit if state.first is None else state.first)
         if state.first is not None and not state.is_behind:
             self._units.check_surplus(files, max(state.next, files.first_unit), files.end_unit)
 
-    def _guarded(self, state: QueueState, act: Callable[[QueueFiles], None]) -> None:
+    @contextmanager
+    def _guarded(self, state: QueueState) -> Iterator[None]:
         """Do something with a queue's files. A queue that can't be read is not looked at any further."""
         try:
-            act(state.files)
+            yield
         except OSError as error:
             self._skip(state, error.strerror or str(error), code="FILE_UNREADABLE")
 
@@ -214,47 +192,54 @@ class QueueCheck:
 
     def _is_stepped_over(self, run: Run, physical_offset: int) -> bool:
         """Return whether the run's first record fits no queue, and the Indexer says so or has yet to come there."""
-        progress, state = self._store.progress, run.state
+        progress = self._store.progress
         if progress is None or has_place(run.queue_offset, end=self._expected(run), is_empty=False):
             return False
-        if physical_offset >= progress.queue_physical_offset:
-            return True
-        return any(_speaks_of(note, state, physical_offset) for note in progress.stepped_over)
+        return physical_offset >= progress.queue_physical_offset or bool(self._reasons(run.state, physical_offset))
 
     def _is_left_out(self, run: Run, physical_offset: int) -> bool:
         """Return whether there was no room for the run's first record when its topic was deleted, so it has no unit."""
-        progress, state = self._store.progress, run.state
-        notes = [] if progress is None else progress.stepped_over
-        is_noted = any(
-            note.reason == StepReason.TOPIC_DELETED and _speaks_of(note, state, physical_offset) for note in notes
-        )
-        return is_noted and state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
+        if StepReason.TOPIC_DELETED not in self._reasons(run.state, physical_offset):
+            return False
+        return run.state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
+
+    def _reasons(self, state: QueueState, physical_offset: int) -> list[int]:
+        """Return why the Indexer has stepped over a record of a queue, as far as it says that it has."""
+        progress, names = self._store.progress, ((state.topic, state.queue_id), OTHERS)
+        return [
+            note.reason
+            for note in (progress.stepped_over if progress is not None else [])
+            if (note.topic, note.queue_id) in names
+            and note.first_physical_offset <= physical_offset <= note.last_physical_offset
+        ]
 
     def _follows(self, run: Run, physical_offset: int) -> bool:
         """Return whether the run's queue offsets can be. A jump is told, and the queue goes on behind it."""
-        state, facts = run.state, self._facts
-        name = f"{state.topic} queue {state.queue_id}"
+        state = run.state
+
+        def add(code: str, why: str) -> None:
+            message = f"{state.topic} queue {state.queue_id}: queue offset {run.queue_offset} {why}"
+            self._report.add(code, store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
+
         if not 0 <= run.queue_offset <= QUEUE_OFFSET_MAX:
-            message = f"{name}: queue offset {run.queue_offset} can't be"
-            self._report.add("LOG_QUEUE_OFFSET", store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
+            add("LOG_QUEUE_OFFSET", "can't be")
             return False
         expected = self._expected(run)
-        is_excused = facts.has_damage_between(state.last_physical_offset, physical_offset)
+        is_excused = self._facts.has_damage_between(state.last_physical_offset, physical_offset)
         if run.queue_offset == 0 and expected > 0:
             self._begin_again(state, physical_offset)
             expected = 0
         elif run.queue_offset > expected and not is_excused:
-            message = f"{name}: queue offset {run.queue_offset} follows where {expected} should"
-            self._report.add("LOG_QUEUE_OFFSET_GAP", store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
+            add("LOG_QUEUE_OFFSET_GAP", f"follows where {expected} should")
         elif run.queue_offset < expected:
-            message = f"{name}: queue offset {run.queue_offset} comes again where {expected} should follow"
-            code = "LOG_QUEUE_OFFSET_REPEAT"
-            self._report.add(code, store_layout.COMMIT_LOG, message, physical_offset=physical_offset)
+            add("LOG_QUEUE_OFFSET_REPEAT", f"comes again where {expected} should follow")
         elif run.queue_offset > expected and self._has_queues:
-            self._guarded(state, lambda files: self._units.check_surplus(files, expected, run.queue_offset))
+            with self._guarded(state):
+                self._units.check_surplus(state.files, expected, run.queue_offset)
         if state.first is None:
             state.first = expected
-            self._guarded(state, partial(self._find_begin, state))
+            with self._guarded(state):
+                self._find_begin(state)
         return True
 
     def _begin_again(self, state: QueueState, physical_offset: int) -> None:
@@ -267,9 +252,9 @@ class QueueCheck:
         if not state.is_behind:
             state.first, state.missing_count = 0, 0
 
-    def _find_begin(self, state: QueueState, files: QueueFiles) -> None:
+    def _find_begin(self, state: QueueState) -> None:
         """Note where the files' generation begins, if their first unit is a record with queue offset 0."""
-        physical_offset, size, _ = np.frombuffer(files.read(0, 1), UNIT)[0].item()
+        physical_offset, size, _ = np.frombuffer(state.files.read(0, 1), UNIT)[0].item()
         if size > 0 and self._log.head_of(physical_offset) == (state.queue_id, 0):
             state.begin_physical_offset = physical_offset
 
@@ -292,11 +277,9 @@ class QueueCheck:
             at += len(found)
 
     def _read(self, run: Run) -> bytes:
-        try:
+        with self._guarded(run.state):
             return run.state.files.read(run.queue_offset, run.end - run.start)
-        except OSError as error:
-            self._skip(run.state, error.strerror or str(error), code="FILE_UNREADABLE")
-            return bytes(UNIT_SIZE_BYTES * (run.end - run.start))
+        return bytes(UNIT_SIZE_BYTES * (run.end - run.start))
 
     def _explain(self, run: Run, expected: NDArray[np.void], found: NDArray[np.void]) -> None:
         """Tell which units of a run are wrong: those behind the end of the queue's data, then the others."""
@@ -315,9 +298,4 @@ class QueueCheck:
         state.missing_count += len(missing)
         self._report.tally(*BEHIND, len(expected) - tail - int(np.count_nonzero(is_certain)))
         end, wanted = self._removed_end(state), expected[:tail]
-        self._units.explain(state.topic, state.files, run.queue_offset, wanted, found[:tail], removed_end=end)
-
-
-def _speaks_of(note: Stepped, state: QueueState, physical_offset: int) -> bool:
-    is_of_queue = (note.topic, note.queue_id) in ((state.topic, state.queue_id), OTHERS)
-    return is_of_queue and note.first_physical_offset <= physical_offset <= note.last_physical_offset
+        self._units.explain(state, run.queue_offset, wanted, found[:tail], removed_end=end)

@@ -8,9 +8,10 @@ Layout: docs/formats/consume_queue.md section 2.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from cli.verify.codes import Area
 from cli.verify.files import Files
@@ -129,10 +130,32 @@ class QueueFiles:
         return self._directory / store_layout.file_name(base)
 
 
-def list_queues(
-    files: Files, data_dir: Path, set_apart: SetApart, report: Report
-) -> dict[tuple[str, int], QueueFiles] | None:
-    """Return all queues of a data directory that are Reput's, by topic and queue id, with their files settled.
+@dataclass(slots=True)
+class QueueState:
+    """One queue during the walk. Numbers count units."""
+
+    topic: str
+    queue_id: int
+    files: QueueFiles
+    is_checked: bool = True
+    first: int | None = None
+    """Queue offset of the first record in the log; None while there was none."""
+    next: int = 0
+    last_physical_offset: int = 0
+    missing_count: int = 0
+    first_missing: int = 0
+    begin_physical_offset: int = 0
+    """Where the generation of the files begins in the log; records before it have no unit any more."""
+    is_behind: bool = False
+    """Whether the files are still of an older generation than the records."""
+
+
+Queues: TypeAlias = dict[tuple[str, int], QueueFiles]
+"""Queues by topic and queue id."""
+
+
+def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Report) -> Queues | None:
+    """Return all queues of a data directory that are Reput's, with their files settled.
 
     None if there is no such directory, or nobody asks for queues.
     """
@@ -142,7 +165,7 @@ def list_queues(
     if not root.is_dir():
         report.add("NO_QUEUES", store_layout.QUEUES, "there are no queues")
         return None
-    queues: dict[tuple[str, int], QueueFiles] = {}
+    queues: Queues = {}
     for topic in sorted(root.iterdir()):
         name = str(topic.relative_to(data_dir))
         if why := set_apart.why(topic.name):

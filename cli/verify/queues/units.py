@@ -8,6 +8,8 @@ Units after its last record should not be there. Rules: docs/formats/consume_que
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from cli.verify.findings import Report
 from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
-from cli.verify.queues.files import QueueFiles
+from cli.verify.queues.files import QueueFiles, QueueState
 from cli.verify.state import StoreState
 from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT
@@ -30,66 +32,57 @@ HASH_MAX = 1 << 31
 _ZERO_UNIT, _BLANK_UNIT = np.zeros((), UNIT), np.frombuffer(PRE_BLANK, UNIT)
 REMOVED = ("QUEUES_REMOVED", store_layout.QUEUES, "records are of queues that an operator had removed")
 """What is tallied of them: code, place, and sentence."""
+Units: TypeAlias = "NDArray[np.void]"
 Values = tuple[int, int, int]
 """Physical offset, record size and tags code of a unit."""
 
 
+@dataclass(slots=True)
 class UnitCheck:
-    """Explains units of any queue. `unit_count` counts what was looked at, by the caller too."""
+    """Explains units of any queue."""
 
-    def __init__(
-        self, log: LogFiles, facts: LogFacts, store: StoreState, report: Report, *, are_starts_certain: bool
-    ) -> None:
-        self.unit_count = 0
-        self._log = log
-        self._facts = facts
-        self._store = store
-        self._report = report
-        self._are_starts_certain = are_starts_certain
-        """Whether all queues begin where the Indexer says, so that what is missing before was forgotten on purpose."""
+    log: LogFiles
+    facts: LogFacts
+    store: StoreState
+    report: Report
+    are_starts_certain: bool
+    """Whether all queues begin where the Indexer says, so that what is missing before was forgotten on purpose."""
+    unit_count: int = 0
+    """How many units were looked at, by the caller too."""
 
-    def explain(
-        self,
-        topic: str,
-        files: QueueFiles,
-        first: int,
-        expected: NDArray[np.void],
-        found: NDArray[np.void],
-        *,
-        removed_end: int,
-    ) -> None:
+    def explain(self, state: QueueState, first: int, expected: Units, found: Units, *, removed_end: int) -> None:
         """Tell of every unit from number `first` on that is not as its record demands.
 
         Units below `removed_end` were removed, and the queue may have begun anew since, with fillers before its first.
         """
-        wrong = np.flatnonzero(expected != found)
+        files, wrong = state.files, np.flatnonzero(expected != found)
         is_gone = wrong < files.first_unit - first
         is_removed = (wrong < removed_end - first) & ((found[wrong] == _BLANK_UNIT) | is_gone)
-        self._report.tally(*REMOVED, int(np.count_nonzero(is_removed)))
+        self.report.tally(*REMOVED, int(np.count_nonzero(is_removed)))
         # The log is deleted after the units, and may not have been yet.
-        is_forgotten = ~is_removed & is_gone & self._are_starts_certain
+        is_forgotten = ~is_removed & is_gone & self.are_starts_certain
         message = "records have no unit any more: the Indexer has forgotten them, and the log was not deleted since"
-        self._report.tally("QUEUES_TRIMMED", store_layout.QUEUES, message, int(np.count_nonzero(is_forgotten)))
+        self.report.tally("QUEUES_TRIMMED", store_layout.QUEUES, message, int(np.count_nonzero(is_forgotten)))
         wrong = wrong[~(is_removed | is_forgotten)]
 
         def tell(index: int) -> None:
             wanted: Values = expected[index].item()
-            code, message = self._difference(topic, files, first + index, wanted, found[index].item())
+            code, message = self._difference(state, first + index, wanted, found[index].item())
             if not code:
                 return
             file, position = files.file_of(first + index)
-            is_doubtful = not self._store.is_index_clean and wanted[0] >= self._store.certain_units_end
+            is_doubtful = not self.store.is_index_clean and wanted[0] >= self.store.certain_units_end
             message = f"queue offset {first + index}: {message}"
-            self._report.add(code, file, message, position=position, physical_offset=wanted[0], is_note=is_doubtful)
+            self.report.add(code, file, message, position=position, physical_offset=wanted[0], is_note=is_doubtful)
 
-        self._report.add_each(wrong.tolist(), tell, "QUEUE_UNIT_TO_NOTHING", files.name, "more wrong units")
+        self.report.add_each(wrong.tolist(), tell, "QUEUE_UNIT_TO_NOTHING", files.name, "more wrong units")
 
     def check_gone(self, files: QueueFiles, start: int, end: int) -> None:
         """Check units [start, end) before the queue's first record in the log: pre-blanks, then units below the log.
 
         Without a log nothing is known but that units must be valid and in order. Raises OSError.
         """
-        bound = self._log.min_physical_offset if self._log.segments else INT64_MAX
+        bound = self.log.min_physical_offset if self.log.segments else INT64_MAX
         is_blank_allowed, last_end = True, 0
         for number, units in self._chunks(files, start, end):
             offsets = units["physical_offset"].astype(np.int64)
@@ -113,30 +106,30 @@ class UnitCheck:
         for number, units in self._chunks(files, start, end):
             self._tell_undemanded(files, number, units, np.flatnonzero(units != _ZERO_UNIT), is_behind=True)
 
-    def _chunks(self, files: QueueFiles, start: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+    def _chunks(self, files: QueueFiles, start: int, end: int) -> Iterator[tuple[int, Units]]:
         end = min(end, files.end_unit)
         for number in range(start, end, CHUNK_UNIT_COUNT):
             count = min(CHUNK_UNIT_COUNT, end - number)
             self.unit_count += count
             yield number, np.frombuffer(files.read(number, count), UNIT)
 
-    def _difference(self, topic: str, files: QueueFiles, number: int, wanted: Values, found: Values) -> tuple[str, str]:
+    def _difference(self, state: QueueState, number: int, wanted: Values, found: Values) -> tuple[str, str]:
         """Return code and sentence. There is no code where nothing is to be told."""
         if found == (0, 0, 0):
-            return "" if files.is_missing(number) else "QUEUE_UNIT_HOLE", "zeros, but units follow"
+            return "" if state.files.is_missing(number) else "QUEUE_UNIT_HOLE", "zeros, but units follow"
         if found[0] != wanted[0] or found[1] <= 0:
             return self._kind(found)
         if found[1] != wanted[1]:
             return "QUEUE_UNIT_SIZE", f"it says {found[1]} bytes, the record has {wanted[1]}"
         if found[2] <= ADDRESS_MAX:
             message = "units lead to extension files of RocketMQ instead of a tag; these are not looked at"
-            self._report.tally("QUEUE_NOT_CHECKED", store_layout.QUEUES, message)
+            self.report.tally("QUEUE_NOT_CHECKED", store_layout.QUEUES, message)
             return "", ""
-        if topic == SCHEDULE_TOPIC and abs(found[2]) > HASH_MAX:
-            levels = format_levels(self._facts.delay_levels_ms)
+        if state.topic == SCHEDULE_TOPIC and abs(found[2]) > HASH_MAX:
+            levels = format_levels(self.facts.delay_levels_ms)
             message = f"its delivery time is {found[2]}, that of the record {wanted[2]} with the delay levels {levels}"
             return "QUEUE_DELIVERY_TIME", f"{message}; give others with --delay-levels"
-        code = "QUEUE_DELIVERY_HASH" if topic == SCHEDULE_TOPIC else "QUEUE_UNIT_TAGS"
+        code = "QUEUE_DELIVERY_HASH" if state.topic == SCHEDULE_TOPIC else "QUEUE_UNIT_TAGS"
         return code, f"its tags code is {found[2]}, that of the record {wanted[2]}"
 
     def _kind(self, found: Values) -> tuple[str, str]:
@@ -146,20 +139,20 @@ class UnitCheck:
             return "QUEUE_PRE_BLANK", "a filler for messages that never were stands where a unit should"
         if physical_offset < 0 or size <= 0:
             return "QUEUE_UNIT_INVALID", f"physical offset {physical_offset} and size {size} can't be"
-        if not self._log.segments or physical_offset < self._log.min_physical_offset:
+        if not self.log.segments or physical_offset < self.log.min_physical_offset:
             return "QUEUE_UNIT_ORDER", f"it points to {physical_offset}, which is not behind the unit before it"
-        if self._log.is_beyond(physical_offset):
+        if self.log.is_beyond(physical_offset):
             return "QUEUE_UNIT_PAST_END", f"it points to {physical_offset}, behind all that was written to the log"
-        if self._log.is_record(physical_offset):
+        if self.log.is_record(physical_offset):
             return "QUEUE_UNIT_OTHER_RECORD", f"it points to the record at {physical_offset}, which is another one"
         return "QUEUE_UNIT_TO_NOTHING", f"it points to {physical_offset}, where no record of the log starts"
 
     def _tell_undemanded(
-        self, files: QueueFiles, first: int, units: NDArray[np.void], wrong: NDArray[np.int64], *, is_behind: bool
+        self, files: QueueFiles, first: int, units: Units, wrong: NDArray[np.int64], *, is_behind: bool
     ) -> None:
-        is_unchecked = self._facts.are_damaged(units["physical_offset"][wrong])
+        is_unchecked = self.facts.are_damaged(units["physical_offset"][wrong])
         message = "units point into damaged parts of the log"
-        self._report.tally("QUEUE_UNIT_UNCHECKED", store_layout.QUEUES, message, int(np.count_nonzero(is_unchecked)))
+        self.report.tally("QUEUE_UNIT_UNCHECKED", store_layout.QUEUES, message, int(np.count_nonzero(is_unchecked)))
 
         def tell(index: int) -> None:
             values: Values = units[index].item()
@@ -173,8 +166,8 @@ class UnitCheck:
                 code, message = "QUEUE_RUBBISH", f"behind the last unit: {message}"
             file, position = files.file_of(first + index)
             message = f"queue offset {first + index}: {message}"
-            is_note = not self._store.is_index_clean and is_behind
+            is_note = not self.store.is_index_clean and is_behind
             physical_offset = values[0] if values[0] > 0 else None
-            self._report.add(code, file, message, position=position, physical_offset=physical_offset, is_note=is_note)
+            self.report.add(code, file, message, position=position, physical_offset=physical_offset, is_note=is_note)
 
-        self._report.add_each(wrong[~is_unchecked].tolist(), tell, "QUEUE_RUBBISH", files.name, "more wrong units")
+        self.report.add_each(wrong[~is_unchecked].tolist(), tell, "QUEUE_RUBBISH", files.name, "more wrong units")

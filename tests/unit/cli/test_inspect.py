@@ -14,6 +14,7 @@ from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support.frame_cases import flipped
 from tests.support.golden import golden
+from tests.support.inspections import findings_in
 from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, run_of
 
 BASE = 3 * 2**30
@@ -29,7 +30,7 @@ def segment_path(folder: Path, data: bytes) -> Path:
 
 
 def findings_of(path: Path) -> list[Finding]:
-    return inspect_file(path, limit=0).check()
+    return findings_in(inspect_file(path, limit=0))
 
 
 def good_segment(*, end: str, crc_property: bool = True) -> tuple[bytes, list[int]]:
@@ -114,7 +115,7 @@ def test_damage_of_many_bytes_is_one_finding_and_the_walk_goes_on(tmp_path: Path
     data, starts = good_segment(end="blank")
     broken = data[: starts[1]] + b"\xee" * (starts[2] - starts[1]) + data[starts[2] :]
     inspection = inspect_file(segment_path(tmp_path, broken))
-    found = inspection.check()
+    found = findings_in(inspection)
     assert [finding.item for finding in found] == [f"record 1 at physical offset {BASE + starts[1]}"]
     assert inspection.summary["record_count"] == 5
 
@@ -177,9 +178,9 @@ def test_window_limits_what_is_shown_but_not_what_is_checked(tmp_path: Path) -> 
 def test_progress_ends_with_the_whole_file(tmp_path: Path) -> None:
     """The callback hears of the whole size at the end."""
     data, _ = good_segment(end="unwritten")
-    calls: list[tuple[int, int]] = []
-    inspect_file(segment_path(tmp_path, data), progress=lambda done, total: calls.append((done, total))).check()
-    assert calls[-1] == (len(data), len(data))
+    calls: list[int] = []
+    findings_in(inspect_file(segment_path(tmp_path, data), progress=calls.append))
+    assert calls[-1] == len(data)
 
 
 def test_segment_without_its_name_takes_the_base_of_its_first_record(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_segment_without_its_name_takes_the_base_of_its_first_record(tmp_path: P
     path.write_bytes(data)
     inspection = inspect_file(path)
     assert inspection.kind == "segment"
-    assert inspection.check() == []
+    assert findings_in(inspection) == []
     assert inspection.summary["base_physical_offset"] == BASE
 
 
@@ -223,9 +224,10 @@ def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     inspection = inspect_file(path)
+    items = list(inspection)
     assert inspection.kind == kind
-    assert inspection.check() == []
-    assert inspection.item_count == (0 if data == b"0\n0\n" else len(list(inspect_file(path))))
+    assert inspection.is_sound
+    assert (not items) == (data == b"0\n0\n")
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_damaged_small_files_are_named_by_position(
     """Damage in a small file is one finding with position and field."""
     path = tmp_path / name
     path.write_bytes(data)
-    assert [(finding.position, finding.field) for finding in inspect_file(path).check()] == [(position, field)]
+    assert [(finding.position, finding.field) for finding in findings_in(inspect_file(path))] == [(position, field)]
 
 
 def test_files_of_unknown_kind_are_refused(tmp_path: Path) -> None:
@@ -274,4 +276,4 @@ def test_empty_file_is_no_crash(tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.write_bytes(b"")
     for kind in ("segment", "consume_queue", "index_file", "checkpoint", "epoch_file", "topics", "checksummed"):
-        inspect_file(path, kind=kind).check()
+        findings_in(inspect_file(path, kind=kind))

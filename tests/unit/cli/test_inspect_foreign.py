@@ -10,6 +10,7 @@ from cli.inspect.store import inspect_file
 from libs.formats.indexes import consume_queue_ext
 from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
 from tests.support import reference
+from tests.support.inspections import findings_in
 
 
 def batches(*units: BatchConsumeQueueUnit, capacity: int = 8) -> bytes:
@@ -54,7 +55,7 @@ def test_batch_queue(tmp_path: Path, folder: str) -> None:
 )
 def test_damaged_batch_queue(tmp_path: Path, data: bytes, position: int, field: str) -> None:
     """The position of what is wrong."""
-    (finding,) = inspect_file(put(tmp_path, "batchconsumequeue", data)).check()
+    (finding,) = findings_in(inspect_file(put(tmp_path, "batchconsumequeue", data)))
     assert (finding.position, finding.field) == (position, field)
 
 

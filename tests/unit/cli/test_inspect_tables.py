@@ -12,6 +12,7 @@ from libs.formats.indexes import consume_queue, index_file
 from libs.formats.indexes.index_file import ENTRY_SIZE_BYTES, SLOT_SIZE_BYTES, IndexEntry, IndexHeader
 from tests.support import reference
 from tests.support.frame_cases import flipped, patched
+from tests.support.inspections import findings_in
 
 BEGIN_TIME_MS = 1_700_000_000_000
 SLOT_COUNT, ENTRY_CAPACITY = 25, 100
@@ -31,7 +32,7 @@ def queue_path(folder: Path, data: bytes, *, name: int = 0, topic: str = "TopicT
 
 
 def findings_of(path: Path, kind: str | None = None) -> list[Finding]:
-    return inspect_file(path, kind=kind, limit=0).check()
+    return findings_in(inspect_file(path, kind=kind, limit=0))
 
 
 def test_sound_queue_prints_its_units(tmp_path: Path) -> None:

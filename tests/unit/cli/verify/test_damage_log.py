@@ -13,6 +13,7 @@ from libs.formats.state import epoch_file
 from libs.formats.state.epoch_file import Epoch
 from libs.log.state import directories as log_directories
 from libs.machine.posix_fs import PosixFs
+from tests.support.records import encoded
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import SEGMENT_SIZE
 from tests.unit.cli.verify.test_store import verified
@@ -251,3 +252,15 @@ def test_place_of_a_damaged_record_is_named(store: Path) -> None:
     )
     assert found[0].physical_offset == physical_offset
     assert json.dumps(found[0].message)
+
+
+@pytest.mark.parametrize(("tail", "code"), [(b"\x01\x01", "LOG_RECORD_LENGTH"), (bytes(2), "LOG_HOLE")])
+def test_a_segment_may_end_before_the_size_of_a_record_does(tmp_path: Path, tail: bytes, code: str) -> None:
+    """Too few bytes for a record, and whole ones in the next segment, are told like other damage of a killed store."""
+    first = encoded(0) + tail
+    second = encoded(len(first), queue_offset=8).ljust(len(first), b"\0")
+    (tmp_path / "commitlog").mkdir()
+    for base, data in ((0, first), (len(first), second)):
+        (tmp_path / "commitlog" / f"{base:020d}").write_bytes(data)
+    (tmp_path / "abort").write_text("123")
+    assert code in {finding.code for finding in verified(tmp_path)[1]}

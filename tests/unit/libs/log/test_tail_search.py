@@ -157,3 +157,10 @@ def test_a_blank_closes_a_segment(left: int) -> None:
             for or_blank in (False, True)
         ]
         assert found == [None, expected]
+
+
+@pytest.mark.parametrize(("tail", "is_lost"), [(b"\x01\x01", False), (bytes(2), True)])
+def test_a_buffer_may_end_before_a_size_does(tail: bytes, is_lost: bool) -> None:
+    """Fewer bytes than the size of a record takes are looked at all the same."""
+    buffer = memoryview(encoded(0) + tail)
+    assert has_lost_sector(buffer, len(buffer) - len(tail), len(buffer)) is is_lost

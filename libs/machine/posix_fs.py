@@ -23,8 +23,6 @@ from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
 
-"""What RocketMQ's store writes into its lock file (DefaultMessageStore.start)."""
-
 STAT_BLOCK_BYTES = 512
 """Unit of st_blocks, whatever the file system's own is."""
 
@@ -142,11 +140,8 @@ class PosixMappedFile:
         if self._descriptor >= 0:
             yield self._descriptor
             return
-        descriptor = os.open(self.path, self._flags)
-        try:
+        with _opened(self.path, self._flags) as descriptor:
             yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 class PosixReadableFile:
@@ -235,11 +230,8 @@ class PosixFs:
 
     def open_mapped(self, path: Path, *, writable: bool = True) -> PosixMappedFile:
         """See `Fs.open_mapped`."""
-        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as descriptor:
             return PosixMappedFile(path, descriptor, writable=writable)
-        finally:
-            os.close(descriptor)
 
     def open_readable(self, path: Path) -> PosixReadableFile:
         """See `Fs.open_readable`."""
@@ -321,11 +313,8 @@ class PosixFs:
 
     def sync_directory(self, path: Path) -> None:
         """See `Fs.sync_directory`."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""
@@ -364,6 +353,15 @@ class PosixFs:
             os.close(descriptor)
             raise
         return PosixLock(descriptor)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _open_unfinished(path: Path) -> tuple[int, Path | None]:

@@ -10,7 +10,7 @@ Not handled: whether the offsets follow each other (ReputLoop).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +21,12 @@ from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, int_field, leng
 from libs.formats.protobuf_wire import fields as fields_of
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from libs.formats.buffers import ReadableBuffer
+    from libs.kernel.scan.scan_columns import ScanColumns
 
 NO_QUEUE = -1
 """Queue index of a record that takes no place in a queue."""
@@ -53,25 +53,6 @@ _COLUMNS: dict[int, tuple[str, type[np.int64 | np.int32]]] = {
     fields.DISPATCH_COLUMNS_KEY_COUNTS: ("key_counts", np.int32),
     fields.DISPATCH_COLUMNS_KEY_HASHES: ("key_hashes", np.int32),
 }
-
-
-class Columns(Protocol):
-    """What `encode` reads of libs.kernel's ScanColumns."""
-
-    count: int
-    key_count: int
-    physical_offsets: array[int]
-    record_sizes: array[int]
-    queue_indexes: array[int]
-    queue_offsets: array[int]
-    tags_codes: array[int]
-    store_times_ms: array[int]
-    key_counts: array[int]
-    key_hashes: array[int]
-    batch_queues: frozenset[int]
-
-    def queues(self) -> list[tuple[bytes, int]]:
-        """Return the distinct (topic, queue_id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +111,7 @@ class DispatchBatch:
         )
 
 
-def batch_of(columns: Columns, start: int, end: int) -> DispatchBatch:
+def batch_of(columns: ScanColumns, start: int, end: int) -> DispatchBatch:
     """Return the records between two physical offsets as a batch. Its arrays are views, which the next scan changes.
 
     Bytes of a topic that are not UTF-8 are escaped.
@@ -143,7 +124,7 @@ def batch_of(columns: Columns, start: int, end: int) -> DispatchBatch:
     return DispatchBatch(start, end, queues, batch_queues=columns.batch_queues, **arrays)
 
 
-def encode(columns: Columns, start: int, end: int) -> bytes:
+def encode(columns: ScanColumns, start: int, end: int) -> bytes:
     """Serialize `DispatchResponse{columns}` for records of the log between physical offsets `start` and `end`."""
     parts = [
         int_field(fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET, start),

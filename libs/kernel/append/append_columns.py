@@ -6,69 +6,33 @@ Callers own the columns and may use them again for the next call; one thread at 
 
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from libs.formats.records.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
 from libs.kernel.layout import PLAN_QUEUE_ID, PLAN_ROW, PLAN_STRIDE, PLAN_TOPIC_SIZE, PLAN_TOPIC_START
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AppendLimits:
     """What one append may hold. Sizes in bytes."""
 
-    __slots__ = (
-        "begun_queue_count_max",
-        "body_size_bytes_max",
-        "crc_property",
-        "delay_level_count",
-        "message_count_max",
-        "record_size_bytes_max",
-    )
+    body_size_bytes_max: int
+    record_size_bytes_max: int
+    message_count_max: int
+    crc_property: bool = False
+    delay_level_count: int = DELAY_LEVEL_MAX
+    """A message with a higher delay level gets the last one."""
+    begun_queue_count_max: int = 2**31
+    """Messages of one batch whose queue may have had none before."""
 
-    def __init__(
-        self,
-        *,
-        body_size_bytes_max: int,
-        record_size_bytes_max: int,
-        message_count_max: int,
-        crc_property: bool = False,
-        delay_level_count: int = DELAY_LEVEL_MAX,
-        begun_queue_count_max: int = 2**31,
-    ) -> None:
-        assert 0 < body_size_bytes_max < 2**31
-        assert 0 < record_size_bytes_max < 2**31
-        assert 0 < delay_level_count <= DELAY_LEVEL_COUNT_MAX
-        self.body_size_bytes_max = body_size_bytes_max
-        self.record_size_bytes_max = record_size_bytes_max
-        self.message_count_max = message_count_max
-        self.crc_property = crc_property
-        self.delay_level_count = delay_level_count
-        """A message with a higher delay level gets the last one."""
-        self.begun_queue_count_max = begun_queue_count_max
-        """Messages of one batch whose queue may have had none before."""
+    def __post_init__(self) -> None:
+        assert 0 < self.body_size_bytes_max < 2**31
+        assert 0 < self.record_size_bytes_max < 2**31
+        assert 0 < self.delay_level_count <= DELAY_LEVEL_COUNT_MAX
 
 
 class AppendColumns:
     """Answer of `append`: where each message is, or which one was refused and why."""
-
-    __slots__ = (
-        "count",
-        "durability",
-        "error_field",
-        "error_index",
-        "error_value",
-        "name_size",
-        "name_start",
-        "physical_offsets",
-        "plan",
-        "planned_count",
-        "queue_ids",
-        "queue_offsets",
-        "topic_size",
-        "topic_start",
-        "value_size",
-        "value_start",
-        "writer_size",
-        "writer_start",
-    )
 
     def __init__(self, message_count_max: int) -> None:
         assert message_count_max > 0

@@ -39,18 +39,6 @@ Counter = tuple[bytes, int, int]
 class TopicTable:
     """Topics by name, each with a queue count, a permission to write and the next offset of every queue."""
 
-    __slots__ = (
-        "_outside",
-        "_removed_count",
-        "_wasted_counter_count",
-        "counter_values",
-        "names",
-        "rows",
-        "schedule_row",
-        "slots",
-        "topic_count",
-    )
-
     def __init__(self) -> None:
         self.topic_count = 0
         """Number of rows."""
@@ -223,5 +211,4 @@ class TopicTable:
             if row in self._outside:
                 fresh._outside[at] = self._outside[row]
         fresh.schedule_row = fresh._find(_SCHEDULE_NAME) if self.schedule_row >= 0 else -1
-        for slot in self.__slots__:
-            setattr(self, slot, getattr(fresh, slot))
+        vars(self).update(vars(fresh))

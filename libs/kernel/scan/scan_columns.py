@@ -18,32 +18,6 @@ KEY_COUNT_PER_RECORD_MAX = 16384
 class ScanColumns:
     """Answer of `scan`. Values of a column beyond `count` (`key_count` for key_hashes) are left over from before."""
 
-    __slots__ = (
-        "_queues",
-        "batch_queues",
-        "count",
-        "delays_ms",
-        "end_position",
-        "error_position",
-        "key_count",
-        "key_counts",
-        "key_hashes",
-        "physical_offsets",
-        "positions",
-        "queue_count",
-        "queue_indexes",
-        "queue_offsets",
-        "queue_rows",
-        "record_sizes",
-        "slots",
-        "stamp_places",
-        "stamps",
-        "status",
-        "store_times_ms",
-        "sys_flags",
-        "tags_codes",
-    )
-
     def __init__(
         self, record_count_max: int, key_count_max: int, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
     ) -> None:

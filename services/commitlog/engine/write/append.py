@@ -10,8 +10,7 @@ Not handled: where the bytes go (LogTailWriter), durability (Syncer) and who hea
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
-import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.records import writer_stamp
@@ -89,8 +88,7 @@ class AppendPipeline:
             delay_level_count=len(config.delay_levels_ms()),
             begun_queue_count_max=config.batch_new_queue_count_max,
         )
-        self._limits_of_checked = copy.copy(self._limits)
-        self._limits_of_checked.begun_queue_count_max = BATCH_MESSAGE_COUNT_MAX
+        self._limits_of_checked = replace(self._limits, begun_queue_count_max=BATCH_MESSAGE_COUNT_MAX)
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:

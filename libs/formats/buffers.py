@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type of what decoders read from: any object with the buffer protocol.
+"""What decoders read from: any object with the buffer protocol.
 
 Decoders release the views that they take before they return or raise, so a mapping can be closed right afterwards.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from libs.formats.errors import Truncated
 
 if TYPE_CHECKING:
+    from struct import Struct
+
     from typing_extensions import Buffer
 
     ReadableBuffer: TypeAlias = Buffer
+
+
+def unpack(layout: Struct, buffer: ReadableBuffer, position: int, what: str) -> tuple[Any, ...]:
+    """Return the values of a layout at a byte position. Raises Truncated, which says what takes so many bytes."""
+    with memoryview(buffer) as view:
+        if not 0 <= position <= len(view) - layout.size:
+            raise Truncated(position=position, reason=f"{what} takes {layout.size} bytes")
+        return layout.unpack_from(view, position)

@@ -9,6 +9,7 @@ Callers: the event loop's thread only. `last_error` is None while the last step 
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -111,11 +112,9 @@ class SupervisedLoop:
         if self._interval_ms == 0:
             await asyncio.sleep(0)
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._interval_ms / 1000):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
 
 
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:

@@ -139,7 +139,7 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
             prefix = _prefix(field.name, kind)
-            fields += [dataclasses.replace(one, name=prefix + one.name) for one in fields_of(kind, default)]
+            fields += [dataclasses.replace(inner, name=prefix + inner.name) for inner in fields_of(kind, default)]
             continue
         description = sentences.get(field.name, "")
         assert description, f"{cls.__name__}.{field.name} has no sentence under it"

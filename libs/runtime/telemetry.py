@@ -48,25 +48,16 @@ SNAPSHOT_AGE_S_MAX = 0.05
 EXPORT_TIMEOUT_S = 1.0
 """How long the last spans may hold up a stop."""
 
-_NO_SPAN = trace.INVALID_SPAN
-
-
-class ServerSpan:
-    """The span of one served call, or nothing."""
-
-    def __init__(self, span: trace.Span = _NO_SPAN) -> None:
-        self._span = span
-
-    def end_with(self, code: grpc.StatusCode) -> None:
-        """Record how the call ended."""
-        if self._span.is_recording():
-            self._span.set_attribute("rpc.grpc.status_code", code.value[0])
-            if code is not grpc.StatusCode.OK:
-                self._span.set_status(Status(StatusCode.ERROR, code.name))
-
-
-_NO_SERVER_SPAN = contextlib.nullcontext(ServerSpan())
+_NO_SPAN = contextlib.nullcontext(trace.INVALID_SPAN)
 """One for all calls that are not traced."""
+
+
+def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
+    """Record how a served call ended."""
+    if span.is_recording():
+        span.set_attribute("rpc.grpc.status_code", code.value[0])
+        if code is not grpc.StatusCode.OK:
+            span.set_status(Status(StatusCode.ERROR, code.name))
 
 
 class Telemetry:
@@ -131,25 +122,19 @@ class Telemetry:
 
     def server_span(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> contextlib.AbstractContextManager[ServerSpan]:
+    ) -> contextlib.AbstractContextManager[trace.Span]:
         """Run a block as the span of a served call, child of the caller's span if the metadata carry one (W3C)."""
-        return _NO_SERVER_SPAN if self._tracer is None else self._traced(self._tracer, method, context)
-
-    @contextlib.contextmanager
-    def _traced(
-        self, tracer: trace.Tracer, method: str, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Iterator[ServerSpan]:
+        if self._tracer is None:
+            return _NO_SPAN
         carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        attributes = {"rpc.system": "grpc", "rpc.method": method}
-        with tracer.start_as_current_span(
+        return self._tracer.start_as_current_span(
             method,
             propagate.extract(carrier),
             SpanKind.SERVER,
-            attributes,
+            {"rpc.system": "grpc", "rpc.method": method},
             record_exception=False,
             set_status_on_exception=False,
-        ) as span:
-            yield ServerSpan(span)
+        )
 
     def client_interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
         """Return what a channel to another service needs so that its calls are traced. Empty when nobody exports."""

@@ -9,7 +9,7 @@ go into `room`, memory that stays in the processor's cache, and `put` copies the
 half of what faults on fresh pages of a mapping cost, and a disk that refuses is an error and not the end of the process
 (docs/decisions/0014-batches-by-pwrite.md). With a pool `room` is a borrowed buffer, which `commit` copies into the
 file later, and which goes back when all of the segment is in the file; without one committed is what is written.
-Callers: one writer, any number of threads that commit or sync (they take turns), any number of readers.
+Callers: one writer, any number of threads that commit or sync (they wait for each other), any number of readers.
 A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
 Not handled: what the bytes mean, which segment comes next (SegmentChain), when to sync (the engines).
 Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.

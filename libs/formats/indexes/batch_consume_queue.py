@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from libs.formats.errors import Truncated
+from libs.formats.buffers import unpack
 
 if TYPE_CHECKING:
     from libs.formats.buffers import ReadableBuffer
@@ -45,7 +45,4 @@ class BatchConsumeQueueUnit(NamedTuple):
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> BatchConsumeQueueUnit:
     """Return the unit here, valid or not. Raises Truncated."""
-    with memoryview(buffer) as view:
-        if not 0 <= position <= len(view) - UNIT_SIZE_BYTES:
-            raise Truncated(position=position, reason="a batch consume queue unit takes 46 bytes")
-        return BatchConsumeQueueUnit(*UNIT.unpack_from(view, position))
+    return BatchConsumeQueueUnit(*unpack(UNIT, buffer, position, "a batch consume queue unit"))

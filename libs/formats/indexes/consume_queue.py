@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from libs.formats.errors import Truncated
+from libs.formats.buffers import unpack
 from libs.formats.java import string_hash
 from libs.formats.limits import CONSUME_QUEUE_UNIT_COUNT, INT32_MAX, INT64_MAX
 
@@ -75,10 +75,7 @@ def end_after(queue_offsets: Iterable[int], *, end: int) -> int:
 
 def decode_unit(buffer: ReadableBuffer, position: int = 0) -> ConsumeQueueUnit:
     """Return the unit at this byte position, valid or not. Raises Truncated."""
-    with memoryview(buffer) as view:
-        if not 0 <= position <= len(view) - UNIT_SIZE_BYTES:
-            raise Truncated(position=position, reason="a consume queue unit takes 20 bytes")
-        return ConsumeQueueUnit(*ENTRY.unpack_from(view, position))
+    return ConsumeQueueUnit(*unpack(ENTRY, buffer, position, "a consume queue unit"))
 
 
 def tags_code(tag: str) -> int:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from libs.formats.errors import BadField, Truncated
+from libs.formats.buffers import unpack
+from libs.formats.errors import BadField
 from libs.formats.java import string_hash
 from libs.formats.limits import INDEX_ENTRY_CAPACITY, INDEX_SLOT_COUNT, INT32_MAX
 
@@ -66,10 +67,7 @@ class IndexEntry(NamedTuple):
 
 def decode_header(buffer: ReadableBuffer) -> IndexHeader:
     """Return the header at the start of a file. Raises Truncated, or BadField for a negative count."""
-    with memoryview(buffer) as view:
-        if len(view) < HEADER_SIZE_BYTES:
-            raise Truncated(position=0, reason="an index header takes 40 bytes")
-        header = IndexHeader(*HEADER.unpack_from(view))
+    header = IndexHeader(*unpack(HEADER, buffer, 0, "an index header"))
     if header.used_slot_count < 0:
         raise BadField(position=SLOT_COUNT_AT, reason=f"slot count {header.used_slot_count}", field="slot count")
     if header.next_entry < 0:
@@ -85,10 +83,7 @@ def read_next_entry(buffer: ReadableBuffer) -> int:
 
 def decode_entry(buffer: ReadableBuffer, position: int) -> IndexEntry:
     """Return the entry at this byte position. Raises Truncated."""
-    with memoryview(buffer) as view:
-        if not 0 <= position <= len(view) - ENTRY_SIZE_BYTES:
-            raise Truncated(position=position, reason="an index entry takes 20 bytes")
-        return IndexEntry(*ENTRY.unpack_from(view, position))
+    return IndexEntry(*unpack(ENTRY, buffer, position, "an index entry"))
 
 
 def file_size_bytes(slot_count: int = INDEX_SLOT_COUNT, entry_capacity: int = INDEX_ENTRY_CAPACITY) -> int:

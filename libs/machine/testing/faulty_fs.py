@@ -103,9 +103,7 @@ class FaultyMappedFile:
 
     def check_readable(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.check_readable`."""
-        fault = self._fs.plan("check_readable", self.path)
-        if fault is not None:
-            raise OSError(fault.code, os.strerror(fault.code), str(self.path))
+        self._fs.check("check_readable", self.path)
         self._mapped.check_readable(position, size_bytes)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import grpc
-from google.protobuf.any_pb2 import Any
-from google.protobuf.duration_pb2 import Duration
+from google.protobuf.any import pack
+from google.protobuf.duration import from_milliseconds
 from google.protobuf.message import DecodeError, Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
@@ -142,9 +142,7 @@ def status_of(error: Exception, table: ErrorTable) -> Status:
         return _status(_INTERNAL, "internal error; the server's log has the details", [_error_info(_INTERNAL, error)])
     details: list[Message] = [_error_info(row, error)]
     if row.retry_after_ms is not None:
-        delay = Duration()
-        delay.FromMilliseconds(row.retry_after_ms)
-        details.append(RetryInfo(retry_delay=delay))
+        details.append(RetryInfo(retry_delay=from_milliseconds(row.retry_after_ms)))
     text = _bounded(str(error), TEXT_SIZE_BYTES_MAX)
     field = getattr(error, "field", "")
     if row.code is grpc.StatusCode.INVALID_ARGUMENT and field:
@@ -168,8 +166,7 @@ def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
             except DecodeError:
                 continue
             for detail in status.details:
-                if detail.Is(ErrorInfo.DESCRIPTOR):
-                    detail.Unpack(info)
+                detail.Unpack(info)  # does nothing to a detail of another type
     return info
 
 
@@ -202,8 +199,4 @@ def _bounded(text: str, size_bytes_max: int) -> str:
 
 
 def _status(row: ErrorRow, message: str, details: list[Message]) -> Status:
-    packed = []
-    for detail in details:
-        packed.append(Any())
-        packed[-1].Pack(detail)
-    return Status(code=row.code.value[0], message=message, details=packed)
+    return Status(code=row.code.value[0], message=message, details=[pack(detail) for detail in details])

@@ -25,7 +25,7 @@ from libs.requests.errors import Stopping
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
-from libs.runtime.telemetry import Telemetry
+from libs.runtime.telemetry import Telemetry, end_span
 from libs.runtime.trust.roles import ROLES, Role
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -145,7 +145,7 @@ class _Call:
                     code = grpc.StatusCode.OK
                     return reply
                 finally:
-                    span.end_with(code)
+                    end_span(span, code)
                     telemetry.count_rpc(name, code.name, time.monotonic() - started_s)
             # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector comes by.
             request = argument = None

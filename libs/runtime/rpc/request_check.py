@@ -76,8 +76,8 @@ def _tables(message_type: Descriptor) -> tuple["array[int]", "array[int]"]:
     numbers = {message_type.full_name: 0}
     found = [message_type]
     types, kinds = array("i"), array("i")
-    for one in found:  # grows meanwhile
-        fields = one.fields_by_number
+    for described in found:  # grows meanwhile
+        fields = described.fields_by_number
         types.extend((len(kinds), max(fields, default=0)))
         for number in range(types[-1] + 1):
             field = fields.get(number)

@@ -88,11 +88,11 @@ def service_handler(
         if behaviour is None:
             continue
         is_of_clients = ROLES.get(f"/{service.full_name}/{method.name}", Role.CLIENT) is Role.CLIENT
-        parser = RequestParser(method.input_type, limits.get(method.name, DEFAULT_LIMITS))
+        limit = limits.get(method.name, DEFAULT_LIMITS)
         call = _Call(
             method=method,
             behaviour=behaviour,
-            parse=bytes if method.name in raw else parser.parse,
+            parse=bytes if method.name in raw else RequestParser(method.input_type, limit).parse,
             is_early=method.name in early,
             around=around.get(method.name, _alone),
             bounds=surroundings.bounds if is_of_clients else surroundings.trusted_bounds,

@@ -8,7 +8,6 @@ Callers: the event loop's thread. RocketMQ's counterpart is ScheduleMessageServi
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 LOOK_INTERVAL_MS = 1_000
 """The shortest delay is a second, so a level that is looked for so often is never late."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,7 @@ class DelayDelivery:
 
     def load(self) -> None:
         """Read the offsets, once the queues are loaded. Blocks. Raises ConfigFileDamaged."""
-        if not self.offsets.load() and self._queues.queue_ids(SCHEDULE_TOPIC):
-            _log.warning(
-                "%s is missing or empty: all delayed messages that the log still has are delivered once more",
-                self.offsets.path,
-            )
+        self.offsets.load()
 
     def start(self) -> None:
         """Begin to deliver."""

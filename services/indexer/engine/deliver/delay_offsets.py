@@ -9,6 +9,7 @@ ScheduleMessageService, which writes every ten seconds and may run ahead of the 
 """
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,8 @@ from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
+_log = logging.getLogger(__name__)
+
 
 class _Unsynced(NamedTuple):
     """Delivered up to a queue offset by batches that end here in the log."""
@@ -38,7 +41,7 @@ class DelayOffsets:
     def __init__(self, fs: Fs, path: Path, queues: ConsumeQueueTable, clock: Clock) -> None:
         self._fs = fs
         self._queues = queues
-        self.path = path
+        self._path = path
         self._clock = clock
         self.history_count = 0
         """Grows when the log's history changes. What was appended meanwhile may not count."""
@@ -49,16 +52,18 @@ class DelayOffsets:
         self._saved_change_count = 0
         self._turn = asyncio.Lock()
 
-    def load(self) -> bool:
-        """Read the file, or RocketMQ's copy if it is missing, empty or damaged. Returns False without either.
+    def load(self) -> None:
+        """Read the file, or RocketMQ's copy if it is missing, empty or damaged, once the queues are loaded.
 
         Raises ConfigFileDamaged if both are damaged.
         """
-        file = config_file.read(self._fs, self.path, delay_offsets_json.loads)
+        file = config_file.read(self._fs, self._path, delay_offsets_json.loads)
         if file is not None:
             self._version = file.data_version or DataVersion()
             self._certain = {level - 1: queue_offset for level, queue_offset in file.offsets.items()}
-        return file is not None
+        elif self._queues.queue_ids(SCHEDULE_TOPIC):
+            why = "all delayed messages that the log still has are delivered once more"
+            _log.warning("%s is missing or empty: %s", self._path, why)
 
     def next_of(self, queue_id: int) -> int:
         """Return the queue offset of the next message to deliver, 0 at first."""
@@ -122,6 +127,6 @@ class DelayOffsets:
 
     def _replace(self, data: bytes) -> None:
         failpoint("delay_offsets.before_save")
-        self._fs.make_directory(self.path.parent)
-        self._fs.write_atomic(self.path, data)
+        self._fs.make_directory(self._path.parent)
+        self._fs.write_atomic(self._path, data)
         failpoint("delay_offsets.after_save")

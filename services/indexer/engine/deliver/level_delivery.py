@@ -182,10 +182,10 @@ class LevelDelivery:
         """Return how long the head still waits. Its store time is read once: the clock may be behind the log's."""
         due_ms, queue_offset = int(units.tags_codes[0]), self._offsets.next_of(self.queue_id)
         if due_ms > self._time.now_ms() and self._seen_queue_offset != queue_offset:
-            block = await self._records.read(units.physical_offsets[:1], units.record_sizes[:1])
-            if block.sizes[0] == 0:
+            (seen_ms,) = await store_times_ms(self._records, units.physical_offsets[:1], units.record_sizes[:1])
+            if seen_ms is None:
                 return 0  # gone from the log: nothing to wait for
-            self._time.saw(_decode(block.records, int(block.positions[0]), int(block.sizes[0])).store_time_ms)
+            self._time.saw(seen_ms)
             self._seen_queue_offset = queue_offset
         return due_ms - self._time.now_ms()
 
@@ -200,16 +200,13 @@ class LevelDelivery:
             if history_count != self._offsets.history_count:
                 return
             waiting: list[Record] = []
-            end = start
-            for position, size in zip(block.positions.tolist(), block.sizes.tolist(), strict=True):
+            for index, size in enumerate(block.sizes.tolist()):
                 if size:
-                    waiting.append(_decode(block.records, position, size))
-                    self._check(waiting[-1], end)
+                    waiting.append(self._message(block, index, start + index))
                 else:
                     self.lost_count += 1
-                    _log.error("%s: the message of queue offset %d is gone from the log", self.loop.name, end)
-                end += 1
-            await self._append(waiting, end)
+                    _log.error("%s: the message of queue offset %d is gone from the log", self.loop.name, start + index)
+            await self._append(waiting, start + len(block.sizes))
             self.waiting_count -= self._offsets.next_of(self.queue_id) - start
             await self._offsets.save()
 
@@ -229,10 +226,16 @@ class LevelDelivery:
         fitting = int(np.searchsorted(ends, BATCH_SIZE_BYTES_MAX, side="right"))
         return max(1, min(fitting, int(late[0]) if len(late) else len(ends)))
 
-    def _check(self, message: Record, queue_offset: int) -> None:
-        """Refuse another message: the log may have another history by now than when the unit was read."""
+    def _message(self, block: RecordBlock, index: int, queue_offset: int) -> Record:
+        """Decode a record and refuse another: the log may have another history by now than when the unit was read."""
+        position, size = int(block.positions[index]), int(block.sizes[index])
+        try:
+            message = record.decode(block.records, position, end=position + size, check_crc=False)
+        except FormatError as error:
+            raise DependencyUnavailable("commitlog", f"a record that it sent can't be read: {error}") from error
         if (message.topic, message.queue_id, message.queue_offset) != (SCHEDULE_TOPIC, self.queue_id, queue_offset):
             raise DependencyUnavailable("commitlog", f"another record is at physical offset {message.physical_offset}")
+        return message
 
     async def _append(self, waiting: list[Record], end: int) -> None:
         """Append these messages, then go on at `end`. If one is refused those before it are appended."""
@@ -278,10 +281,3 @@ class LevelDelivery:
                 end_physical_offset=appended.end_physical_offset,
                 is_on_disk=appended.is_on_disk,
             )
-
-
-def _decode(records: bytes, position: int, size: int) -> Record:
-    try:
-        return record.decode(records, position, end=position + size, check_crc=False)
-    except FormatError as error:
-        raise DependencyUnavailable("commitlog", f"a record that it sent can't be read: {error}") from error

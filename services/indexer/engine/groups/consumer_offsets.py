@@ -18,7 +18,7 @@ import asyncio
 import functools
 import logging
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -181,7 +181,7 @@ class ConsumerOffsets:
             version = replace(self._version, counter=self._version.counter + 1, timestamp_ms=self._clock.now_ms())
             parts = [await self._entries(shard) for shard in list(self._shards.values())]
             entries = [part for part in parts if part]  # a shard may have lost all of its groups
-            await asyncio.to_thread(self._replace, functools.partial(consumer_offsets_json.assemble, version, entries))
+            await asyncio.to_thread(self._replace, version, entries)
             self._version = version
             self._saved_change_count = change_count
 
@@ -205,10 +205,10 @@ class ConsumerOffsets:
             shard.entries = entries
         return entries
 
-    def _replace(self, make_data: Callable[[], bytes]) -> None:
+    def _replace(self, version: DataVersion, entries: list[bytes]) -> None:
         """Write the file, then its copy, in a thread."""
         self._fs.make_directory(self._path.parent)
-        config_file.save(self._fs, self._path, make_data())
+        config_file.save(self._fs, self._path, consumer_offsets_json.assemble(version, entries))
 
     def _offsets_of(self, group: str) -> dict[str, int]:
         shard = self._shards.get(_shard_of(group))

@@ -218,10 +218,9 @@ class IndexTable:
 
     def detach(self) -> None:
         """Let go of all files, which stay: nothing is entered. No sync may be at work."""
-        files, self._files, self.expired = self._files, [], []
+        self.close()
+        self._files, self.expired = [], []
         self.next_physical_offset = 0
-        for file in files:
-            file.close()
 
     def remove_files(self) -> None:
         """Remove all index files, newest first, durably. They must not be open. Blocks. May be repeated."""

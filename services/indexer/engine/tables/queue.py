@@ -69,7 +69,6 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self._chain = SegmentChain(fs, directory, file_size_bytes, maps=maps, grows=True).open(is_clean=True)
         self._fs = fs
-        self._maps = maps
         self._bound_physical_offset = bound_physical_offset
         self._is_clean = is_clean
         self._is_recovered = False
@@ -253,7 +252,7 @@ class ConsumeQueue:
     def detach(self) -> None:
         """Let go of the files, which stay, and be empty. No sync may be at work."""
         chain = self._chain
-        self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=self._maps, grows=True)
+        self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=chain.maps, grows=True)
         self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
         chain.close()
 

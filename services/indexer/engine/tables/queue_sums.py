@@ -20,7 +20,7 @@ class LeftQueues(NamedTuple):
 
 
 class QueueSums:
-    """The sums of one store."""
+    """The sums of one store, without queues at first."""
 
     def __init__(self) -> None:
         self.queue_count = 0
@@ -30,7 +30,7 @@ class QueueSums:
         """Sum of the ends of all queues; -1 if unknown."""
         self.left: LeftQueues | None = None
         """Set by a clean start, until they were compared or anything of them was taken away (check_queue_ends)."""
-        self._are_ends_known = False
+        self._are_ends_known = True
         """Whether the queues were found to end where the sum of all ends says."""
 
     def add(self, queue: ConsumeQueue) -> None:
@@ -62,11 +62,6 @@ class QueueSums:
         self.left = None
         self.start = sum(queue.first_file_queue_offset for queue in queues)
         self.end = sum(queue.max_queue_offset for queue in queues)
-
-    def clear(self) -> None:
-        """Note that there are no queues."""
-        self.left, self._are_ends_known = None, True
-        self.queue_count = self.start = self.end = 0
 
     def check_start(self, start_max: int) -> None:
         """Raise FilesMissing if the first files begin later than a stop said. It said nothing if that is -1."""

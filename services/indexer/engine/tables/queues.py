@@ -311,9 +311,9 @@ class ConsumeQueueTable:
         queues = list(self._all())
         self._topics, self.expired = {}, []
         self._placed_batch = None
-        self.stepped_over.clear()
+        self.stepped_over.restore([])
         self.begins = {}
-        self.sums.clear()
+        self.sums = QueueSums()
         self.unsynced.clear()
         for queue in queues:
             queue.detach()

@@ -40,12 +40,8 @@ class SteppedOver:
         return list(self._notes.values())
 
     def restore(self, notes: Iterable[Stepped]) -> None:
-        """Begin with the notes that a file has."""
+        """Begin with the notes that a file has, or with none, because the indexes are built anew."""
         self._notes = {(note.topic, note.queue_id, note.reason): note for note in notes}
-
-    def clear(self) -> None:
-        """Forget all: the indexes are built anew."""
-        self._notes = {}
 
     def note(
         self,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FakeSink: the front of a FakeLog, which takes serialized append requests or refuses them as the CommitLog would."""
+"""FakeSink: the front of a FakeLog, which takes append requests or refuses them as the CommitLog would."""
 
 from collections.abc import Awaitable, Callable
 
 from google.protobuf.json_format import MessageToDict
-from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
 from libs.formats.records import delay_level
@@ -13,6 +13,7 @@ from libs.formats.records.record import Record
 from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.log.source import Appended
 from services.indexer.errors import AppendRefused
+from services.indexer.rpc.log.appender import append_request
 from tests.support import reference
 from tests.support.fake_log import FakeLog, properties_text
 
@@ -36,11 +37,11 @@ class FakeSink:
         """Of all messages that were taken, in order."""
         return [message.body for batch in self.batches for message in batch]
 
-    async def append(self, request: bytes) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
         """See LogSink."""
         if not self.log.is_up:
             raise DependencyUnavailable("commitlog", "down")
-        decoded = AppendRequest.FromString(request)
+        decoded = append_request(batch, names_queue=names_queue)
         assert decoded.durability == DURABILITY_LOCAL_DISK
         assert not MessageToDict(decoded).keys() - {"messages", "durability"}
         if len(decoded.messages) > self.message_count_max:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.host import Host
+from libs.formats.records.record import Record
 from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError
 from libs.segments.errors import StoreError
@@ -33,6 +34,7 @@ from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors
 from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock
+from services.indexer.rpc.log.appender import append_request
 from tests.crash.sim.process import Killed, Process
 from tests.support.commitlog import durability_of
 
@@ -151,20 +153,21 @@ class Link:
 
         return await self._call(server, compare)
 
-    async def append(self, request: bytes) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
         """See LogSink."""
+        request = append_request(batch, names_queue=names_queue).SerializeToString()
         server = self._connect()
 
         async def append() -> Appended:
             try:
-                batch = await server.log.pipeline.append(request, BORN_HOST)
+                result = await server.log.pipeline.append(request, BORN_HOST)
             except (RequestRefused, log_errors.TopicNotFound, log_errors.TopicForbidden) as error:
                 index = re.match(r"messages\[(\d+)\]", error.field)
                 reason, at = _REASONS.get(type(error), "OTHER"), int(index[1]) if index else -1
                 raise errors.AppendRefused(reason, message_index=at, text=str(error)) from error
-            is_durable = await durability_of(server.log, batch) == DURABILITY_LOCAL_DISK
-            self._listener.appended(batch.end_physical_offset, is_durable)
-            return Appended(batch.end_physical_offset, is_durable)
+            is_durable = await durability_of(server.log, result) == DURABILITY_LOCAL_DISK
+            self._listener.appended(result.end_physical_offset, is_durable)
+            return Appended(result.end_physical_offset, is_durable)
 
         return await self._call(server, append)
 

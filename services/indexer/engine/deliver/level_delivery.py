@@ -271,7 +271,7 @@ class LevelDelivery:
             return
         history_count = self._offsets.history_count
         failpoint("delay.before_append")
-        appended = await self._sink.append(due_message.append_request(messages, names_queue=names_queue))
+        appended = await self._sink.append(messages, names_queue=names_queue)
         failpoint("delay.after_append")
         self.delivered_count += len(messages)
         if history_count == self._offsets.history_count:

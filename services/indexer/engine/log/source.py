@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
+from libs.formats.records.record import Record
 from libs.formats.state.log_history import QueueEnd
 from services.indexer.engine.log.record_view import RecordView, view_record
 
@@ -119,8 +120,8 @@ class Appended(NamedTuple):
 class LogSink(Protocol):
     """The log's front."""
 
-    async def append(self, request: bytes) -> Appended:
-        """Append a serialized AppendRequest, all or nothing, and wait for its durability.
+    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
+        """Append messages, all or nothing, and wait for their durability. Without `names_queue` the log chooses queues.
 
         Raises AppendRefused, and then nothing was appended; DependencyUnavailable, and then nobody knows.
         """

@@ -6,8 +6,9 @@ from typing import Any
 
 import grpc
 from reput.commitlog.v1 import append_service_pb2 as messages
-from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, Host
 
+from libs.formats.records.record import Record
 from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import MetadataSource, no_metadata
 from services.indexer.engine.log.source import Appended
@@ -27,10 +28,15 @@ class LogAppender:
 
     def __init__(self, channel: grpc.aio.Channel, *, metadata: MetadataSource = no_metadata) -> None:
         self._metadata = metadata
-        self._append: Any = channel.unary_unary(APPEND, response_deserializer=messages.AppendResponse.FromString)
+        self._append: Any = channel.unary_unary(
+            APPEND,
+            request_serializer=messages.AppendRequest.SerializeToString,
+            response_deserializer=messages.AppendResponse.FromString,
+        )
 
-    async def append(self, request: bytes) -> Appended:
+    async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
         """See LogSink."""
+        request = append_request(batch, names_queue=names_queue)
         with commitlog_errors():
             try:
                 response = await self._append(request, timeout=TIMEOUT_S, metadata=self._metadata())
@@ -46,3 +52,25 @@ class LogAppender:
                 ) from error
         result = response.result
         return Appended(result.end_physical_offset, is_on_disk=result.durability >= DURABILITY_LOCAL_DISK)
+
+
+def append_request(batch: list[Record], *, names_queue: bool) -> messages.AppendRequest:
+    """Return the request, to be answered from the disk. Without queue ids the log chooses the queues."""
+    return messages.AppendRequest(
+        messages=[
+            messages.AppendMessage(
+                topic=record.topic,
+                queue_id=record.queue_id if names_queue else None,
+                body=record.body,
+                property_string=record.properties,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_time_ms=record.born_time_ms,
+                born_host=Host(address=record.born_host.address, port=record.born_host.port),
+                reconsume_times=record.reconsume_times,
+                prepared_transaction_offset=record.prepared_transaction_offset,
+            )
+            for record in batch
+        ],
+        durability=DURABILITY_LOCAL_DISK,
+    )

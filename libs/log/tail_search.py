@@ -28,20 +28,12 @@ MAGIC_OR_BLANK = re.compile(_MAGIC.pattern + b"|\xcb\xd4\x31\x94")
 class LogFile(Protocol):
     """What is needed of a file of the log; a Segment is one."""
 
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        ...
-
-    @property
-    def base_physical_offset(self) -> int:
-        """Physical offset of its first byte."""
-        ...
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the file and of `buffer`."""
-        ...
+    path: Path
+    """Where the file is."""
+    base_physical_offset: int
+    """Physical offset of its first byte."""
+    size_bytes: int
+    """Size of the file and of `buffer`."""
 
     @property
     def buffer(self) -> memoryview:

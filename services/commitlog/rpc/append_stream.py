@@ -83,7 +83,7 @@ class AppendStreamSession:
         try:
             while await self._wait_for_outcome():
                 await self._collect()
-                outcomes, size_bytes = self._take_ready()
+                outcomes, size_bytes = self._pop_ready()
                 yield stream_response(outcomes)
                 self._window.give_back(size_bytes)
             if self._is_too_idle:
@@ -140,12 +140,10 @@ class AppendStreamSession:
     async def _wait_for_outcome(self) -> bool:
         """Wait for the next outcome. Returns whether there is one."""
         assert self._reading is not None
-        while not self._outcomes:
-            if self._reading.done():
-                return False
+        while not self._outcomes and not self._reading.done():
             self._arrived.clear()
             await self._arrived.wait()
-        return True
+        return bool(self._outcomes)
 
     async def _collect(self) -> None:
         """Wait until the first outcome is settled, and a little longer for more of those that need no waiting."""
@@ -163,18 +161,18 @@ class AppendStreamSession:
                 async with asyncio.timeout(self._config.acknowledge_delay_ms / 1000):
                     await self._many_wait.wait()
 
-    def _take_ready(self) -> tuple[list[bytes], int]:
+    def _pop_ready(self) -> tuple[list[bytes], int]:
         """Pop the settled outcomes at the head, at least one. Returns them serialized, and their size in the window."""
-        taken: list[bytes] = []
+        popped: list[bytes] = []
         window_bytes = response_bytes = 0
         while self._outcomes and response_bytes < RESPONSE_SIZE_BYTES_MAX:
             head = self._outcomes[0]
-            if taken and not head.acknowledgement.is_settled:
+            if popped and not head.acknowledgement.is_settled:
                 break
-            taken.append(self._encode(self._outcomes.popleft()))
+            popped.append(self._encode(self._outcomes.popleft()))
             window_bytes += head.size_bytes
-            response_bytes += len(taken[-1])
-        return taken, window_bytes
+            response_bytes += len(popped[-1])
+        return popped, window_bytes
 
     def _encode(self, outcome: PendingOutcome) -> bytes:
         if outcome.batch is None:

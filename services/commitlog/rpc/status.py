@@ -29,7 +29,7 @@ class StatusServicer:
 
 
 def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
-    """Return all of it once the log is open. Before that, what is known."""
+    """Return the log's state: all of it once the log is open, before that what is known."""
     status = pb.GetStatusResponse(
         role=pb.Role.Value(f"ROLE_{commit_log.config.role.upper()}"),
         segment_size_bytes=commit_log.config.segment_size_bytes,

@@ -14,6 +14,8 @@ FlushDiskWatcher and CommitRealTimeService.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from libs.log.watermark import Watermark
@@ -36,35 +38,32 @@ class Pace(NamedTuple):
     thorough_interval_ms: int
 
 
+@dataclass(slots=True, eq=False)
 class Syncer:
-    """`work` blocks, takes `mark` to where `source` is or further, and returns where that is."""
+    """`_work` blocks, takes `_mark` to where `_source` is or further, and returns where that is."""
 
-    def __init__(
-        self,
-        name: str,
-        work: Callable[[], int],
-        source: Watermark,
-        mark: Watermark,
-        pace: Pace,
-        state: LogState,
-        seal: Seal,
-        clock: Clock,
-        config: CommitLogConfig,
-    ) -> None:
-        self.covered_time_ms = state.last_store_time_ms
-        """Store time of the last record that the mark is known to cover."""
-        self.work_count = 0
-        self._work = work
-        self._source = source
-        self._mark = mark
-        self._pace = pace
-        self._state = state
-        self._seal = seal
-        self._clock = clock
-        self._segment_size_bytes = config.segment_size_bytes
-        self._worked_s = clock.monotonic_s()
-        self._executor = workers().one_thread(name)
-        self.loop = SupervisedLoop(name, self._step, interval_ms=pace.interval_ms, wakes=mark.is_asked)
+    _name: str
+    _work: Callable[[], int]
+    _source: Watermark
+    _mark: Watermark
+    _pace: Pace
+    _state: LogState
+    _seal: Seal
+    _clock: Clock
+    _config: CommitLogConfig
+    covered_time_ms: int = field(init=False)
+    """Store time of the last record that the mark is known to cover."""
+    work_count: int = 0
+    loop: SupervisedLoop = field(init=False)
+    _worked_s: float = field(init=False)
+    _executor: Executor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.covered_time_ms = self._state.last_store_time_ms
+        self._worked_s = self._clock.monotonic_s()
+        self._executor = workers().one_thread(self._name)
+        interval_ms, wakes = self._pace.interval_ms, self._mark.is_asked
+        self.loop = SupervisedLoop(self._name, self._step, interval_ms=interval_ms, wakes=wakes)
 
     @classmethod
     def committer(
@@ -94,7 +93,8 @@ class Syncer:
             return True
         if start == end:
             return False
-        size_bytes, thorough_at_s = self._segment_size_bytes, self._worked_s + self._pace.thorough_interval_ms / 1000
+        size_bytes = self._config.segment_size_bytes
+        thorough_at_s = self._worked_s + self._pace.thorough_interval_ms / 1000
         if self._clock.monotonic_s() >= thorough_at_s or end // size_bytes > start // size_bytes:
             return True
         return end // PAGE_SIZE_BYTES - start // PAGE_SIZE_BYTES >= self._pace.pages_min

@@ -66,7 +66,7 @@ class SnapshotKeeper:
         await self._save(with_ballast=False)
 
     async def cover(self, physical_offset: int) -> None:
-        """Have a snapshot of all records below an offset, unless the queue offsets are lost anyway.
+        """Have a snapshot of all records below an offset. Does nothing while the queue offsets are not known.
 
         Raises StoreSealed or OSError.
         """

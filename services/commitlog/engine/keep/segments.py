@@ -98,12 +98,8 @@ class SegmentKeeper:
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
         """Return up to `count` segments that begin at or after this offset, oldest first."""
-        segments = self._chain.segments
-        if not segments:
-            return []
-        behind = max(physical_offset - segments[0].base_physical_offset, 0)
-        first = -(-behind // self._chain.segment_size_bytes)
-        return [self._facts(segment) for segment in segments[first : first + count]]
+        segments = [segment for segment in self._chain.segments if segment.base_physical_offset >= physical_offset]
+        return [self._facts(segment) for segment in segments[:count]]
 
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
         """Delete segments at the old end, durably. Returns one answer for each, in order.

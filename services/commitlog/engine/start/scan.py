@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogScan: what a start learns from a walk over the log (libs/log/walk.py): counters, writers, times, and its end.
 
-Invariants: a scan changes no byte of the log; it fills the queue counters, the table of the writers and the store times
-of the segments that it walks, without those of a writer's last batch if that is not whole: the log ends before it then.
+Invariants: a scan changes no byte of the log. It fills the queue counters, the table of the writers and the store times
+of the segments that it walks. A writer's last batch that is not whole counts for nothing: the log ends before it.
 Blocks for as long as it takes; runs before anybody else knows of the chain, in a worker thread.
 Rules: docs/formats/commit_log.md section 9.
 """

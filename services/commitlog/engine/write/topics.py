@@ -33,16 +33,16 @@ from services.commitlog.errors import TopicExists, TopicForbidden, TopicNotFound
 _SHOWN_SIZE_MAX = 80
 
 
-def check_topic_name(name: str, field: str) -> None:
-    """Raise BadTopicName, which names the field, for a name that no topic may have (libs/formats/names.py)."""
+def check_topic_name(name: str) -> None:
+    """Raise BadTopicName for a name that no topic may have (libs/formats/names.py)."""
     size, shown, limit = len(name.encode()), name[:_SHOWN_SIZE_MAX], TOPIC_SIZE_BYTES_MAX
     if not name:
-        raise BadTopicName("a topic name is missing", field=field, value="", limit=limit)
+        raise BadTopicName("a topic name is missing", field="name", value="", limit=limit)
     if size > limit:
-        raise BadTopicName(f"a topic name of {size} bytes is too long", field=field, value=size, limit=limit)
+        raise BadTopicName(f"a topic name of {size} bytes is too long", field="name", value=size, limit=limit)
     if not is_appendable_topic(name):
         reason = f"a topic name has letters, digits, `_`, `-`, `%` and `|` only, not {shown!r}"
-        raise BadTopicName(reason, field=field, value=shown, limit="[%|a-zA-Z0-9_-]")
+        raise BadTopicName(reason, field="name", value=shown, limit="[%|a-zA-Z0-9_-]")
 
 
 class TopicRegistry:
@@ -82,12 +82,12 @@ class TopicRegistry:
         """Number of topics, the store's own included."""
         return len(self._names)
 
-    def get(self, name: str, *, field: str = "name") -> TopicConfig:
+    def get(self, name: str) -> TopicConfig:
         """Return a topic, also of a name that only RocketMQ gives. Raises BadTopicName and TopicNotFound."""
         topic = self._file.topics.get(name)
         if topic is None:
-            check_topic_name(name, field)
-            raise TopicNotFound(name, field=field)
+            check_topic_name(name)
+            raise TopicNotFound(name, field="name")
         return topic
 
     def find(self, name: str) -> TopicConfig | None:
@@ -122,7 +122,7 @@ class TopicRegistry:
 
         Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
         """
-        check_topic_name(name, "name")
+        check_topic_name(name)
         self._check_served(name, "name")
         default = self._config.default_queue_count
         topic = TopicConfig(
@@ -190,9 +190,9 @@ class TopicRegistry:
                 table.set_next_queue_offset(*counter)
         return missing, table
 
-    async def create_missing(self, topics: Iterable[TopicConfig], *, field: str) -> None:
+    async def create_missing(self, topics: list[TopicConfig], *, field: str) -> None:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
-        await uninterrupted(self._add_missing(list(topics), field=field))
+        await uninterrupted(self._add_missing(topics, field=field))
 
     async def finish(self) -> None:
         """Wait for the changes that are under way, whose callers may be gone."""

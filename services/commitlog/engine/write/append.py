@@ -124,34 +124,19 @@ class AppendPipeline:
 
     def _place(self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable) -> int:
         """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
-
-        def encode(limits: AppendLimits, stamp: bytes) -> int:
-            return append_cy.append(
-                request,
-                room,
-                0,
-                segment.end_physical_offset,
-                self._store_time_ms,
-                born_host,
-                self._store_host,
-                table,
-                limits,
-                self._columns,
-                stamp,
-            )
-
         failpoint("append.before_write")
         self._store_time_ms = max(self._clock.now_ms(), self._state.last_store_time_ms)
         self._writer_batch = None
-        code = encode(self._limits, b"")
+        place = request, room, 0, segment.end_physical_offset, self._store_time_ms, born_host, self._store_host, table
+        code = append_cy.append(*place, self._limits, self._columns, b"")
         if code == layout.E_QUEUES:
             self._check_begun(table)
-            code = encode(self._limits_of_checked, b"")
+            code = append_cy.append(*place, self._limits_of_checked, self._columns, b"")
         if code == layout.E_WRITER:
             stamp = self._stamp(segment, request)
             if stamp is None:
                 return REPEATED
-            code = encode(self._limits_of_checked, stamp)
+            code = append_cy.append(*place, self._limits_of_checked, self._columns, stamp)
         return code
 
     def _check_begun(self, table: TopicTable) -> None:

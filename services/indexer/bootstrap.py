@@ -68,24 +68,18 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = fitted(settings.engine)
-        self._channel, metadata = Peer(
-            name="commitlog", config=settings.commitlog, token=service_token_of(settings.server)
-        ).connect(interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max)
-        timeout_s = settings.commitlog.timeout_ms / 1000
+        self._log = Peer(name="commitlog", config=settings.commitlog, token=service_token_of(settings.server)).connect(
+            interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max
+        )
         clock = SystemClock()
         self.indexer = build(
             config,
             PosixFs(),
             clock,
-            source=LogTail(
-                self._channel,
-                record_count_max=config.dispatch_record_count_max,
-                timeout_s=timeout_s,
-                metadata=metadata,
-            ),
-            records=LogRecords(self._channel, timeout_s=timeout_s, metadata=metadata),
+            source=LogTail(self._log, record_count_max=config.dispatch_record_count_max),
+            records=LogRecords(self._log),
             on_failure=shell.fail,
-            sink=LogAppender(self._channel, metadata=metadata) if config.deliver_delayed else None,
+            sink=LogAppender(self._log) if config.deliver_delayed else None,
         )
         if self.indexer.follow.delivery is not None:
             shell.telemetry.observe("delay", self.indexer.follow.delivery.statistics)
@@ -122,7 +116,7 @@ class Service:
         try:
             await self.indexer.close()
         finally:
-            await self._channel.close()
+            await self._log.channel.close()
 
 
 def _servicers(

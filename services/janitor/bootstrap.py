@@ -56,16 +56,17 @@ class Service:
         self._fs, self._directory = PosixFs(), config.data_dir / store_layout.REPUT
         self._history = RunHistory(self._fs, config.data_dir / store_layout.RETENTION_HISTORY)
         interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
-        log_channel, log_metadata = Peer(name="commitlog", config=settings.commitlog, token=token).connect(
-            interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
-        )
-        index_channel, index_metadata = Peer(name="indexer", config=settings.indexer, token=token).connect(
-            interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
-        )
-        self._channels = (log_channel, index_channel)
+        peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
+        self._owners = [
+            Peer(name=name, config=peer, token=token).connect(
+                interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
+            )
+            for name, peer in peers.items()
+        ]
+        log, index = self._owners
         self._loop = RetentionLoop(
-            log=CommitLogClient(log_channel, timeout_s=settings.commitlog.timeout_ms / 1000, metadata=log_metadata),
-            index=IndexerClient(index_channel, timeout_s=settings.indexer.timeout_ms / 1000, metadata=index_metadata),
+            log=CommitLogClient(log),
+            index=IndexerClient(index),
             policy=config,
             history=self._history,
             clock=SystemClock(),
@@ -101,8 +102,8 @@ class Service:
     async def close(self) -> None:
         """Stop the loop and close the connections to the owners."""
         await self._loop.stop()
-        for channel in self._channels:
-            await channel.close()
+        for owner in self._owners:
+            await owner.channel.close()
 
 
 def local_time_zone_name(environment_value: str) -> str:

@@ -28,9 +28,17 @@ MetadataSource = Callable[[], Metadata]
 """What a call carries, asked anew for each call: a token may be renewed."""
 
 
-def no_metadata() -> Metadata:
-    """Return no metadata, for a peer that asks for no token."""
-    return ()
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A channel to a peer, and what calls over it carry."""
+
+    channel: grpc.aio.Channel
+    timeout_s: float
+    metadata: MetadataSource
+
+    def options(self) -> dict[str, Any]:
+        """Return the deadline and the metadata of a call that is made now."""
+        return {"timeout": self.timeout_s, "metadata": self.metadata()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +52,8 @@ class Peer:
     config: PeerConfig
     token: TokenFile
 
-    def connect(
-        self, *, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int
-    ) -> tuple[grpc.aio.Channel, MetadataSource]:
-        """Return a channel, and the metadata that every call over it carries. Without a CA file there is no TLS.
+    def connect(self, *, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> Connection:
+        """Return a connection whose calls carry the token. Without a CA file there is no TLS.
 
         Nothing is sent before the first call. Raises ConfigError for a file that can't be read.
         """
@@ -57,10 +63,10 @@ class Peer:
             ("grpc.max_reconnect_backoff_ms", reconnect_ms_max),
             ("grpc.enable_http_proxy", 0),  # `http_proxy` is for the world outside, not for services of one store
         ]
+        timeout_s = self.config.timeout_ms / 1000
         if self.config.tls_ca_file is None:
-            return grpc.aio.insecure_channel(
-                self.config.target, options=options, interceptors=interceptors
-            ), self._metadata
+            plain = grpc.aio.insecure_channel(self.config.target, options=options, interceptors=interceptors)
+            return Connection(plain, timeout_s, self._metadata)
         tls = (self.config.tls_ca_file, self.config.tls_certificate_file, self.config.tls_key_file)
         files = [file for file in tls if file is not None]
 
@@ -69,7 +75,7 @@ class Peer:
                 self.config.target, self._credentials(), options=options, interceptors=interceptors
             )
 
-        return cast("grpc.aio.Channel", RenewedChannel(make, files)), self._metadata
+        return Connection(cast("grpc.aio.Channel", RenewedChannel(make, files)), timeout_s, self._metadata)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(

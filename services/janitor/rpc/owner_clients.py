@@ -16,7 +16,7 @@ from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe
-from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from libs.runtime.rpc.peer import Connection
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, LogFacts, SegmentFacts, Trimmed
 from services.janitor.errors import OwnerRefused
 from services.janitor.rpc.convert import disk, segment_facts, trimmed
@@ -29,10 +29,10 @@ PAGE_SIZE = 1000
 class CommitLogClient:
     """LogOwner over the CommitLog's SegmentService and LogService."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
-        self._stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
-        self._log = log_service_pb2_grpc.LogServiceStub(channel)
-        self._owner = _Owner(LOG_OWNER, timeout_s, metadata)
+    def __init__(self, connection: Connection) -> None:
+        self._stub = segment_service_pb2_grpc.SegmentServiceStub(connection.channel)
+        self._log = log_service_pb2_grpc.LogServiceStub(connection.channel)
+        self._owner = _Owner(LOG_OWNER, connection)
 
     async def log_facts(self) -> LogFacts:
         """See LogOwner."""
@@ -77,9 +77,9 @@ class CommitLogClient:
 class IndexerClient:
     """IndexOwner over the Indexer's IndexService."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
-        self._stub = index_service_pb2_grpc.IndexServiceStub(channel)
-        self._owner = _Owner(INDEX_OWNER, timeout_s, metadata)
+    def __init__(self, connection: Connection) -> None:
+        self._stub = index_service_pb2_grpc.IndexServiceStub(connection.channel)
+        self._owner = _Owner(INDEX_OWNER, connection)
 
     async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
@@ -95,12 +95,11 @@ class IndexerClient:
 @dataclass(frozen=True, slots=True)
 class _Owner:
     service: str
-    timeout_s: float
-    metadata: MetadataSource
+    connection: Connection
 
     async def call(self, method: Callable[..., Awaitable[R]], request: Message) -> R:
-        """Call, with what every call has. Raises DependencyUnavailable."""
+        """Call the owner. Raises DependencyUnavailable."""
         try:
-            return await method(request, timeout=self.timeout_s, metadata=self.metadata())
+            return await method(request, **self.connection.options())
         except grpc.aio.AioRpcError as error:
             raise DependencyUnavailable(self.service, describe(error)) from error

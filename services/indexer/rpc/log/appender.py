@@ -6,16 +6,16 @@ from typing import Any
 
 import grpc
 from reput.commitlog.v1 import append_service_pb2 as messages
+from reput.commitlog.v1 import append_service_pb2_grpc
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, Host
 
 from libs.formats.records.record import Record
 from libs.runtime.rpc.errors import error_info
-from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import Appended
 from services.indexer.errors import AppendRefused
 from services.indexer.rpc.log.errors import commitlog_errors
 
-APPEND = "/reput.commitlog.v1.AppendService/Append"
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
 TIMEOUT_S = 30.0
 """Longer than the log waits for its disk: an answer that is given up means that the messages come twice."""
@@ -24,15 +24,11 @@ _MESSAGE = re.compile(r"messages\[([0-9]{1,9})\]", re.ASCII)
 
 
 class LogAppender:
-    """LogSink over gRPC. `metadata` goes with every call."""
+    """LogSink over gRPC."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, metadata: MetadataSource = no_metadata) -> None:
-        self._metadata = metadata
-        self._append: Any = channel.unary_unary(
-            APPEND,
-            request_serializer=messages.AppendRequest.SerializeToString,
-            response_deserializer=messages.AppendResponse.FromString,
-        )
+    def __init__(self, log: Connection) -> None:
+        self._metadata = log.metadata
+        self._append: Any = append_service_pb2_grpc.AppendServiceStub(log.channel).Append
 
     async def append(self, batch: list[Record], *, names_queue: bool) -> Appended:
         """See LogSink."""

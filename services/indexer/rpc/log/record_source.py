@@ -3,7 +3,6 @@
 
 from typing import Any
 
-import grpc
 import numpy as np
 from numpy.typing import NDArray
 from reput.commitlog.v1 import log_service_pb2 as messages
@@ -13,7 +12,7 @@ from libs.formats import fields
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests.errors import DependencyUnavailable
-from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import TopicNotFound
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
@@ -23,15 +22,14 @@ TOPIC_SERVICE = "/reput.commitlog.v1.TopicService/"
 
 
 class LogRecords:
-    """RecordSource over gRPC. `metadata` goes with every call."""
+    """RecordSource over gRPC."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, metadata: MetadataSource = no_metadata) -> None:
-        self._timeout_s = timeout_s
-        self._metadata = metadata
-        self._read: Any = channel.unary_unary(
+    def __init__(self, log: Connection) -> None:
+        self._log = log
+        self._read: Any = log.channel.unary_unary(
             LOG_SERVICE + "ReadRecords", response_deserializer=messages.ReadRecordsResponse.FromString
         )
-        self._get_topic: Any = channel.unary_unary(
+        self._get_topic: Any = log.channel.unary_unary(
             TOPIC_SERVICE + "GetTopic", request_serializer=topic_messages.GetTopicRequest.SerializeToString
         )
 
@@ -39,9 +37,7 @@ class LogRecords:
         """See RecordSource."""
         try:
             with commitlog_errors():
-                await self._get_topic(
-                    topic_messages.GetTopicRequest(name=topic), timeout=self._timeout_s, metadata=self._metadata()
-                )
+                await self._get_topic(topic_messages.GetTopicRequest(name=topic), **self._log.options())
         except TopicNotFound:
             return False
         return True
@@ -59,7 +55,7 @@ class LogRecords:
             )
         request += int_field(fields.READ_RECORDS_REQUEST_VIEW, messages.RECORD_VIEW_RAW)
         with commitlog_errors():
-            response = await self._read(request, timeout=self._timeout_s, metadata=self._metadata())
+            response = await self._read(request, **self._log.options())
         sizes = np.array(response.record_sizes_bytes, np.int32)
         ends = np.cumsum(sizes, dtype=np.int64)
         if not 0 < len(sizes) <= len(offsets) or sizes.min() < 0 or ends[-1] != len(response.records):

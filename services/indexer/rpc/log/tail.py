@@ -19,7 +19,7 @@ from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Hear
 from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.by_name import named
-from libs.runtime.rpc.peer import MetadataSource, no_metadata
+from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import ProgressReport
 from services.indexer.errors import Inapplicable
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
@@ -29,26 +29,18 @@ FORGOTTEN_PAGE_COUNT = 1_024
 
 
 class LogTail:
-    """LogSource over gRPC. `metadata` goes with every call."""
+    """LogSource over gRPC."""
 
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        *,
-        record_count_max: int,
-        timeout_s: float,
-        metadata: MetadataSource = no_metadata,
-    ) -> None:
+    def __init__(self, log: Connection, *, record_count_max: int) -> None:
         self._record_count_max = record_count_max
-        self._timeout_s = timeout_s
-        self._metadata = metadata
+        self._log = log
+        channel = log.channel
         self._dispatch: Any = channel.unary_stream(
             LOG_SERVICE + "Dispatch", request_serializer=messages.DispatchRequest.SerializeToString
         )
         self._report: Any = channel.unary_unary(
             LOG_SERVICE + "ReportProgress", request_serializer=messages.ReportProgressRequest.SerializeToString
         )
-
         self._check: Any = channel.stream_unary(
             LOG_SERVICE + "CheckQueueOffsets", request_serializer=messages.CheckQueueOffsetsRequest.SerializeToString
         )
@@ -62,14 +54,14 @@ class LogTail:
         )
         position = start_physical_offset
         with commitlog_errors():
-            call = self._dispatch(request, metadata=self._metadata())
+            call = self._dispatch(request, metadata=self._log.metadata())
             try:
                 while True:
                     try:
-                        async with asyncio.timeout(self._timeout_s):
+                        async with asyncio.timeout(self._log.timeout_s):
                             data = await call.read()
                     except TimeoutError:
-                        raise DependencyUnavailable(SERVICE, f"silent for {self._timeout_s} s") from None
+                        raise DependencyUnavailable(SERVICE, f"silent for {self._log.timeout_s} s") from None
                     if data is grpc.aio.EOF:
                         raise DependencyUnavailable(SERVICE, "the dispatch stream has ended")
                     try:
@@ -95,7 +87,7 @@ class LogTail:
                 )
 
         with commitlog_errors():
-            response = await self._check(requests(), metadata=self._metadata())
+            response = await self._check(requests(), metadata=self._log.metadata())
         return messages.CheckQueueOffsetsResponse.FromString(response).contradicting_queue_count
 
     async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
@@ -108,11 +100,11 @@ class LogTail:
                 yield messages.CheckQueueOffsetsRequest(epoch=epoch, queues=queues, history_id=history_id)
 
         with commitlog_errors():
-            response = await self._check(requests(), timeout=self._timeout_s, metadata=self._metadata())
+            response = await self._check(requests(), **self._log.options())
         return messages.CheckQueueOffsetsResponse.FromString(response).forgotten_queue_count
 
     async def report(self, report: ProgressReport) -> None:
         """See LogSource."""
         request = named(messages.ReportProgressRequest, report)
         with commitlog_errors():
-            await self._report(request, timeout=self._timeout_s, metadata=self._metadata())
+            await self._report(request, **self._log.options())

@@ -114,10 +114,10 @@ async def test_services_reach_each_other_by_tls_and_token(
             ),
             token=TokenFile("service_token_file", tmp_path / token),
         )
-        channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=1000)
+        connection = peer.connect(interceptors=[], reconnect_ms_max=1000)
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(channel.close)
-            call = channel.unary_unary(APPEND)(b"x", timeout=LIMIT_S, metadata=metadata())
+            stack.push_async_callback(connection.channel.close)
+            call = connection.channel.unary_unary(APPEND)(b"x", timeout=LIMIT_S, metadata=connection.metadata())
             if is_let_in:
                 assert await call == b"x"
             else:
@@ -202,7 +202,8 @@ async def test_a_renewed_certificate_is_shown(
             ),
             token=TokenFile("service_token_file", tmp_path / "token"),
         )
-        channel, metadata = peer.connect(interceptors=[], reconnect_ms_max=100)
+        connection = peer.connect(interceptors=[], reconnect_ms_max=100)
+        channel, metadata = connection.channel, connection.metadata
         append, dispatch = channel.unary_unary(APPEND), channel.unary_stream(DISPATCH)
         assert await append(b"x", timeout=LIMIT_S, metadata=metadata()) == b"x"
         following = dispatch(b"", metadata=metadata())

@@ -17,6 +17,7 @@ from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from libs.formats.records.dispatch_columns import Handshake, Heartbeat
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY
+from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import ProgressReport
 from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord
 from services.indexer.rpc.log.record_source import LogRecords
@@ -95,10 +96,8 @@ async def clients(service: FakeService, *, timeout_s: float = 30) -> AsyncIterat
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield (
-            LogTail(channel, record_count_max=77, timeout_s=timeout_s, metadata=lambda: (TOKEN,)),
-            LogRecords(channel, timeout_s=timeout_s, metadata=lambda: (TOKEN,)),
-        )
+        connection = Connection(channel, timeout_s, lambda: (TOKEN,))
+        yield LogTail(connection, record_count_max=77), LogRecords(connection)
     await server.stop(0)
 
 
@@ -239,4 +238,4 @@ async def test_a_log_that_is_not_there() -> None:
     """No server at all is DependencyUnavailable as well."""
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         with pytest.raises(DependencyUnavailable):
-            await LogRecords(channel, timeout_s=2).read(offsets(1))
+            await LogRecords(Connection(channel, 2, lambda: (TOKEN,))).read(offsets(1))

@@ -2,7 +2,6 @@
 """`reput status`, `segments`, `health` and `janitor …`: the states of the services, for operators."""
 
 import contextlib
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated, Any
@@ -14,12 +13,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
 from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
-from rich.console import Console
 from rich.progress import Progress
 
 from cli.connection import client_of, options_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output import JsonOption, print_fields, print_json, print_rows, time_text
+from cli.output import JsonOption, errors, print_fields, print_json, print_rows, time_text
 
 janitor = typer.Typer(no_args_is_help=True, help="Retention: what expires, when, and why not.")
 
@@ -86,13 +84,12 @@ def health(
     targets = [target] if target else [options.commitlog, options.indexer, options.janitor]
     end_s = time.monotonic() + wait
     answers = {}
-    for one in targets:
-        with options.channel(one, credentials) as channel:
-            answers[one] = _wait_serving(channel, end_s)
-    print_rows(
-        ({"target": one, "health": answer} for one, answer in answers.items()), ("target", "health"), as_json=as_json
-    )
-    bad = [one for one, answer in answers.items() if answer != "SERVING"]
+    for server in targets:
+        with options.channel(server, credentials) as channel:
+            answers[server] = _wait_serving(channel, end_s)
+    rows = ({"target": server, "health": answer} for server, answer in answers.items())
+    print_rows(rows, ("target", "health"), as_json=as_json)
+    bad = [server for server, answer in answers.items() if answer != "SERVING"]
     if bad:
         raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)
 
@@ -161,7 +158,7 @@ def _run_with_progress(client: Client, *, trust_clock: bool) -> Run:
     """Run, and show on a terminal how many segments are deleted: many take a while, with a pause between two."""
     with (
         ThreadPoolExecutor(max_workers=1) as executor,
-        Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress,
+        Progress(console=errors, disable=not errors.is_terminal, transient=True) as progress,
     ):
         task = progress.add_task("deleting segments", total=None)
         running = executor.submit(client.admin.run_retention, dry_run=False, trust_clock=trust_clock)

@@ -8,6 +8,7 @@ Imported where it is used, as is all that needs `reput_client`: see source.py.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from dataclasses import replace
@@ -53,18 +54,15 @@ class Attempts:
         self.retry = RetryPolicy(options.retry_count_max, interval_s, RETRY_INTERVAL_S_MAX)
         self._options, self._path = options, path
         self._failure_count = 0
-        self._endpoint_index = 0
-
-    @property
-    def endpoint(self) -> str:
+        self._endpoints = itertools.cycle(options.endpoints)
+        self.endpoint = next(self._endpoints)
         """Address of the next attempt."""
-        return self._options.endpoints[self._endpoint_index % len(self._options.endpoints)]
 
     def channels(self) -> Channels:
         """Return the channels of the next attempt. Raises BadOption."""
         return channels_to(self._options, self.endpoint)
 
-    def progressed(self) -> None:
+    def answered(self) -> None:
         """Note that an answer came: failures before it don't count any more."""
         self._failure_count = 0
 
@@ -76,7 +74,7 @@ class Attempts:
         if delay_s is None:
             raise failure(self._path, self.endpoint, error) from None
         self._failure_count += 1
-        self._endpoint_index += 1
+        self.endpoint = next(self._endpoints)
         time.sleep(delay_s)
 
 

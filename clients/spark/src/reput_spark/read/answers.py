@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from reput.indexer.v1.scan_service_pb2 import ScanRange, ScanResponse
 
-ARROW_IPC_TAG = 0x0A
-"""Field 1, length-delimited. Protobuf writes fields in order, so this is an answer's first byte if it has a frame."""
+ARROW_IPC_TAG = bytes((ScanResponse.ARROW_IPC_FIELD_NUMBER << 3 | 2,))
+"""Length-delimited. Protobuf writes fields in order, so an answer begins with this if it has a frame."""
 VARINT_SIZE_MAX = 10
 
 
@@ -35,7 +35,7 @@ class ScanAnswer(NamedTuple):
 
 def _frame(raw: bytes) -> tuple[int, int]:
     """Return where the frame begins and ends, as the first field says, (0, 0) if that is another one."""
-    if raw[:1] != bytes((ARROW_IPC_TAG,)):
+    if not raw.startswith(ARROW_IPC_TAG):
         return 0, 0
     size = 0
     for index, byte in enumerate(raw[1 : 1 + VARINT_SIZE_MAX]):

@@ -38,12 +38,12 @@ def plan(options: ReadOptions) -> list[ScanPartition]:
 def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> list[ScanPartition]:
     """Return partitions of exactly these entries: start and end, exclusive, by queue. Raises CallFailed."""
     ranges = [_range(queue, *cut[queue]) for queue in sorted(cut) if cut[queue][0] < cut[queue][1]]
-    topics = sorted({one.topic for one in ranges})
+    topics = sorted({asked.topic for asked in ranges})
     found: list[ScanPartition] = []
     for first in range(0, len(topics), TOPIC_COUNT_MAX):
         chosen = topics[first : first + TOPIC_COUNT_MAX]
-        found += _planned(options, chosen, [one for one in ranges if one.topic in set(chosen)])
-    allowed = {(one.topic, one.queue_id) for one in ranges}
+        found += _planned(options, chosen, [asked for asked in ranges if asked.topic in set(chosen)])
+    allowed = {(asked.topic, asked.queue_id) for asked in ranges}
     return [kept for partition in found if (kept := _only(partition, allowed)) is not None]
 
 
@@ -97,7 +97,7 @@ def _range(queue: Queue, start: int, end: int) -> ScanRange:
 def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: list[ScanRange]) -> list[ScanPartition]:
     request = scan_service_pb2.PlanScanRequest(
         topics=topics,
-        queue_ids=options.queue_ids if options.topics else sorted({one.queue_id for one in ranges}),
+        queue_ids=options.queue_ids if options.topics else sorted({asked.queue_id for asked in ranges}),
         filter=scan_filter(options),
         ranges=ranges,
         partition_count_min=options.partition_count_min,
@@ -109,7 +109,7 @@ def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: 
 
 def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:
     """Return a partition without the queues that came since and nobody asked for, None if nothing is left."""
-    ranges = [one for one in partition.ranges if (one.topic, one.queue_id) in allowed]
+    ranges = [planned for planned in partition.ranges if (planned.topic, planned.queue_id) in allowed]
     if len(ranges) == len(partition.ranges):
         return partition
     if not ranges:  # without ranges a partition of keys would mean the whole topic

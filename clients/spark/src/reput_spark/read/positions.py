@@ -37,8 +37,8 @@ def bounds(options: ReadOptions) -> Bounds:
     names = options.topics or tuple(options.assigned) or ("",)
     found: Bounds = {}
     for topic in names:
-        for one in queues_of(options, topic):
-            found[one.topic, one.queue_id] = one.min_queue_offset, one.max_queue_offset
+        for queue in queues_of(options, topic):
+            found[queue.topic, queue.queue_id] = queue.min_queue_offset, queue.max_queue_offset
     return {queue: found[queue] for queue in sorted(found) if is_chosen(options, queue)}
 
 

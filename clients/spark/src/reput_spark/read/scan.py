@@ -37,7 +37,7 @@ def read(
     options: ReadOptions, columns: tuple[str, ...], partition: scan_service_pb2.ScanPartition
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition. Raises CallFailed and BadAnswer."""
-    reader = KeyProgress(partition, columns) if partition.keys else RangeProgress(partition, columns)
+    reader = KeyReader(partition, columns) if partition.keys else RangeReader(partition, columns)
     attempts = calls.Attempts(options, method_of(scan_service_pb2.ScanRequest.DESCRIPTOR).path)
     while not reader.is_done():
         request = scan_service_pb2.ScanRequest(
@@ -50,7 +50,7 @@ def read(
         call: Call[ScanAnswer] = Call(request, parse=ScanAnswer.FromString)
         try:
             for answer in attempts.channels().stream(call, options.rpc_timeout_ms / 1000):
-                attempts.progressed()
+                attempts.answered()
                 yield from reader.rows(answer)
         except ReputError as error:
             if options.fail_on_data_loss or not reader.skip_lost(error):
@@ -59,8 +59,8 @@ def read(
             return
 
 
-class RangeProgress:
-    """Progress in ranges: the ranges that are left, the first of them cut at what was done.
+class RangeReader:
+    """Reads ranges: keeps those that are left, the first of them cut at what was done.
 
     `sent_columns` are those to ask for.
     """
@@ -125,8 +125,8 @@ class RangeProgress:
         )
 
 
-class KeyProgress:
-    """Progress in keys: the rows that were yielded, by queue. `sent_columns` are those to ask for."""
+class KeyReader:
+    """Reads keys: keeps which rows were yielded. `sent_columns` are those to ask for."""
 
     def __init__(self, partition: scan_service_pb2.ScanPartition, columns: tuple[str, ...]) -> None:
         self.partition = partition

@@ -112,7 +112,7 @@ def tell(messages: Sequence[WriterCommitMessage | None], name: str) -> None:
     _log.info(
         "%s: %d rows in %d bytes, of which %d rows were there already",
         name,
-        sum(one.row_count for one in written),
-        sum(one.size_bytes for one in written),
-        sum(one.repeated_row_count for one in written),
+        sum(task.row_count for task in written),
+        sum(task.size_bytes for task in written),
+        sum(task.repeated_row_count for task in written),
     )

@@ -118,9 +118,9 @@ class Indexer:
         try:
             if self._is_open:
                 if self.follow.delivery is not None:
-                    await self.follow.delivery.stop()
+                    await self.follow.delivery.offsets.save()
                 await self.groups.save()
-                await self.follow.flush.stop()
+                await self.follow.flush.finish()
         finally:
             self._let_go()
 
@@ -138,8 +138,8 @@ class Indexer:
         await self.upkeep.removal.stop()
         await self._group_loop.stop()
         if self.follow.delivery is not None:
-            await self.follow.delivery.abandon()
-        await self.follow.flush.abandon()
+            await self.follow.delivery.stop()
+        await self.follow.flush.stop()
 
     def _let_go(self) -> None:
         self.indexes.queues.close()

@@ -36,7 +36,7 @@ class DelayStatistics:
 
 
 class DelayDelivery:
-    """Delivers for one store. Make it, `load` it, `start` it, `stop` it; each once."""
+    """Delivers for one store. Make it, `load` it, `start` it, `stop` it, save its offsets; each once."""
 
     def __init__(
         self,
@@ -62,12 +62,7 @@ class DelayDelivery:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End after the batches that are under way, and write down how far they got. Raises OSError."""
-        await self.abandon()
-        await self.offsets.save()
-
-    async def abandon(self) -> None:
-        """End after the batches that are under way, without a word of how far they got."""
+        """End after the batches that are under way. How far they got may have to be saved."""
         await self._loop.stop()
         await asyncio.gather(*(level.stop() for level in self._levels.values()))
 

@@ -61,19 +61,18 @@ class FlushLoop:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End the rounds, then make everything durable and mark the progress as clean. Raises SyncFailed, OSError.
+        """End the rounds, and make nothing durable."""
+        await self._loop.stop()
+
+    async def finish(self) -> None:
+        """Make everything durable and mark the progress as clean, after `stop`. Raises SyncFailed and OSError.
 
         Indexes that are being built again are not clean: the next start must know that they hold too little. Neither is
         a batch that was entered in part: its units must be looked for.
         The log is told last, if it can be: RocketMQ goes by its checkpoint which index files it keeps after a crash.
         """
-        await self._loop.stop()
         await self.flush(is_thorough=True, is_clean=self._indexes.completeness.is_complete)
         await self._report()
-
-    async def abandon(self) -> None:
-        """End the rounds, and make nothing durable."""
-        await self._loop.stop()
 
     @property
     def flushed_physical_offset(self) -> int:

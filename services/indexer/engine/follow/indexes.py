@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexes: the queues and the key index as one, which a batch of the log is entered into, and taken back from.
+"""Indexes: the queues and the key index together. A batch of the log is entered into both, and undone in both.
 
 Invariants: a batch is entered only if it begins where the last one ended; `reached` moves after the effect; entering a
-batch again changes nothing, so any failure may be answered by asking for it again. What is taken back is first said to
+batch again changes nothing, so any failure may be answered by asking for it again. What is undone is first said to
 be no longer certain (progress), and calls are refused that would miss it (Completeness).
 Callers: the event loop's thread; ReputLoop, within a step. Not handled: making things durable (FlushLoop).
 RocketMQ's counterpart is CommitLogDispatcher and its two implementations.

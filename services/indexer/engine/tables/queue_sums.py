@@ -29,7 +29,7 @@ class QueueSums:
         self.end = 0
         """Sum of the ends of all queues; -1 if unknown."""
         self.left: LeftQueues | None = None
-        """Set by a clean start, until they were compared or anything of them was taken away (check_queue_ends)."""
+        """Set by a clean start, until they were compared or anything of them was removed (check_queue_ends)."""
         self._are_ends_known = True
         """Whether the queues were found to end where the sum of all ends says."""
 

@@ -210,7 +210,7 @@ class ConsumeQueueTable:
         """Make the files of the queues that a batch begins, in threads: each costs syncs of itself and its directories.
 
         And give those room that lack it for the batch. Raises StoreFull, but only when all of the threads are done: one
-        that came later would take the file of the next attempt for rubbish.
+        that came later would remove the file of the next attempt as rubbish.
         """
         names, growing = [], []
         for part in self.place(batch):
@@ -231,7 +231,7 @@ class ConsumeQueueTable:
 
     async def _begin_all(self, names: list[tuple[str, int, int]]) -> None:
         begun = await asyncio.gather(*(asyncio.to_thread(self._begin, *name) for name in names), return_exceptions=True)
-        failures = [one for one in begun if isinstance(one, BaseException)]
+        failures = [failure for failure in begun if isinstance(failure, BaseException)]
         for queue in begun:
             if isinstance(queue, ConsumeQueue):
                 self._add(queue)

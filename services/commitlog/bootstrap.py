@@ -69,10 +69,8 @@ class Service:
         log = await self.commit_log.open(store_host(self._listen_host, self.server.port))
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
-        encoder, inflight = (
-            AppendResultEncoder(log.store_host),
-            InflightBudget("bytes", config.append_inflight_bytes_max),
-        )
+        inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
+        encoder = AppendResultEncoder(log.store_host)
         self.append.made = AppendServicer(log.pipeline, log.acknowledgements, encoder, streams, inflight, config)
         self._log.made = LogServicer(
             log.reader, log.followers, log.queue_offsets, log.topics.set_apart.reasons, streams, service_streams

@@ -15,11 +15,10 @@ from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.records.host import Host
 from libs.log.state.directories import real
-from libs.machine.fs import Fs
+from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.segments.ballast import Ballast
 from libs.segments.directories import SegmentDirectories
 
-PAGE_SIZE_BYTES = 4096
 Percent = Annotated[int, Meta(ge=1, le=100)]
 
 

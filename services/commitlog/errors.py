@@ -29,7 +29,7 @@ class BatchEmpty(RequestRefused):
 
 
 class BatchTooLarge(RequestRefused):
-    """A batch has more of something than one append may have."""
+    """A batch has more bytes, messages, topics or new queues than one append may have."""
 
     def __init__(self, reason: str, *, value: int, limit: int) -> None:
         super().__init__(reason, field="messages", value=value, limit=limit)

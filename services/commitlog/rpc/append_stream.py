@@ -34,18 +34,17 @@ OUTCOME_SIZE_BYTES = 1_024
 """What an outcome takes in memory besides its request, so that many small requests are bounded too."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingOutcome:
-    """What became of one request: a batch and what it waits for, or a serialized AppendOutcome with an error."""
-
-    size_bytes: int
-    batch: AppendedBatch | None
-    acknowledgement: Acknowledgement
-    error: bytes
-
-
 _REFUSED = Acknowledgement(0)
 """An error waits for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOutcome:
+    """What became of one request: a batch, and what it waits for, or a serialized AppendOutcome with an error."""
+
+    size_bytes: int
+    result: AppendedBatch | bytes
+    acknowledgement: Acknowledgement = _REFUSED
 
 
 @dataclass(slots=True, eq=False)
@@ -134,8 +133,8 @@ class AppendStreamSession:
         try:
             batch = await self._pipeline.append(request, self._born_host)
         except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
-            return PendingOutcome(size_bytes, None, _REFUSED, error_outcome(status_of(failure, ERROR_TABLE)))
-        return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch), b"")
+            return PendingOutcome(size_bytes, error_outcome(status_of(failure, ERROR_TABLE)))
+        return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch))
 
     async def _wait_for_outcome(self) -> bool:
         """Wait for the next outcome. Returns whether there is one."""
@@ -175,10 +174,10 @@ class AppendStreamSession:
         return popped, window_bytes
 
     def _encode(self, outcome: PendingOutcome) -> bytes:
-        if outcome.batch is None:
-            return outcome.error
+        if isinstance(outcome.result, bytes):
+            return outcome.result
         try:
             durability = outcome.acknowledgement.durability()
         except StoreSealed as failure:
             return error_outcome(status_of(failure, ERROR_TABLE))
-        return self._encoder.response(outcome.batch, durability)
+        return self._encoder.response(outcome.result, durability)

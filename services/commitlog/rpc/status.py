@@ -51,12 +51,12 @@ def _open_status(log: OpenLog) -> pb.GetStatusResponse:
     status.log_directories.extend(
         named(
             pb.LogDirectory,
-            one,
-            path=str(one.path),
-            disk_total_bytes=one.usage.total_bytes,
-            disk_free_bytes=one.usage.free_bytes,
-            disk_used_percent=one.usage.used_percent,
+            directory,
+            path=str(directory.path),
+            disk_total_bytes=directory.usage.total_bytes,
+            disk_free_bytes=directory.usage.free_bytes,
+            disk_used_percent=directory.usage.used_percent,
         )
-        for one in log.disk.log_directories()
+        for directory in log.disk.log_directories()
     )
     return status

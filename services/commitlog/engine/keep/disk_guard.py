@@ -96,9 +96,8 @@ class DiskGuard:
     def _usable(self) -> list[DiskUsage]:
         """Return how the disks are used that take new segments, or those that should if none does."""
         writable = self._directories.writable
-        return [self.usages[one] for one in writable if one not in self.unusable] or [
-            self.usages[one] for one in writable
-        ]
+        usable = [directory for directory in writable if directory not in self.unusable]
+        return [self.usages[directory] for directory in usable or writable]
 
     def _measure(self) -> dict[Path, str]:
         """Look at all disks. Returns which of them take no segments, and why. Raises OSError for that of data_dir."""

@@ -55,7 +55,7 @@ class WriteGate:
         """Take note that a reason holds, or that it does not. Returns whether that is news."""
         is_news = holds != self.holds(reason)
         if is_news:
-            self._holding = tuple(one for one in Reason if (holds if one is reason else one in self._holding))
+            self._holding = tuple(each for each in Reason if (holds if each is reason else each in self._holding))
         return is_news
 
     def check(self) -> None:

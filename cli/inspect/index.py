@@ -9,7 +9,7 @@ mapped file: besides them it keeps one byte per entry.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,19 @@ _FIELD_AT = {
 _FINDING_COUNT_MAX = 1000
 """Per check and slice: a file of noise would give millions."""
 _CHAIN_LENGTH_MAX = 1 << 20
+_SLOT, _ENTRY = "slot", "entry"
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+class _Link(NamedTuple):
+    """A link that leads from a slot or an entry of one bucket to an entry of another."""
+
+    source: str
+    number: int
+    bucket: int
+    target: int
 
 
 @dataclass(slots=True)
@@ -53,8 +64,7 @@ class _File:
     header: IndexHeader
     entry_count: int
     reference_counts: npt.NDArray[np.uint8]
-    # Links between buckets: (slot or None, entry or None, entry that it leads to).
-    wrong_links: list[tuple[int | None, int | None, int]] = field(default_factory=list)
+    wrong_links: list[_Link] = field(default_factory=list)
     reported_buckets: set[int] = field(default_factory=set)
 
     def entry_at(self, number: int) -> int:
@@ -81,9 +91,11 @@ class _File:
         """Return a finding about a field of an entry."""
         return Finding(self.entry_at(number) + _FIELD_AT[field], f"entry {number}", field, message)
 
-    def slot_finding(self, slot: int, message: str) -> Finding:
-        """Return a finding about a slot."""
-        return Finding(self.slot_at(slot), f"slot {slot}", "newest entry", message)
+    def link_finding(self, source: str, number: int, message: str) -> Finding:
+        """Return a finding about where a slot or an entry leads to."""
+        if source == _SLOT:
+            return Finding(self.slot_at(number), f"slot {number}", "newest entry", message)
+        return self.finding(number, "previous entry", message)
 
 
 def inspect_index_file(data: Data, inspection: Inspection) -> Steps:
@@ -168,10 +180,14 @@ def _chains(file: _File, inspection: Inspection) -> Steps:
         inspection.progress(file.slot_at(start))
         slots = np.frombuffer(file.data[file.slot_at(start) : file.slot_at(end)], ">i4").astype(np.int64)
         used_count += int(np.count_nonzero(slots))
-        yield from _slots(file, start, slots)
+        numbers, why = np.arange(start, end), f"is no entry of 1 to {file.entry_count}"
+        yield from _links(file, _SLOT, numbers, numbers, slots, slots <= file.entry_count, why)
     for start in range(1, file.entry_count + 1, _CHUNK_COUNT):
         inspection.progress(file.entry_at(start))
-        yield from _previous(file, start, min(file.entry_count + 1, start + _CHUNK_COUNT))
+        numbers = np.arange(start, min(file.entry_count + 1, start + _CHUNK_COUNT))
+        previous = file.entries(start, start + len(numbers))["previous"].astype(np.int64)
+        why = "is not an earlier entry"
+        yield from _links(file, _ENTRY, numbers, file.buckets(numbers), previous, previous < numbers, why)
     yield from _wrong_links(file)
     inspection.summary["used_slot_count"] = used_count
     if file.header.used_slot_count not in (used_count, file.entry_count):
@@ -179,31 +195,18 @@ def _chains(file: _File, inspection: Inspection) -> Steps:
         yield Finding(index_file.SLOT_COUNT_AT, "header or slots", "used slot count", message)
 
 
-def _slots(file: _File, start: int, slots: Numbers) -> Steps:
-    is_entry = (slots >= 0) & (slots <= file.entry_count)
-    for index in _first(~is_entry):
-        file.reported_buckets.add(start + index)
-        yield file.slot_finding(start + index, f"{slots[index]} is no entry of 1 to {file.entry_count}")
-    used = np.flatnonzero(is_entry & (slots > 0))
-    targets = slots[used]
-    np.add.at(file.reference_counts, targets, 1)
-    for index in _first(file.buckets(targets) != used + start):
-        file.wrong_links.append((start + int(used[index]), None, int(targets[index])))
-
-
-def _previous(file: _File, start: int, end: int) -> Steps:
-    numbers = np.arange(start, end)
-    previous = file.entries(start, end)["previous"].astype(np.int64)
-    buckets = file.buckets(numbers)
-    leads_back = (previous >= 0) & (previous < numbers)
-    for index in _first(~leads_back):
+def _links(
+    file: _File, source: str, numbers: Numbers, buckets: Numbers, targets: Numbers, is_link: Flags, why: str
+) -> Steps:
+    """Follow the links of slots or entries with these numbers in these buckets. Targets of 0 are the ends of chains."""
+    is_link = is_link & (targets >= 0)
+    for index in _first(~is_link):
         file.reported_buckets.add(int(buckets[index]))
-        yield file.finding(start + index, "previous entry", f"{previous[index]} is not an earlier entry")
-    linked = np.flatnonzero(leads_back & (previous > 0))
-    targets = previous[linked]
-    np.add.at(file.reference_counts, targets, 1)
-    for index in _first(file.buckets(targets) != buckets[linked]):
-        file.wrong_links.append((None, start + int(linked[index]), int(targets[index])))
+        yield file.link_finding(source, int(numbers[index]), f"{targets[index]} {why}")
+    links = np.flatnonzero(is_link & (targets > 0))
+    np.add.at(file.reference_counts, targets[links], 1)
+    for index in links[_first(file.buckets(targets[links]) != buckets[links])].tolist():
+        file.wrong_links.append(_Link(source, int(numbers[index]), int(buckets[index]), int(targets[index])))
 
 
 def _wrong_links(file: _File) -> Steps:
@@ -213,19 +216,13 @@ def _wrong_links(file: _File) -> Steps:
     """
     lost = np.flatnonzero(file.reference_counts[1:] == 0)[:_FINDING_COUNT_MAX] + 1
     lost_of_bucket = dict(zip(file.buckets(lost).tolist(), lost.tolist(), strict=True))
-    wrongly_reached = {target for _, _, target in file.wrong_links}
-    for slot, entry, target in file.wrong_links:
-        bucket = slot if slot is not None else int(file.buckets(np.array([entry]))[0])
+    wrongly_reached = {link.target for link in file.wrong_links}
+    for source, number, bucket, target in file.wrong_links:
         if bucket in lost_of_bucket or file.reference_counts[target] > 1:
             file.reported_buckets.add(bucket)
-            message = f"it leads to entry {target} of another slot"
-            if slot is not None:
-                yield file.slot_finding(slot, message)
-            else:
-                yield file.finding(entry or 0, "previous entry", message)
-        elif entry is None or entry not in wrongly_reached:
-            source = f"slot {slot}" if entry is None else f"entry {entry}"
-            yield file.finding(target, "key hash", f"it does not belong where {source} leads to it")
+            yield file.link_finding(source, number, f"it leads to entry {target} of another slot")
+        elif source == _SLOT or number not in wrongly_reached:
+            yield file.finding(target, "key hash", f"it does not belong where {source} {number} leads to it")
     for bucket, number in lost_of_bucket.items():
         if bucket not in (-1, *file.reported_buckets):
             yield _skipping_link(file, bucket, number)
@@ -236,7 +233,7 @@ def _skipping_link(file: _File, slot: int, lost: int) -> Finding:
     message = f"it jumps over entry {lost} of the same slot"
     number = int(index_file.SLOT.unpack_from(file.data, file.slot_at(slot))[0])
     if not lost <= number <= file.entry_count:
-        return file.slot_finding(slot, message)
+        return file.link_finding(_SLOT, slot, message)
     for _ in range(_CHAIN_LENGTH_MAX):
         previous = index_file.decode_entry(file.data, file.entry_at(number)).previous_entry
         if previous < lost:
@@ -276,5 +273,5 @@ def _entries(file: _File) -> Steps:
             yield file.finding(start + index, "time difference", f"{differences[index]} s is outside the file's time")
 
 
-def _first(flags: npt.NDArray[np.bool_]) -> list[int]:
+def _first(flags: Flags) -> list[int]:
     return [int(index) for index in np.flatnonzero(flags)[:_FINDING_COUNT_MAX]]

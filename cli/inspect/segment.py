@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from cli.inspect.damage import explain_checksums, explain_structure, next_record
-from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, first_nonzero
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window, first_nonzero
 from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.errors import BadField, BadMagic, FormatError
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES, MIB, QUEUE_COUNT_MAX
@@ -32,21 +32,11 @@ class _Walk:
 
     data: Data
     base: int
-    inspection: Inspection
+    window: Window
     position: int = 0
     number: int = 0
     store_time_ms: int | None = None
     end: str = ""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing left to look at."""
-        return bool(self.end) or self.position >= len(self.data)
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether somebody wants to see the record here."""
-        return self.inspection.window.shows(self.number)
 
     @property
     def name(self) -> str:
@@ -59,14 +49,14 @@ def inspect_segment(data: Data, inspection: Inspection) -> Steps:
     base = inspection.base
     if base is None:
         base = record.LONG.unpack_from(data, record.PHYSICAL_OFFSET_AT)[0] if len(data) >= record.SYS_FLAG_AT else 0
-    walk = _Walk(data, base, inspection)
+    walk = _Walk(data, base, inspection.window)
     reported = 0
-    while not walk.is_over:
+    while not walk.end and walk.position < len(data):
         if walk.position >= reported + _PROGRESS_STEP_BYTES:
             reported = walk.position
             inspection.progress(reported)
         _skip_sound(walk, reported + _PROGRESS_STEP_BYTES)
-        if not walk.is_over:
+        if walk.position < len(data):
             yield from _step(walk)
     inspection.summary.update(
         end=walk.end or "the last record ends with the file",
@@ -82,7 +72,7 @@ def _skip_sound(walk: _Walk, stop: int) -> None:
     Only the order of store times is left to look at. Any other record is left to `_step`.
     """
     data, end, base = walk.data, len(walk.data), walk.base
-    while walk.position < min(stop, end) and not walk.is_shown:
+    while walk.position < min(stop, end) and not walk.window.shows(walk.number):
         position = walk.position
         size = check_record(data, position, end, base, True)
         record_end = position + size
@@ -112,7 +102,7 @@ def _step(walk: _Walk) -> Steps:
         yield from _unwritten(walk) if is_zero else _damaged(walk, error)
         return
     verdict = explain_checksums(data, shape, walk.base)
-    if walk.is_shown:
+    if walk.window.shows(walk.number):
         yield _item(walk, shape)
     if verdict is not None:
         yield Finding(verdict.position, walk.name, verdict.field, verdict.message)
@@ -124,7 +114,7 @@ def _step(walk: _Walk) -> Steps:
 def _blank(walk: _Walk) -> Steps:
     left = len(walk.data) - walk.position
     size = record.BLANK.unpack_from(walk.data, walk.position)[0]
-    if walk.is_shown:
+    if walk.window.shows(walk.number):
         yield Item("blank", walk.number, walk.position, {"size_bytes": size})
     walk.end = "a blank closes the segment"
     if size != left:

@@ -44,10 +44,10 @@ _FOREIGN = {
     store_layout.BATCH_QUEUES: "batch_queue",
     _last(store_layout.COMPACTED_QUEUES): "batch_queue",
     store_layout.QUEUE_EXTENSIONS: "queue_extension",
+    _last(store_layout.COMPACTED_LOG): None,
+    store_layout.TIMER_LOG: None,
 }
-"""Directories of RocketMQ's, and the kind of their files."""
-_UNREAD = (_last(store_layout.COMPACTED_LOG), store_layout.TIMER_LOG)
-"""Such whose files nobody reads here, although some look like ours."""
+"""Directories of RocketMQ's, and the kind of their files: None for what nobody reads, whatever it looks like."""
 _KIND_OF_PATH = {
     store_layout.CHECKPOINT: "checkpoint",
     store_layout.EPOCHS: "epoch_file",
@@ -96,9 +96,9 @@ def detect_kind(path: Path) -> str:
             return "consume_queue"
         for folder, kind in _FOREIGN.items():
             if folder in folders:
+                if kind is None:
+                    raise UnknownKind(f"{path}: what lies in {folder} is RocketMQ's alone")
                 return kind
-        if unread := [folder for folder in _UNREAD if folder in folders]:
-            raise UnknownKind(f"{path}: what lies in {unread[0]} is RocketMQ's alone")
     if folders[-1] == store_layout.INDEX and store_layout.is_index_file_name(path.name):
         return "index_file"
     if folders[-1] == _last(store_layout.CUT) and store_layout.cut_offset(path.name) is not None:

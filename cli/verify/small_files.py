@@ -67,12 +67,12 @@ def _check_topics(state: StoreState, states: States, report: Report) -> None:
 def _check_read_offsets(log: LogFiles, state: StoreState, states: States, report: Report) -> None:
     if not (log.segments or states):
         return
-    for (topic, group), queues in (state.consumer_offsets.offsets if state.consumer_offsets else {}).items():
+    for (topic, group), queues in state.consumer_offsets.offsets.items():
         for queue_id, queue_offset in queues.items():
             if (outside := _outside(state, states, topic, queue_id, queue_offset)) is not None:
                 message = f"group {group} is {outside}"
                 report.add("CONSUMER_OFFSET_OUTSIDE", store_layout.CONSUMER_OFFSETS, message)
-    for level, queue_offset in (state.delay_offsets.offsets if state.delay_offsets else {}).items():
+    for level, queue_offset in state.delay_offsets.offsets.items():
         if (outside := _outside(state, states, SCHEDULE_TOPIC, level - 1, queue_offset)) is not None:
             report.add("DELAY_OFFSET_OUTSIDE", store_layout.DELAY_OFFSETS, f"delay level {level} is {outside}")
 
@@ -120,14 +120,12 @@ def _check_snapshot(log: LogFiles, facts: LogFacts, state: StoreState, report: R
 
 def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
     checkpoint = state.checkpoint
-    if checkpoint is None:
-        return
     if missing_bytes := checkpoint.missing_before(log.min_physical_offset):
         start = checkpoint.start_physical_offset
         message = f"the log began at {start}: {missing_bytes} bytes before its first segment"
         report.add("LOG_START_MISSING", store_layout.CHECKPOINT, message, physical_offset=start)
-    is_end_known = facts.record_count and not facts.is_damaged(facts.end_physical_offset - 1)
     last_ms, end = facts.last_store_time_ms, facts.end_physical_offset
+    is_end_known = facts.record_count and not facts.has_damage_between(end - 1, end)
     of_times, of_ends = f"but the log's last record is of {last_ms}", f"the log ends at {end}"
     for position, name, value, least, most, bound in (
         (0, "log time", checkpoint.commit_log_time_ms, 0, last_ms if is_end_known else INT64_MAX, of_times),
@@ -143,7 +141,7 @@ def _check_checkpoint(log: LogFiles, facts: LogFacts, state: StoreState, report:
 
 
 def _check_epochs(facts: LogFacts, state: StoreState, report: Report) -> None:
-    for epoch in state.epochs or []:
+    for epoch in state.epochs:
         if epoch.start_physical_offset > facts.end_physical_offset:
             message = f"epoch {epoch.number} begins at {epoch.start_physical_offset}, behind the end of the log"
             offset = epoch.start_physical_offset

@@ -13,7 +13,6 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,16 +41,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What the small files say. None stands for a file that is missing or can't be read."""
+    """What the small files say. A file that is missing or can't be read says nothing, or is None."""
 
     is_log_clean: bool
-    checkpoint: StoreCheckpoint | None
-    epochs: list[Epoch] | None
+    checkpoint: StoreCheckpoint
+    epochs: list[Epoch]
     snapshot: QueueSnapshot | None
     progress: IndexProgress | None
     topics: TopicsFile | None
-    consumer_offsets: ConsumerOffsetsFile | None
-    delay_offsets: DelayOffsetsFile | None
+    consumer_offsets: ConsumerOffsetsFile
+    delay_offsets: DelayOffsetsFile
     dropped_ends: dict[tuple[str, int], int]
     """Ends of queues whose files the Indexer has dropped, by topic and queue id."""
     set_apart: SetApart
@@ -61,14 +60,13 @@ class StoreState:
     def known_end_physical_offset(self) -> int:
         """The offset below which everything was on the disk once, or 0 if nothing is known."""
         snapshot = self.snapshot.end_physical_offset if self.snapshot is not None else 0
-        return max(snapshot, self.checkpoint.durable_physical_offset if self.checkpoint is not None else 0)
+        return max(snapshot, self.checkpoint.durable_physical_offset)
 
     def is_end_known(self, end_physical_offset: int) -> bool:
         """Return whether Reput has stopped in order with the log ending here, so that only zeros may follow."""
-        if not self.is_log_clean or self.snapshot is None:
+        if not self.is_log_clean or self.snapshot is None or self.checkpoint.is_of_rocketmq:
             return False
-        is_ours = self.checkpoint is None or not self.checkpoint.is_of_rocketmq
-        return is_ours and self.snapshot.end_physical_offset == end_physical_offset
+        return self.snapshot.end_physical_offset == end_physical_offset
 
     @property
     def is_index_clean(self) -> bool:
@@ -111,26 +109,22 @@ def users_of(data_dir: Path) -> list[str]:
 
 def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
-    _load(log_dir, store_layout.HISTORY, "HISTORY_DAMAGED", log_history.decode_name, report)
-    topics = _load(log_dir, store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads), report)
+    log, index = _SmallFiles(log_dir, report), _SmallFiles(index_dir, report)
+    log.load(store_layout.HISTORY, "HISTORY_DAMAGED", log_history.decode_name)
+    topics = log.load(store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads))
+    offsets = index.load(store_layout.CONSUMER_OFFSETS, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads))
+    delays = index.load(store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads))
+    history = index.load(store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", LogHistoryFile.decode) or LogHistoryFile()
     return StoreState(
-        is_log_clean=_check_abort(log_dir, report),
-        checkpoint=_load(log_dir, store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", partial(_checkpoint, report), report),
-        epochs=_load(log_dir, store_layout.EPOCHS, "EPOCHS_DAMAGED", epoch_file.decode, report),
-        snapshot=_load(log_dir, store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", QueueSnapshot.decode, report),
-        progress=_load(index_dir, store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", IndexProgress.decode, report),
+        is_log_clean=_check_abort(log),
+        checkpoint=_checkpoint(log),
+        epochs=log.load(store_layout.EPOCHS, "EPOCHS_DAMAGED", epoch_file.decode) or [],
+        snapshot=log.load(store_layout.QUEUE_SNAPSHOT, "SNAPSHOT_DAMAGED", QueueSnapshot.decode),
+        progress=index.load(store_layout.INDEX_PROGRESS, "PROGRESS_DAMAGED", IndexProgress.decode),
         topics=topics,
-        consumer_offsets=_load(
-            index_dir,
-            store_layout.CONSUMER_OFFSETS,
-            "CONSUMER_OFFSETS_DAMAGED",
-            _text(consumer_offsets_json.loads),
-            report,
-        ),
-        delay_offsets=_load(
-            index_dir, store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads), report
-        ),
-        dropped_ends=_load(index_dir, store_layout.LOG_HISTORY, "LOG_HISTORY_DAMAGED", _kept_ends, report) or {},
+        consumer_offsets=offsets or ConsumerOffsetsFile(),
+        delay_offsets=delays or DelayOffsetsFile(),
+        dropped_ends={(kept.topic, kept.queue_id): kept.end_queue_offset for kept in history.ends},
         set_apart=_set_apart(log_dir, index_dir, topics),
     )
 
@@ -145,11 +139,10 @@ def _set_apart(log_dir: Path, index_dir: Path, topics: TopicsFile | None) -> Set
 def check_left_files(data_dir: Path, report: Report) -> None:
     """Report lock files of another content, copies of cut tails, files that were never finished."""
     for name in LOCK_FILES:
-        content = _read(data_dir, name, report) if (data_dir / name).exists() else None
+        content = _SmallFiles(data_dir, report).read(name)
         if content not in (None, b"", store_layout.LOCK_CONTENT):
-            report.add(
-                "LOCK_CONTENT", name, f"it begins with {content[:16]!r}, not {store_layout.LOCK_CONTENT!r}", position=0
-            )
+            message = f"it begins with {content[:16]!r}, not {store_layout.LOCK_CONTENT!r}"
+            report.add("LOCK_CONTENT", name, message, position=0)
     if (data_dir / store_layout.CUT).is_dir():
         for path in sorted((data_dir / store_layout.CUT).iterdir()):
             physical_offset = store_layout.cut_offset(path.name)
@@ -161,60 +154,65 @@ def check_left_files(data_dir: Path, report: Report) -> None:
             report.add("TEMPORARY_FILE", str(path.relative_to(data_dir)), "a file that was never finished")
 
 
-def _check_abort(data_dir: Path, report: Report) -> bool:
+@dataclass(frozen=True, slots=True)
+class _SmallFiles:
+    """The small files of one directory."""
+
+    directory: Path
+    report: Report
+
+    def read(self, name: str) -> bytes | None:
+        """Return what is in a file, None if there is none or it can't be read, which is a finding."""
+        path = self.directory / name
+        try:
+            if not path.exists():
+                return None
+            if path.stat().st_size <= limits.CONFIG_FILE_SIZE_BYTES_MAX:
+                return path.read_bytes()
+            self.report.add("FILE_UNREADABLE", name, f"{path.stat().st_size} bytes are too many for this file")
+        except OSError as error:
+            self.report.add("FILE_UNREADABLE", name, error.strerror or str(error))
+        return None
+
+    def load(self, name: str, code: str, decode: Callable[[bytes], _T]) -> _T | None:
+        """Return what a file says, None if there is none or it can't be believed, which is a finding."""
+        content = self.read(name)
+        try:
+            return None if content is None else decode(content)
+        except FormatError as error:
+            self.report.add(code, name, f"{error.field or 'content'}: {error.reason}", position=error.position)
+        except UnicodeDecodeError as error:
+            self.report.add(code, name, f"content: {error}")
+        return None
+
+
+def _check_abort(files: _SmallFiles) -> bool:
     """Return whether there is no `abort`. Its content must be a process id or nothing."""
-    if not (data_dir / store_layout.ABORT).exists():
+    if not (files.directory / store_layout.ABORT).exists():
         return True
-    content = _read(data_dir, store_layout.ABORT, report) or b""
+    content = files.read(store_layout.ABORT) or b""
     if content == store_layout.OWED:
         return True
     message = "the store was not stopped in order; what the next start puts right by itself is a note here"
-    report.add("STORE_NOT_CLEAN", store_layout.ABORT, message)
+    files.report.add("STORE_NOT_CLEAN", store_layout.ABORT, message)
     content = content.removesuffix(store_layout.OWED).strip()
     if content and not (content.isdigit() and len(content) < 20):
-        report.add("ABORT_CONTENT", store_layout.ABORT, f"{content[:16]!r} is no process id", position=0)
+        files.report.add("ABORT_CONTENT", store_layout.ABORT, f"{content[:16]!r} is no process id", position=0)
     return False
 
 
-def _load(data_dir: Path, name: str, code: str, decode: Callable[[bytes], _T], report: Report) -> _T | None:
-    """Read a file. Returns None if there is none or it can't be believed, which is a finding."""
-    content = _read(data_dir, name, report) if (data_dir / name).exists() else None
-    if content is None:
-        return None
-    try:
-        return decode(content)
-    except FormatError as error:
-        report.add(code, name, f"{error.field or 'content'}: {error.reason}", position=error.position)
-    except UnicodeDecodeError as error:
-        report.add(code, name, f"content: {error}")
-    return None
+def _checkpoint(files: _SmallFiles) -> StoreCheckpoint:
+    def decode(data: bytes) -> StoreCheckpoint:
+        checkpoint = store_checkpoint.decode(data)
+        if len(data) != store_checkpoint.FILE_SIZE_BYTES:
+            reason = f"{len(data)} bytes, not {store_checkpoint.FILE_SIZE_BYTES}"
+            raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
+        if (position := store_checkpoint.stray_position(data)) is not None:
+            message = "a byte that belongs to no value is not zero"
+            files.report.add("CHECKPOINT_DAMAGED", store_layout.CHECKPOINT, message, position=position)
+        return checkpoint
 
-
-def _read(data_dir: Path, name: str, report: Report) -> bytes | None:
-    path = data_dir / name
-    try:
-        if path.stat().st_size > limits.CONFIG_FILE_SIZE_BYTES_MAX:
-            report.add("FILE_UNREADABLE", name, f"{path.stat().st_size} bytes are too many for this file")
-            return None
-        return path.read_bytes()
-    except OSError as error:
-        report.add("FILE_UNREADABLE", name, error.strerror or str(error))
-        return None
-
-
-def _checkpoint(report: Report, data: bytes) -> StoreCheckpoint:
-    checkpoint = store_checkpoint.decode(data)
-    if len(data) != store_checkpoint.FILE_SIZE_BYTES:
-        reason = f"{len(data)} bytes, not {store_checkpoint.FILE_SIZE_BYTES}"
-        raise BadField(position=store_checkpoint.FILE_SIZE_BYTES, reason=reason, field="size")
-    if (position := store_checkpoint.stray_position(data)) is not None:
-        message = "a byte that belongs to no value is not zero"
-        report.add("CHECKPOINT_DAMAGED", store_layout.CHECKPOINT, message, position=position)
-    return checkpoint
-
-
-def _kept_ends(data: bytes) -> dict[tuple[str, int], int]:
-    return {(kept.topic, kept.queue_id): kept.end_queue_offset for kept in LogHistoryFile.decode(data).ends}
+    return files.load(store_layout.CHECKPOINT, "CHECKPOINT_DAMAGED", decode) or StoreCheckpoint()
 
 
 def _text(loads: Callable[[str], _T]) -> Callable[[bytes], _T]:

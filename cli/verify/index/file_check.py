@@ -223,7 +223,7 @@ class IndexFileCheck:
             self._add("INDEX_HEADER_TIME", message, index_file.END_TIME_AT)
 
     def _check_slots(self, start: int, count: int) -> None:
-        position = HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * start
+        position = index_file.slot_position(start, self.slot_count)
         slots = np.frombuffer(self._files.read(self._path, position, SLOT_SIZE_BYTES * count), ">i4")
         wrong = np.flatnonzero(slots != self._newest[start : start + len(slots)])
 
@@ -231,6 +231,6 @@ class IndexFileCheck:
             found, expected, slot = int(slots[index]), int(self._newest[start + index]), start + index
             code = "INDEX_SLOT" if 0 <= found <= self.entry_count else "INDEX_SLOT_RANGE"
             message = f"slot {slot} leads to entry {found}, its newest entry is {expected}"
-            self._add(code, message, HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot)
+            self._add(code, message, index_file.slot_position(slot, self.slot_count))
 
         self._report.add_each(wrong.tolist(), tell, "INDEX_SLOT", self.name, is_note=self._is_doubtful)

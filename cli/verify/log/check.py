@@ -30,7 +30,6 @@ from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
 from libs.formats.records import dispatch_columns, record
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch
-from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
@@ -81,10 +80,6 @@ class LogFacts:
         elif end > start:
             self._damage += [start, end]
 
-    def is_damaged(self, physical_offset: int) -> bool:
-        """Return whether this offset lies where records can't be read."""
-        return bisect_right(self._damage, physical_offset) % 2 == 1
-
     def are_damaged(self, physical_offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return of each offset whether it lies where records can't be read."""
         bounds = np.array(self._damage, np.int64)
@@ -106,7 +101,7 @@ class LogCheck:
         self._files = files
         self._log = log
         self._state = state
-        self._durable = log_end.known_durable(state.checkpoint or StoreCheckpoint(), has_epochs=bool(state.epochs))
+        self._durable = log_end.known_durable(state.checkpoint, has_epochs=bool(state.epochs))
         self._report = report
         self._check_crc = Area.LOG in report.areas
         count = min(RECORD_COUNT_MAX, log.size_bytes // limits.RECORD_SIZE_BYTES_MIN + 1)

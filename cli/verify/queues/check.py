@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.log.check import LogFacts
 from cli.verify.log.files import LogFiles
@@ -144,7 +145,8 @@ class QueueCheck:
         if (state := self.states.get((topic, queue_id))) is not None:
             return state
         directory = Path(store_layout.QUEUES) / topic / str(queue_id)
-        state = self.states[topic, queue_id] = QueueState(topic, queue_id, QueueFiles.empty(directory))
+        files = QueueFiles(Files(), directory, str(directory))
+        state = self.states[topic, queue_id] = QueueState(topic, queue_id, files)
         if why := self._store.set_apart.why(topic):
             self._skip(state, f"set apart for RocketMQ: {why}")
         elif not is_topic(topic) or queue_id < 0:

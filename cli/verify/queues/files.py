@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from cli.verify.codes import Area
 from cli.verify.files import Files
@@ -26,11 +26,6 @@ from libs.log.state.set_apart import SetApart
 
 class QueueFiles:
     """Files of one queue, by the byte position of their first unit. Call `settle` once all sizes are known."""
-
-    @classmethod
-    def empty(cls, directory: Path) -> Self:
-        """Return a queue that has no file."""
-        return cls(Files(), directory, str(directory))
 
     def __init__(self, files: Files, directory: Path, name: str) -> None:
         self.name = name
@@ -180,9 +175,8 @@ def list_queues(files: Files, data_dir: Path, set_apart: SetApart, report: Repor
             if queue_id is None or not directory.is_dir():
                 report.add("QUEUE_DIRECTORY_NAME", name, "it is no directory whose name is a queue id")
                 continue
-            queues[topic.name, queue_id] = QueueFiles(files, directory, name)
-    for queue in queues.values():
-        queue.list(report)
+            queue = queues[topic.name, queue_id] = QueueFiles(files, directory, name)
+            queue.list(report)
     sizes = [pair for queue in queues.values() for pair in queue.bases]
     size = common_size(sizes) if sizes else 0
     for queue in queues.values():

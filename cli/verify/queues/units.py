@@ -67,13 +67,9 @@ class UnitCheck:
 
         def tell(index: int) -> None:
             wanted: Values = expected[index].item()
-            code, message = self._difference(state, first + index, wanted, found[index].item())
-            if not code:
-                return
-            file, position = files.file_of(first + index)
+            difference = self._difference(state, first + index, wanted, found[index].item())
             is_doubtful = not self.store.is_index_clean and wanted[0] >= self.store.certain_units_end
-            message = f"queue offset {first + index}: {message}"
-            self.report.add(code, file, message, position=position, physical_offset=wanted[0], is_note=is_doubtful)
+            self._add(files, first + index, *difference, wanted[0], is_note=is_doubtful)
 
         self.report.add_each(wrong.tolist(), tell, "QUEUE_UNIT_TO_NOTHING", files.name, "more wrong units")
 
@@ -88,16 +84,12 @@ class UnitCheck:
             offsets = units["physical_offset"].astype(np.int64)
             sizes = units["record_size_bytes"].astype(np.int64)
             is_blank = units == _BLANK_UNIT
-            blank_count = 0
-            if is_blank_allowed:
-                blank_count = len(units) if is_blank.all() else int(is_blank.argmin())
-            is_blank_allowed = blank_count == len(units)
+            is_leading = np.logical_and.accumulate(is_blank) & is_blank_allowed
+            is_blank_allowed = bool(is_leading.all())
             is_valid = (offsets >= 0) & (sizes > 0) & ~is_blank & (offsets <= bound - np.minimum(sizes, bound))
             ends = np.concatenate(([last_end], np.where(is_valid, offsets + sizes, 0)))
             before = np.maximum.accumulate(ends)[:-1]
-            is_ordered = offsets >= before
-            is_blank[blank_count:] = False
-            wrong = np.flatnonzero(~(is_blank | (is_valid & is_ordered)))
+            wrong = np.flatnonzero(~(is_leading | (is_valid & (offsets >= before))))
             self._tell_undemanded(files, number, units, wrong, is_behind=False)
             last_end = int(max(before[-1], ends[-1]))
 
@@ -115,10 +107,8 @@ class UnitCheck:
 
     def _difference(self, state: QueueState, number: int, wanted: Values, found: Values) -> tuple[str, str]:
         """Return code and sentence. There is no code where nothing is to be told."""
-        if found == (0, 0, 0):
-            return "" if state.files.is_missing(number) else "QUEUE_UNIT_HOLE", "zeros, but units follow"
         if found[0] != wanted[0] or found[1] <= 0:
-            return self._kind(found)
+            return self._kind(state.files, number, found)
         if found[1] != wanted[1]:
             return "QUEUE_UNIT_SIZE", f"it says {found[1]} bytes, the record has {wanted[1]}"
         if found[2] <= ADDRESS_MAX:
@@ -132,9 +122,11 @@ class UnitCheck:
         code = "QUEUE_DELIVERY_HASH" if state.topic == SCHEDULE_TOPIC else "QUEUE_UNIT_TAGS"
         return code, f"its tags code is {found[2]}, that of the record {wanted[2]}"
 
-    def _kind(self, found: Values) -> tuple[str, str]:
-        """Return what a unit is that does not point where it should."""
+    def _kind(self, files: QueueFiles, number: int, found: Values) -> tuple[str, str]:
+        """Return code and sentence for a unit that does not point where it should. No code means that it was told."""
         physical_offset, size, _ = found
+        if not any(found):
+            return "" if files.is_missing(number) else "QUEUE_UNIT_HOLE", "zeros, but units follow"
         if physical_offset == 0 and size == PRE_BLANK_RECORD_SIZE:
             return "QUEUE_PRE_BLANK", "a filler for messages that never were stands where a unit should"
         if physical_offset < 0 or size <= 0:
@@ -156,18 +148,19 @@ class UnitCheck:
 
         def tell(index: int) -> None:
             values: Values = units[index].item()
-            if any(values):
-                code, message = self._kind(values)
-            elif files.is_missing(first + index):
-                return
-            else:
-                code, message = "QUEUE_UNIT_HOLE", "zeros, but units follow"
+            code, message = self._kind(files, first + index, values)
             if is_behind and code == "QUEUE_UNIT_INVALID":
                 code, message = "QUEUE_RUBBISH", f"behind the last unit: {message}"
-            file, position = files.file_of(first + index)
-            message = f"queue offset {first + index}: {message}"
-            is_note = not self.store.is_index_clean and is_behind
             physical_offset = values[0] if values[0] > 0 else None
-            self.report.add(code, file, message, position=position, physical_offset=physical_offset, is_note=is_note)
+            is_note = not self.store.is_index_clean and is_behind
+            self._add(files, first + index, code, message, physical_offset, is_note=is_note)
 
         self.report.add_each(wrong[~is_unchecked].tolist(), tell, "QUEUE_RUBBISH", files.name, "more wrong units")
+
+    def _add(
+        self, files: QueueFiles, number: int, code: str, message: str, physical_offset: int | None, *, is_note: bool
+    ) -> None:
+        if code:
+            file, position = files.file_of(number)
+            message = f"queue offset {number}: {message}"
+            self.report.add(code, file, message, position=position, physical_offset=physical_offset, is_note=is_note)

@@ -44,25 +44,25 @@ MANUAL_ROUND_COUNT = 20
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RetentionStatistics:
-    """A snapshot of the loop. Times are milliseconds since the epoch, None before the first."""
+    """What the loop knows of itself. Times are milliseconds since the epoch, None before the first."""
 
-    is_running: bool
-    last_check_ms: int | None
-    next_check_ms: int
-    last_error: str
-    deleted_segment_count: int
-    lost_segment_count: int
-    freed_bytes: int
     start_ms: int
-    disks: Sequence[Disk]
-    disk_notes: Sequence[DiskNote]
-    is_disk_full: bool
-    believed: Believed | None
-    run_trigger: str
-    run_planned_segment_count: int
-    run_deleted_segment_count: int
+    is_running: bool = False
+    last_check_ms: int | None = None
+    next_check_ms: int = 0
+    last_error: str = ""
+    deleted_segment_count: int = 0
+    lost_segment_count: int = 0
+    freed_bytes: int = 0
+    disks: Sequence[Disk] = ()
+    disk_notes: Sequence[DiskNote] = ()
+    is_disk_full: bool = False
+    believed: Believed | None = None
+    run_trigger: str = ""
+    run_planned_segment_count: int = 0
+    run_deleted_segment_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +99,16 @@ class RetentionLoop:
         self.time = BelievedTime(clock, ahead_ms_max=policy.clock_ahead_ms_max, jump_ms_max=policy.clock_jump_ms_max)
         self._log_owner, self._index_owner = log, index
         self._history, self._clock, self._sleep = history, clock, sleep
-        self._start_ms = clock.now_ms()
+        self._known = RetentionStatistics(start_ms=clock.now_ms())
         self._start_s = clock.monotonic_s()
-        self._last_check_ms: int | None = None
         self._last_error = self._look_error = ""
-        self._disks: Sequence[Disk] = ()
-        self._disk_notes: Sequence[DiskNote] = ()
-        self._believed: Believed | None = None
         self._is_relief_vain = False
         """Whether a run for the Indexer's disk freed nothing there: it is not tried again before that disk has room."""
         self._indexed_physical_offset = 0
-        self._is_disk_full = False
         self._has_reported = False
         self._has_warned = False
         self._in_use_s: float | None = None
         """When a segment was last refused because somebody reads it."""
-        self._deleted_segment_count = self._lost_segment_count = self._freed_bytes = 0
         self._run_count = self._failed_run_count = 0
         self._run_task: asyncio.Task[Run] | None = None
         self._run_started_ms = 0
@@ -134,38 +128,33 @@ class RetentionLoop:
 
     def statistics(self) -> RetentionStatistics:
         """Return what the loop did since its start."""
-        first_check_ms = self._start_ms + self.policy.first_check_delay_ms
-        return RetentionStatistics(
+        known = self._known
+        progress = self._progress if self._is_running else _Deleted()
+        first_check_ms = known.start_ms + self.policy.first_check_delay_ms
+        return replace(
+            known,
             is_running=self._is_running,
-            last_check_ms=self._last_check_ms,
-            next_check_ms=max(first_check_ms, (self._last_check_ms or 0) + self.policy.check_interval_ms),
+            next_check_ms=max(first_check_ms, (known.last_check_ms or 0) + self.policy.check_interval_ms),
             last_error=self._look_error or self._last_error or str(self._loop.last_error or ""),
-            deleted_segment_count=self._deleted_segment_count,
-            lost_segment_count=self._lost_segment_count,
-            freed_bytes=self._freed_bytes,
-            start_ms=self._start_ms,
-            disks=self._disks,
-            disk_notes=self._disk_notes,
-            is_disk_full=self._is_disk_full,
-            believed=self._believed,
-            run_trigger=self._progress.trigger if self._is_running else "",
-            run_planned_segment_count=self._progress.planned_count if self._is_running else 0,
-            run_deleted_segment_count=self._progress.segment_count if self._is_running else 0,
+            run_trigger=progress.trigger,
+            run_planned_segment_count=progress.planned_count,
+            run_deleted_segment_count=progress.segment_count,
         )
 
     def counters(self) -> RetentionCounters:
         """Return what the loop counted since its start. From any thread."""
-        used = {service: disk.used_percent or 0 for service, disk in emptiest_by_owner(self._disks).items()}
+        known = self._known
+        used = {service: disk.used_percent or 0 for service, disk in emptiest_by_owner(known.disks).items()}
         return RetentionCounters(
             is_running=int(self._is_running),
-            last_check_time_ms=self._last_check_ms or 0,
-            is_disk_full=int(self._is_disk_full),
-            is_clock_believed=int(self._believed is None or not self._believed.note),
+            last_check_time_ms=known.last_check_ms or 0,
+            is_disk_full=int(known.is_disk_full),
+            is_clock_believed=int(known.believed is None or not known.believed.note),
             commitlog_disk_used_percent=used.get(LOG_OWNER, 0),
             indexer_disk_used_percent=used.get(INDEX_OWNER, 0),
-            deleted_segments_total=self._deleted_segment_count,
-            lost_segments_total=self._lost_segment_count,
-            freed_bytes_total=self._freed_bytes,
+            deleted_segments_total=known.deleted_segment_count,
+            lost_segments_total=known.lost_segment_count,
+            freed_bytes_total=known.freed_bytes,
             runs_total=self._run_count,
             failed_runs_total=self._failed_run_count,
         )
@@ -174,7 +163,7 @@ class RetentionLoop:
         """Look once: run if a run is due, unless one is under way or the service has only just started."""
         if (self._clock.monotonic_s() - self._start_s) * 1000 < self.policy.first_check_delay_ms or self._is_running:
             return
-        self._last_check_ms = self._clock.now_ms()
+        self._known.last_check_ms = self._clock.now_ms()
         try:
             requested = Trigger.RETRY if self._is_retry_due() else None
             verdict = await self._look(self.policy, requested)
@@ -217,18 +206,18 @@ class RetentionLoop:
             believed.now_ms if now_ms is None else now_ms,
             policy,
             is_clock_believed=now_ms is not None or not believed.note,
-            was_disk_full=self._is_disk_full,
+            was_disk_full=self._known.is_disk_full,
             requested=requested,
         )
-        self._disks, self._indexed_physical_offset = facts.disks, facts.indexed_physical_offset
+        self._known.disks, self._indexed_physical_offset = facts.disks, facts.indexed_physical_offset
         self._tell(believed, verdict.disk_notes)
         # Again at each look, for the CommitLog forgets an old report; at the first to end one of a Janitor before this.
-        if verdict.is_disk_full or self._is_disk_full or not self._has_reported:
-            disk = emptiest_by_owner(self._disks).get(LOG_OWNER)  # none, if none takes segments
+        if verdict.is_disk_full or self._known.is_disk_full or not self._has_reported:
+            disk = emptiest_by_owner(self._known.disks).get(LOG_OWNER)  # none, if none takes segments
             used_percent = 0 if disk is None else disk.used_percent or 0
             await self._log_owner.report_disk(is_full=verdict.is_disk_full, used_percent=used_percent)
             self._has_reported = True
-        self._is_disk_full = verdict.is_disk_full
+        self._known.is_disk_full = verdict.is_disk_full
         return verdict
 
     async def _facts(self, policy: JanitorConfig) -> Facts:
@@ -248,15 +237,15 @@ class RetentionLoop:
 
     def _tell(self, believed: Believed, notes: Sequence[DiskNote]) -> None:
         """Log what is new about the disks and the clock, once, whatever the numbers do meanwhile."""
-        known = {(note.service, note.path): note.outcome for note in self._disk_notes}
+        known = {(note.service, note.path): note.outcome for note in self._known.disk_notes}
         for note in notes:
             if known.pop((note.service, note.path), None) is not note.outcome:
                 _log.warning("%s", note.text)
         for service, path in known:
             _log.warning("the %s's file system%s has room again", service, path and f" of {path}")
-        if bool(believed.note) != bool(self._believed and self._believed.note):
+        if bool(believed.note) != bool(self._known.believed and self._known.believed.note):
             _log.warning("%s", believed.note or "the clock is believed again")
-        self._disk_notes, self._believed = notes, believed
+        self._known.disk_notes, self._known.believed = notes, believed
 
     def _warn_if_stuck(self, verdict: Verdict) -> None:
         """Log once that a disk fills up and there is nothing to delete."""
@@ -265,7 +254,7 @@ class RetentionLoop:
         )
         if is_stuck and not self._has_warned:
             oldest = verdict.decisions[0].explanation if verdict.decisions else "there is no segment"
-            shown = ", ".join(f"{disk.service} {disk.used_percent} %" for disk in self._disks)
+            shown = ", ".join(f"{disk.service} {disk.used_percent} %" for disk in self._known.disks)
             _log.warning("disks fill up (%s) and no segment can go; the oldest: %s", shown, oldest)
         self._has_warned = is_stuck
 
@@ -323,7 +312,7 @@ class RetentionLoop:
 
     async def _lift_refusals(self, run: Run) -> None:
         """Look again after a deletion for a full disk, so that appends need not wait for the next look."""
-        if self._is_disk_full and run.deleted_segment_count:
+        if self._known.is_disk_full and run.deleted_segment_count:
             with contextlib.suppress(ServiceError):  # then the next look tells
                 await self._look(self.policy, None)
 
@@ -358,12 +347,12 @@ class RetentionLoop:
         is_in_use = isinstance(failure, OwnerRefused) and failure.refusal == "IN_USE"
         self._in_use_s = self._clock.monotonic_s() if is_in_use else None
         if run.deleted_segment_count and not self._progress.index_freed_bytes:
-            self._is_relief_vain = any(note.outcome is ForDisk.WITH_INDEXES for note in self._disk_notes)
+            self._is_relief_vain = any(note.outcome is ForDisk.WITH_INDEXES for note in self._known.disk_notes)
         is_news = run.error != "" and (run.error != self._last_error or run.trigger == Trigger.MANUAL)
         self._last_error = run.error
-        self._deleted_segment_count += run.deleted_segment_count
-        self._lost_segment_count += self._progress.lost_count
-        self._freed_bytes += run.freed_bytes
+        self._known.deleted_segment_count += run.deleted_segment_count
+        self._known.lost_segment_count += self._progress.lost_count
+        self._known.freed_bytes += run.freed_bytes
         self._run_count += 1
         self._failed_run_count += run.error != ""
         if run.deleted_segment_count or is_news:

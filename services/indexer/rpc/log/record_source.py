@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reput.commitlog.v1 import log_service_pb2 as messages
 from reput.commitlog.v1 import topic_service_pb2 as topic_messages
+from reput.commitlog.v1 import topic_service_pb2_grpc
 
 from libs.formats import fields
 from libs.formats.limits import READ_COUNT_MAX
@@ -18,8 +19,6 @@ from services.indexer.errors import TopicNotFound
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 from services.indexer.rpc.log.tail import LOG_SERVICE
 
-TOPIC_SERVICE = "/reput.commitlog.v1.TopicService/"
-
 
 class LogRecords:
     """RecordSource over gRPC."""
@@ -29,9 +28,7 @@ class LogRecords:
         self._read: Any = log.channel.unary_unary(
             LOG_SERVICE + "ReadRecords", response_deserializer=messages.ReadRecordsResponse.FromString
         )
-        self._get_topic: Any = log.channel.unary_unary(
-            TOPIC_SERVICE + "GetTopic", request_serializer=topic_messages.GetTopicRequest.SerializeToString
-        )
+        self._get_topic: Any = topic_service_pb2_grpc.TopicServiceStub(log.channel).GetTopic
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import msgspec
 from reput.commitlog.v1 import log_service_pb2 as messages
+from reput.commitlog.v1 import log_service_pb2_grpc
 
 from libs.formats.errors import FormatError
 from libs.formats.records import dispatch_columns
@@ -34,15 +35,10 @@ class LogTail:
     def __init__(self, log: Connection, *, record_count_max: int) -> None:
         self._record_count_max = record_count_max
         self._log = log
-        channel = log.channel
-        self._dispatch: Any = channel.unary_stream(
+        stub: Any = log_service_pb2_grpc.LogServiceStub(log.channel)
+        self._report, self._check = stub.ReportProgress, stub.CheckQueueOffsets
+        self._dispatch: Any = log.channel.unary_stream(  # its answers stay bytes
             LOG_SERVICE + "Dispatch", request_serializer=messages.DispatchRequest.SerializeToString
-        )
-        self._report: Any = channel.unary_unary(
-            LOG_SERVICE + "ReportProgress", request_serializer=messages.ReportProgressRequest.SerializeToString
-        )
-        self._check: Any = channel.stream_unary(
-            LOG_SERVICE + "CheckQueueOffsets", request_serializer=messages.CheckQueueOffsetsRequest.SerializeToString
         )
 
     async def follow(
@@ -88,7 +84,7 @@ class LogTail:
 
         with commitlog_errors():
             response = await self._check(requests(), metadata=self._log.metadata())
-        return messages.CheckQueueOffsetsResponse.FromString(response).contradicting_queue_count
+        return int(response.contradicting_queue_count)
 
     async def forget_queues(self, ends: Sequence[QueueEnd], *, epoch: int, history_id: str) -> int:
         """See LogSource."""
@@ -101,7 +97,7 @@ class LogTail:
 
         with commitlog_errors():
             response = await self._check(requests(), **self._log.options())
-        return messages.CheckQueueOffsetsResponse.FromString(response).forgotten_queue_count
+        return int(response.forgotten_queue_count)
 
     async def report(self, report: ProgressReport) -> None:
         """See LogSource."""

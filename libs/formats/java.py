@@ -5,8 +5,6 @@ Hashes select consume queue units and index slots, so they must agree bit for bi
 properties in a record; readers do not care, but byte-identical output does. Spec: docs/formats/commit_log.md section 5.
 """
 
-from collections.abc import Iterable
-
 HASH_MAP_CAPACITY = 128
 """First capacity of the map that RocketMQ serialises properties from, since 5.1.0; 16 before."""
 
@@ -18,22 +16,6 @@ def string_hash(text: str) -> int:
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value
-
-
-def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> list[str]:
-    """Return the names in the order in which a HashMap filled with them iterates.
-
-    A repeated name keeps its first place. `capacity` is the first capacity, a power of two; the map doubles when it is
-    more than three quarters full. Not handled: a bucket with more than eight names, which Java turns into a tree and
-    may reorder.
-    """
-    assert capacity > 0
-    assert capacity & (capacity - 1) == 0
-    unique = list(dict.fromkeys(names))
-    while len(unique) * 4 > capacity * 3:
-        capacity *= 2
-
-    return sorted(unique, key=lambda name: hash_map_bucket(name, capacity))
 
 
 def hash_map_bucket(name: str, capacity: int = HASH_MAP_CAPACITY) -> int:

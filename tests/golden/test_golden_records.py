@@ -20,7 +20,7 @@ PLAIN_PROPERTIES = {"UNIQ_KEY": UNIQUE_ID, "CLUSTER": "DefaultCluster", "TAGS": 
 TAGS = b"TAGS\x01TagA\x02"
 
 PLAIN = make_record(
-    physical_offset=1_073_742_048, body=b"Hello RocketMQ", properties=properties.encode(PLAIN_PROPERTIES, order="java")
+    physical_offset=1_073_742_048, body=b"Hello RocketMQ", properties=reference.java_properties(PLAIN_PROPERTIES)
 )
 SMALL = make_record(queue_id=0, queue_offset=0, body=b"hi", properties=TAGS)
 RECORDS: dict[str, Record] = {
@@ -78,10 +78,10 @@ def test_properties_stand_in_the_order_of_a_hash_map() -> None:
         *PLAIN_PROPERTIES.items()
     ]
     shuffled = ["KEYS", "TAGS", "UNIQ_KEY", "CLUSTER"]  # the last two share a bucket and keep their order
-    assert java.hash_map_order(shuffled) == ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS"]
-    assert java.hash_map_order(shuffled, capacity=16) == ["KEYS", "UNIQ_KEY", "CLUSTER", "TAGS"]
+    assert reference.hash_map_order(shuffled) == ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS"]
+    assert reference.hash_map_order(shuffled, capacity=16) == ["KEYS", "UNIQ_KEY", "CLUSTER", "TAGS"]
     delayed = ["REAL_QID", "REAL_TOPIC", "TAGS", "DELAY"]
-    assert java.hash_map_order(delayed) == ["DELAY", "TAGS", "REAL_TOPIC", "REAL_QID"]
+    assert reference.hash_map_order(delayed) == ["DELAY", "TAGS", "REAL_TOPIC", "REAL_QID"]
 
 
 @pytest.mark.parametrize(

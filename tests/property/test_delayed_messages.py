@@ -4,7 +4,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.formats import java
 from libs.formats.protobuf_wire import length_delimited
 from libs.formats.records import delay_level, properties, record
 from tests.support import reference
@@ -48,7 +47,7 @@ def test_kernel_and_reference_agree(
 def test_properties_in_the_order_of_rocketmq_stay_in_it(sent: dict[str, str], queue_id: int) -> None:
     """What came out of a HashMap of RocketMQ is stored as RocketMQ would have stored it."""
     sent = {name: value for name, value in sent.items() if name not in ("REAL_TOPIC", "REAL_QID", "DELAY")}
-    given_order = {name: {**sent, "DELAY": "2"}[name] for name in java.hash_map_order([*sent, "DELAY"])}
+    given_order = {name: {**sent, "DELAY": "2"}[name] for name in reference.hash_map_order([*sent, "DELAY"])}
     stored = reference.delayed_properties(properties.encode(given_order), topic=b"T", queue_id=queue_id)
     places = {"REAL_TOPIC": "T", "REAL_QID": str(queue_id)}
-    assert stored == properties.encode({**given_order, **places}, order="java")
+    assert stored == reference.java_properties({**given_order, **places})

@@ -2,14 +2,14 @@
 """What the kernel or RocketMQ writes and no other code of ours, in plain form: to compare with, and to make files."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from libs.formats.errors import BadField
 from libs.formats.indexes import batch_consume_queue, consume_queue, index_file
 from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX, HEAD, UNIT_SIZE_BYTES_MIN
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
-from libs.formats.java import hash_map_bucket
+from libs.formats.java import HASH_MAP_CAPACITY, hash_map_bucket
 from libs.formats.limits import INT16_MAX, INT32_MAX
 from libs.formats.records import properties
 from libs.formats.records.delay_level import DELAY_LEVEL_MAX, DELAY_LEVELS_MS, SCHEDULE_TOPIC
@@ -17,6 +17,23 @@ from libs.formats.records.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC
 from libs.formats.records.record import Record
 
 _JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
+
+
+def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> list[str]:
+    """The names in the order in which a HashMap filled with them iterates; a repeated name keeps its first place.
+
+    `capacity` is the first capacity, a power of two; the map doubles when it is more than three quarters full.
+    Not handled: a bucket with more than eight names, which Java turns into a tree and may reorder.
+    """
+    unique = list(dict.fromkeys(names))
+    while len(unique) * 4 > capacity * 3:
+        capacity *= 2
+    return sorted(unique, key=lambda name: hash_map_bucket(name, capacity))
+
+
+def java_properties(mapping: Mapping[str, str]) -> bytes:
+    """The properties in the order of RocketMQ's HashMap."""
+    return properties.encode({name: mapping[name] for name in hash_map_order(mapping)})
 
 
 def queue_unit(physical_offset: int, record_size_bytes: int, tags_code: int) -> bytes:

@@ -7,10 +7,8 @@ Names and constants are RocketMQ's own (MessageConst).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 from libs.formats.errors import BadField
-from libs.formats.java import hash_map_order
 
 NAME_VALUE_SEPARATOR = b"\x01"
 PROPERTY_SEPARATOR = b"\x02"
@@ -47,13 +45,12 @@ def decode(raw: bytes) -> dict[str, str]:
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pieces(raw)}
 
 
-def encode(mapping: Mapping[str, str], *, order: Literal["java"] | None = None) -> bytes:
-    """Return the properties as one string, in the mapping's order or in that of RocketMQ's HashMap ("java").
+def encode(mapping: Mapping[str, str]) -> bytes:
+    """Return the properties as one string, in the mapping's order.
 
     Raises BadField for what would not come back: an empty name or value, a separator in a name, 0x02 in a value.
     """
-    names = list(mapping) if order is None else hash_map_order(mapping)
-    return b"".join(encode_one(name.encode(), mapping[name].encode()) for name in names)
+    return b"".join(encode_one(name.encode(), value.encode()) for name, value in mapping.items())
 
 
 def encode_one(name: bytes, value: bytes) -> bytes:

@@ -170,8 +170,8 @@ def test_hash_map_grows_past_three_quarters() -> None:
     """A map of 16 with 13 names iterates as one of 32."""
     names = ["KEYS", "UNIQ_KEY", "CLUSTER", "TAGS", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "PGROUP", "TRAN_MSG"]
     names += ["TRACE_ON", "MSG_REGION", "RETRY_TOPIC"]
-    assert java.hash_map_order(names, capacity=16) == java.hash_map_order(names, capacity=32)
-    assert java.hash_map_order(names[:12], capacity=16) != java.hash_map_order(names[:12], capacity=32)
+    assert reference.hash_map_order(names, capacity=16) == reference.hash_map_order(names, capacity=32)
+    assert reference.hash_map_order(names[:12], capacity=16) != reference.hash_map_order(names[:12], capacity=32)
 
 
 def test_properties_of_a_delivered_message() -> None:

@@ -96,12 +96,12 @@ def test_order_is_that_of_a_hash_map(build: Build) -> None:
         "user_id",
         "DELAY",
     ]
-    given = dict.fromkeys(java.hash_map_order(names), "1")
+    given = dict.fromkeys(reference.hash_map_order(names), "1")
     after = [name for name in given if java.hash_map_bucket(name) > java.hash_map_bucket("REAL_TOPIC")]
     assert after
     (one,) = stored(Appender(build), string(properties.encode(given)))
     places = {"REAL_TOPIC": "TopicTest", "REAL_QID": "3"}
-    assert one.properties == properties.encode({**given, **places}, order="java")
+    assert one.properties == reference.java_properties({**given, **places})
 
 
 def levels(places: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:

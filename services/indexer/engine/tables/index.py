@@ -110,7 +110,7 @@ class IndexTable:
     def described(self, progress: IndexProgress) -> IndexProgress:
         """Return progress with what its next reader must find here."""
         finished = self._files[: self._finished_count()]
-        newest = self._newest() if progress.is_clean else UNKNOWN
+        newest = self._newest()[0] if progress.is_clean else UNKNOWN
         return msgspec.structs.replace(
             progress,
             index_replay_physical_offset=min(progress.index_physical_offset, self.replay_physical_offset),
@@ -272,19 +272,23 @@ class IndexTable:
     def _listed(self) -> list[str]:
         return [name for name in self._fs.list(self.directory) if store_layout.is_index_file_name(name)]
 
-    def _newest(self) -> NewestFile:
-        return NewestFile(self._files[-1].name, self._files[-1].header.next_entry) if self._files else NewestFile("", 0)
+    def _newest(self) -> tuple[NewestFile, int]:
+        """Return what the newest file is, and the physical offset of its last record, -1 without a file."""
+        if not self._files:
+            return NewestFile("", 0), -1
+        header = self._files[-1].header
+        return NewestFile(self._files[-1].name, header.next_entry), header.end_physical_offset
 
     def _finished_count(self) -> int:
         return bisect_left(self._files, True, key=lambda file: not file.is_finished)
 
     def _is_as_left(self, replay_physical_offset: int, newest: NewestFile) -> bool:
         """Return whether unfinished files begin and end as they did, and nothing was entered past the end."""
-        found = self._newest()
+        found, end_physical_offset = self._newest()
         if newest not in (UNKNOWN, found):
             _log.warning("%s: the newest file is %s, not %s: building it again", self.directory, found, newest)
             return False
-        is_past_end = bool(self._files) and self._files[-1].header.end_physical_offset >= self.next_physical_offset
+        is_past_end = end_physical_offset >= self.next_physical_offset
         return self.replay_physical_offset == replay_physical_offset and not is_past_end
 
     def _drop_unfinished(self, replay_physical_offset: int) -> None:

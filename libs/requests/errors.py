@@ -3,7 +3,7 @@
 
 Engines raise these and errors of their own; libs/runtime/rpc/errors.py gives each of these its code and reason. `field`
 is the path of a request's field, such as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the
-nearest value that would have been taken.
+nearest value that would be accepted.
 """
 
 
@@ -74,7 +74,7 @@ class DependencyUnavailable(ServiceError):
 
 
 class Stopping(ServiceError):
-    """The server shuts down and takes no new calls."""
+    """The server shuts down and accepts no new calls."""
 
     def __init__(self) -> None:
         super().__init__("the server is shutting down")

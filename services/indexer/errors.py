@@ -2,7 +2,7 @@
 """What the Indexer refuses and what can go wrong in it, each with its coordinates as attributes.
 
 Engines raise these; `rpc/error_table.py` gives each its code and reason. `field` is the path of a request's field, such
-as `ranges[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would have been taken.
+as `ranges[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would be accepted.
 """
 
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ class NotARecord(ServiceError):
 
 
 class AppendRefused(ServiceError):
-    """The log refuses to take messages; nothing was appended. `message_index` is the one at fault, -1 if none is."""
+    """The log refuses messages, and nothing was appended. `message_index` is the one at fault, -1 if none is."""
 
     def __init__(self, reason: str, *, message_index: int, text: str) -> None:
         super().__init__(f"the log refuses a message that is due: {text}")

@@ -122,28 +122,23 @@ class QueueServicer:
             self._answers.served(requests.topic(request.topic))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         arguments = (request.topic,)
-        last = decode_token("queues", arguments, request.page_token, tuple[str, int])
-        entries = await self._entries(request.topic, last, page_size + 1)
+        last = decode_token("queues", arguments, request.page_token, tuple[str, int]) or ("", -1)
+        entries: list[messages.Queue] = []
+        queues = itertools.islice(self._queues_behind(request.topic, last), page_size + 1)
+        async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
+            entries += map(_entry, step)
         token = ""
         if len(entries) > page_size:
             entries.pop()
             token = encode_token("queues", arguments, (entries[-1].topic, entries[-1].queue_id))
         return messages.ListQueuesResponse(queues=entries, next_page_token=token)
 
-    async def _entries(self, topic: str, last: tuple[str, int] | None, count: int) -> list[messages.Queue]:
-        """Return the first so many queues of a topic, or of all, behind the last one of a page."""
-        entries: list[messages.Queue] = []
-        queues = itertools.islice(self._queues_behind(topic, last), count)
-        async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
-            entries += map(_entry, step)
-        return entries
-
-    def _queues_behind(self, topic: str, last: tuple[str, int] | None) -> Iterator[ConsumeQueue]:
+    def _queues_behind(self, topic: str, last: tuple[str, int]) -> Iterator[ConsumeQueue]:
         """Yield the queues of a topic, or of all, behind the last one of a page."""
         topics = [topic] if topic else self._queues.topics()
-        for name in topics[bisect_left(topics, last[0]) :] if last is not None else topics:
+        for name in topics[bisect_left(topics, last[0]) :]:
             for queue_id in self._queues.queue_ids(name):
-                if last is None or (name, queue_id) > last:
+                if (name, queue_id) > last:
                     queue = self._queues.find(name, queue_id)
                     if queue is not None:  # else it was removed meanwhile
                         yield queue

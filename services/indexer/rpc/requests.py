@@ -2,7 +2,7 @@
 """Checks of request fields: every value from outside passes here before the engine sees it.
 
 Each check returns the value as the engine wants it and raises BadArgument or BadTopicName, which name the field, what
-was sent and the nearest value that would have been taken.
+was sent and the nearest value that would be accepted.
 """
 
 from google.protobuf.duration_pb2 import Duration

@@ -172,9 +172,10 @@ class Scanner:
                 kept_from = int(np.searchsorted(units.physical_offsets, block.min_physical_offset))
                 gone = int(rows[block.sizes.argmin()])
                 raise OffsetTrimmed(queue_offset + gone, start=queue_offset + kept_from, field="partition.ranges")
-            is_filtered = scan_filter.needs_records
-            parts.append(block.select(await chosen(block, scan_filter.passes)) if is_filtered else block)
             rows = rows[len(block.sizes) :]
+            if scan_filter.needs_records:
+                block = block.select(await chosen(block, scan_filter.passes))
+            parts.append(block)
         return join(parts)
 
     async def _scan_keys(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from services.indexer.engine.log.record_view import RecordView
+from services.indexer.engine.log.record_view import RecordView, view_record
 from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
 
 STEP_SIZE_BYTES_MAX = 256 << 10
@@ -24,12 +24,12 @@ async def chosen(block: RecordBlock, is_wanted: Callable[[RecordView], bool]) ->
     """Return the numbers of the records that are kept and wanted. Others have their turn in between."""
     found: list[int] = []
     seen_bytes = STEP_SIZE_BYTES_MAX  # whoever calls has done its share
-    for index, size in enumerate(block.sizes.tolist()):
+    for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
         seen_bytes += size + LOOK_SIZE_BYTES
         if seen_bytes > STEP_SIZE_BYTES_MAX:
             seen_bytes = 0
             await asyncio.sleep(0)
-        if size and is_wanted(block.view(index)):
+        if size and is_wanted(view_record(block.records, position, size)):
             found.append(index)
     return found
 

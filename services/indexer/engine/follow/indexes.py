@@ -199,17 +199,11 @@ class Indexes:
             return
         _log.warning("the log lost its tail: dropping what was indexed from %d on", end_physical_offset)
         async with self.progress.lock:
-            finished_file, replay_physical_offset = self.index.after_truncation(end_physical_offset)
             self.queues.stepped_over.truncate(end_physical_offset)
-            known = self.progress.value
+            known = self.index.lowered(self.progress.value, end_physical_offset)
             lowered = msgspec.structs.replace(
                 known,
                 queue_physical_offset=min(known.queue_physical_offset, end_physical_offset),
-                index_physical_offset=min(known.index_physical_offset, replay_physical_offset),
-                index_replay_physical_offset=min(known.index_replay_physical_offset, replay_physical_offset),
-                index_finished_file=min(known.index_finished_file, finished_file),
-                index_finished_count=-1,
-                index_time_ms=0,
                 queue_start_sum=-1,
                 queue_end_sum=-1,
                 stepped_over=self.queues.stepped_over.notes(),

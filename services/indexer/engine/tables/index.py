@@ -196,8 +196,8 @@ class IndexTable:
             entry = 0
         return Candidates(np.empty(0, np.int64), None)
 
-    def after_truncation(self, bound_physical_offset: int) -> tuple[str, int]:
-        """Return what the newest finished file and `replay_physical_offset` would be after `truncate`."""
+    def lowered(self, progress: IndexProgress, bound_physical_offset: int) -> IndexProgress:
+        """Return what of progress will be certain after `truncate`."""
         finished, replay = "", min(self.next_physical_offset, bound_physical_offset)
         for file in self._files:
             header = file.header
@@ -205,7 +205,14 @@ class IndexTable:
                 finished = file.name
             else:
                 replay = min(replay, header.begin_physical_offset)
-        return finished, replay
+        return msgspec.structs.replace(
+            progress,
+            index_physical_offset=min(progress.index_physical_offset, replay),
+            index_replay_physical_offset=min(progress.index_replay_physical_offset, replay),
+            index_finished_file=min(progress.index_finished_file, finished),
+            index_finished_count=-1,
+            index_time_ms=0,
+        )
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop every file with a record at or past this offset. What they held below it must be put again."""

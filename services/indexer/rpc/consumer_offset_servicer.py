@@ -14,6 +14,7 @@ from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
+from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import ConsumerOffsetNotFound, TopicNotFound
 from services.indexer.rpc import requests
 
@@ -21,8 +22,6 @@ OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 PAGE_OFFSET_COUNT_MAX = 1_000
 COMMIT_STEP_COUNT = 250
-LAG_STEP_COUNT = 100
-"""Queues whose ends are looked up in one go: the first look at a queue after a start opens its files."""
 
 
 class ConsumerOffsetServicer:
@@ -78,7 +77,7 @@ class ConsumerOffsetServicer:
         offsets: dict[tuple[str, int], int] = {}
         with self._completeness.answering():
             for index, queue_id in enumerate(self._queues.queue_ids(topic)):
-                if index % LAG_STEP_COUNT == 0:
+                if index % STEP_QUEUE_COUNT == 0:
                     await asyncio.sleep(0)
                 queue = self._queues.find(topic, queue_id)
                 if queue is None:  # it was removed meanwhile
@@ -92,7 +91,7 @@ class ConsumerOffsetServicer:
         self._groups.commit(group, offsets)
         await self._groups.save()
         response = messages.ResetConsumerOffsetResponse()
-        async for step in in_steps(sorted(offsets.items()), count=LAG_STEP_COUNT):
+        async for step in in_steps(sorted(offsets.items()), count=STEP_QUEUE_COUNT):
             response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
         return response
 
@@ -118,7 +117,7 @@ class ConsumerOffsetServicer:
         groups: list[messages.ConsumerGroup] = []
         for group, offsets in page.groups:
             groups.append(messages.ConsumerGroup(group=group))
-            async for step in in_steps(offsets, count=LAG_STEP_COUNT):
+            async for step in in_steps(offsets, count=STEP_QUEUE_COUNT):
                 groups[-1].offsets.extend(self._offset(*one[1:]) for one in step)
         token = "" if page.position is None else encode_token("groups", (), page.position)
         return messages.ListConsumerGroupsResponse(groups=groups, next_page_token=token)

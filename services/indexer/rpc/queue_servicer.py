@@ -23,6 +23,7 @@ from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import QueueNotFound
 from services.indexer.rpc import requests
 from services.indexer.rpc.responses import messages_field
@@ -32,8 +33,6 @@ PULL_SIZE_DEFAULT, SUBSCRIBE_SIZE_DEFAULT, SIZE_MAX = MIB // 4, MIB, 8 * MIB
 WAIT_MAX_S = 30.0
 HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
-STEP_QUEUE_COUNT = 100
-"""Queues that are looked at in one go: the first look at one after a start opens its files."""
 
 # What a stream says about a queue that is not there yet, or not where the reader thinks.
 _STREAM_STATUSES = {

@@ -24,7 +24,7 @@ from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue
-from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueueTable
 from services.indexer.errors import TopicNotFound
 
 SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
@@ -32,9 +32,6 @@ SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
 
 PIECE_COUNT_MAX = 100_000
 """A plan never has more pieces of ranges than this, or than it has ranges, so that no request fills the memory."""
-
-STEP_QUEUE_COUNT = 100
-"""Queues that are looked at in one go: the first look at one after a start opens its files."""
 
 PARTITION_RANGE_COUNT_MAX = 10_000
 """Ranges that are packed into one partition, at most: whoever reads it sends them all back."""

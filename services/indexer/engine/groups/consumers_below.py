@@ -9,10 +9,7 @@ import heapq
 from dataclasses import dataclass
 
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.tables.queues import ConsumeQueueTable
-
-STEP_QUEUE_COUNT = 100
-"""Queues that are searched in one go."""
+from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueueTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.engine.tables.unsynced import UnsyncedFiles
 from services.indexer.errors import FilesMissing, QueueGap
 
+STEP_QUEUE_COUNT = 100
+"""Queues that are looked at in one go: the first look at one after a start opens its files."""
+
 
 class ConsumeQueueTable:
     """The queues of a store. Make it, then `load` it once."""

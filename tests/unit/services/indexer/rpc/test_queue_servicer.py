@@ -7,9 +7,10 @@ import pytest
 from reput.indexer.v1 import queue_service_pb2
 from reput.indexer.v1.queue_service_pb2 import ListQueuesRequest, ListQueuesResponse
 
+from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import Incomplete
 from services.indexer.rpc.needs import around
-from services.indexer.rpc.queue_servicer import STEP_QUEUE_COUNT, QueueServicer
+from services.indexer.rpc.queue_servicer import QueueServicer
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import feed, make_indexer
 

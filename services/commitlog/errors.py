@@ -2,7 +2,7 @@
 """What the CommitLog refuses and what can go wrong in it, each with its coordinates as attributes.
 
 Engines raise these; `rpc/error_table.py` gives each its code and reason. `field` is the path of a request's field, such
-as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that would have been taken.
+as `messages[3].queue_id`; `value` is what was sent (or its size), `limit` the nearest value that is accepted.
 """
 
 from pathlib import Path

@@ -140,7 +140,7 @@ class LogServicer:
 
     async def ReportProgress(self, request: pb.ReportProgressRequest, _: object) -> pb.ReportProgressResponse:
         """Take note of how far the Indexer is."""
-        names = [one.name for one in fields_of(IndexerReport)]
+        names = [attribute.name for attribute in fields_of(IndexerReport)]
         self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
         return pb.ReportProgressResponse()
 

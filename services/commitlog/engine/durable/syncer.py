@@ -40,7 +40,7 @@ class Pace(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Syncer:
-    """`_work` blocks, takes `_mark` to where `_source` is or further, and returns where that is."""
+    """`_work` blocks, does what is due up to where `_source` is or further, and returns that end for `_mark`."""
 
     _name: str
     _work: Callable[[], int]

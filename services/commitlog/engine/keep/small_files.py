@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SmallFiles: the one thread that writes what a log keeps beside its segments.
 
-One, because a loop that was stopped may still be writing when the last save comes. What can't wait for room on a full
-disk has the ballast give way meanwhile; what comes in the background does not, because somebody else may take it.
+One, because a loop that was stopped may still be writing when the last save comes. What must be written although the
+disk is full is written while the ballast gives way. A save in the background waits for room instead: another program
+might use up the room that the ballast gives.
 Callers: the loop that owns the log.
 """
 

@@ -24,7 +24,7 @@ from services.commitlog.errors import StoreSealed
 
 @dataclass(slots=True, eq=False)
 class LogTailWriter:
-    """The bytes of the next piece are made in the room of a segment, which `put` takes over."""
+    """The bytes of the next piece are made in the room of a segment, and `put` adds them to the log."""
 
     _chain: SegmentChain
     _state: LogState

@@ -73,7 +73,7 @@ class LogWalk:
         self._at = start_physical_offset
         for index, file in enumerate(self._files):
             position = self._at - file.base_physical_offset
-            if position < file.size_bytes and self.stop is None and not self._is_over():
+            if self.stop is None and position < self._limit(file):
                 assert position >= 0, "files follow each other"
                 yield from self.steps_in(index, position)
 
@@ -143,9 +143,6 @@ class LogWalk:
         if self.end_physical_offset is None:
             return file.size_bytes
         return min(file.size_bytes, self.end_physical_offset - file.base_physical_offset)
-
-    def _is_over(self) -> bool:
-        return self.end_physical_offset is not None and self._at >= self.end_physical_offset
 
 
 def _claimed_bytes(buffer: memoryview, position: int, end: int) -> int:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendOutcome, AppendRequest, AppendResult
-from reput_client import OutcomeUnknownError, ReputError, RetryPolicy, SendResult, UnavailableError
+from reput_client import OutcomeUnknownError, ProducerOptions, ReputError, RetryPolicy, SendResult, UnavailableError
 from reput_client.core.producing import settle_all
 from reput_client.core.sending import Batch, Entry, SendQueue
 
@@ -33,9 +33,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         retry = RetryPolicy(retries=self.retries, delay_min_s=1, delay_max_s=1, chance=random.Random(1))
-        self.queue = SendQueue(
-            batch_size_bytes=self.batch_size_bytes, window_bytes=self.window_bytes, linger_s=0.005, retry=retry
+        options = ProducerOptions(
+            batch_size_bytes=self.batch_size_bytes, window_bytes=self.window_bytes, linger_ms=5, retry=retry
         )
+        self.queue = SendQueue(options)
         self.names: list[str] = []
 
     def settle(self, sink_index: int, outcome: object) -> None:

@@ -21,8 +21,7 @@ from reput_client.core.errors import (
     ServerError,
     UnavailableError,
 )
-from reput_client.core.options import Options
-from reput_client.core.producing import ProducerOptions
+from reput_client.core.options import Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import (
     ConsumerGroup,

@@ -12,8 +12,7 @@ from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncAdmin, AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
 from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
-from reput_client.core.options import Options
-from reput_client.core.producing import ProducerOptions
+from reput_client.core.options import Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue

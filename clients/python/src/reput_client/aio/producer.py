@@ -14,8 +14,9 @@ from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
-from reput_client.core.producing import ManySink, OneSink, ProducerOptions, Sender, encode_all, settle_all
-from reput_client.core.sending import Entry, Outcome
+from reput_client.core.options import ProducerOptions
+from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all
+from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.types import NewMessage, SendResult
 
 
@@ -29,7 +30,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         self._open_stream = channels.append_stream()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
-        self._queue = options.send_queue()
+        self._queue = SendQueue(options)
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
         self._is_closing = False

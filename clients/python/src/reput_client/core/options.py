@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: where the services are and how to reach them, from arguments, then the environment, then defaults."""
+"""Options: where the services are and how to reach them, from arguments, then the environment, then defaults.
+
+ProducerOptions: how a producer sends.
+"""
 
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
+
+from reput_client.core.retry import RetryPolicy
+from reput_client.core.types import Durability
 
 MESSAGE_SIZE_BYTES_MAX = 64 << 20
 """Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB."""
@@ -101,6 +107,35 @@ class Options:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return what every call carries."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How a producer batches, waits and retries."""
+
+    linger_ms: float = 5.0
+    """How long the first message of a batch waits for company."""
+
+    batch_size_bytes: int = 512 << 10
+    """A batch is sent when it has this many bytes, whatever its age. At most 8 MiB."""
+
+    window_bytes: int = 8 << 20
+    """Bytes of messages whose outcome is not known yet; `send` waits while there are more."""
+
+    durability: Durability = Durability.DEFAULT
+    """What the store waits for before it answers."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """When failed attempts are repeated. RetryPolicy(retries=0) never repeats, so no message is stored twice."""
+
+    unique_ids: bool = True
+    """Give each message without a unique id one of its own."""
+
+    def __post_init__(self) -> None:
+        if self.linger_ms < 0:
+            raise ValueError("linger_ms is negative")
+        if not 0 < self.batch_size_bytes <= min(self.window_bytes, 8 << 20):
+            raise ValueError("batch_size_bytes must be at least 1, at most window_bytes and at most 8 MiB")
 
 
 def first_token(file: Path) -> str:

@@ -1,58 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both producers share: options, sinks, `send`, and the set-up of the send queue."""
+"""What both producers share: `send`, and sinks of outcomes."""
 
 import asyncio
 import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from reput_client.core.encode import Encoder
-from reput_client.core.retry import RetryPolicy
-from reput_client.core.sending import Entry, Outcome, SendQueue, Settlement, Sink
-from reput_client.core.types import Durability, NewMessage, SendResult
+from reput_client.core.sending import Entry, Outcome, Settlement, Sink
+from reput_client.core.types import NewMessage, SendResult
 
 Sent = TypeVar("Sent")
 AnyFuture: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
-    """How a producer batches, waits and retries."""
-
-    linger_ms: float = 5.0
-    """How long the first message of a batch waits for company."""
-
-    batch_size_bytes: int = 512 << 10
-    """A batch is sent when it has this many bytes, whatever its age. At most 8 MiB."""
-
-    window_bytes: int = 8 << 20
-    """Bytes of messages whose outcome is not known yet; `send` waits while there are more."""
-
-    durability: Durability = Durability.DEFAULT
-    """What the store waits for before it answers."""
-
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    """When failed attempts are repeated. RetryPolicy(retries=0) never repeats, so no message is stored twice."""
-
-    unique_ids: bool = True
-    """Give each message without a unique id one of its own."""
-
-    def __post_init__(self) -> None:
-        if self.linger_ms < 0:
-            raise ValueError("linger_ms is negative")
-        if not 0 < self.batch_size_bytes <= min(self.window_bytes, 8 << 20):
-            raise ValueError("batch_size_bytes must be at least 1, at most window_bytes and at most 8 MiB")
-
-    def send_queue(self) -> SendQueue:
-        """Return a fresh queue with these options."""
-        return SendQueue(
-            batch_size_bytes=self.batch_size_bytes,
-            window_bytes=self.window_bytes,
-            linger_s=self.linger_ms / 1000,
-            retry=self.retry,
-        )
 
 
 class Sender(ABC, Generic[Sent]):

@@ -32,7 +32,7 @@ from reput_client.core.errors import (
     from_status,
     was_never_sent,
 )
-from reput_client.core.retry import RetryPolicy
+from reput_client.core.options import ProducerOptions
 from reput_client.core.types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
@@ -90,14 +90,13 @@ class Batch:
 
 
 class SendQueue:
-    """See the module. `window_bytes` bounds `unsettled_bytes`; one message may always enter an empty queue."""
+    """See the module. The window bounds `unsettled_bytes`; one message may always enter an empty queue."""
 
-    def __init__(self, *, batch_size_bytes: int, window_bytes: int, linger_s: float, retry: RetryPolicy) -> None:
-        assert 0 < batch_size_bytes <= window_bytes
+    def __init__(self, options: ProducerOptions) -> None:
         self.unsettled_bytes = 0
         self.blocked_until_s = 0.0
-        self._batch_size_bytes, self._window_bytes = batch_size_bytes, window_bytes
-        self._linger_s, self._retry = linger_s, retry
+        self._batch_size_bytes, self._window_bytes = options.batch_size_bytes, options.window_bytes
+        self._linger_s, self._retry = options.linger_ms / 1000, options.retry
         self._open: list[Entry] = []
         self._open_size_bytes = 0
         self._open_until_s = 0.0

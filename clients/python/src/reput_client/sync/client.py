@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 
-from reput_client.core.options import Options
-from reput_client.core.producing import ProducerOptions
+from reput_client.core.options import Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, Place
 from reput_client.core.writing import WriteQueue

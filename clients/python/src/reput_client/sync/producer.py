@@ -16,8 +16,9 @@ import grpc
 
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
-from reput_client.core.producing import ManySink, OneSink, ProducerOptions, Sender, encode_all, settle_all
-from reput_client.core.sending import Entry, Outcome
+from reput_client.core.options import ProducerOptions
+from reput_client.core.producing import ManySink, OneSink, Sender, encode_all, settle_all
+from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.types import NewMessage, SendResult
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
@@ -35,7 +36,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._open_stream = channels.append_stream()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
-        self._queue = options.send_queue()
+        self._queue = SendQueue(options)
         self._changed = threading.Condition()
         self._settling_threads: list[int] = []
         self._is_closing = False

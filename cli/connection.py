@@ -4,7 +4,7 @@
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from reput_client import Client, Options, ReputError, RetryPolicy
@@ -45,36 +45,27 @@ def _longest_delay_s(attempt: int, error: ReputError) -> float:
     return max(min(LONG.delay_max_s, LONG.delay_min_s * 2.0**attempt), error.retry_after or 0.0)
 
 
+def _option(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text)
+
+
 def connection_options(
     context: typer.Context,
-    commitlog: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The CommitLog; also REPUT_CLIENT_COMMITLOG_TARGET.")
-    ] = None,
-    indexer: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The Indexer; also REPUT_CLIENT_INDEXER_TARGET.")
-    ] = None,
-    janitor: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")
-    ] = None,
+    commitlog: Annotated[str | None, _option("HOST:PORT", "The CommitLog; also REPUT_CLIENT_COMMITLOG_TARGET.")] = None,
+    indexer: Annotated[str | None, _option("HOST:PORT", "The Indexer; also REPUT_CLIENT_INDEXER_TARGET.")] = None,
+    janitor: Annotated[str | None, _option("HOST:PORT", "The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")] = None,
     ca_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE."),
+        str | None, _option("FILE", "Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE.")
     ] = None,
     certificate_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Certificate to show; REPUT_CLIENT_CERTIFICATE_FILE.")
+        str | None, _option("FILE", "Certificate to show; REPUT_CLIENT_CERTIFICATE_FILE.")
     ] = None,
-    key_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Its private key; REPUT_CLIENT_KEY_FILE.")
-    ] = None,
+    key_file: Annotated[str | None, _option("FILE", "Its private key; REPUT_CLIENT_KEY_FILE.")] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="File with a token; REPUT_CLIENT_TOKEN_FILE. [default, on this machine: its user's]"
-        ),
+        _option("FILE", "File with a token; REPUT_CLIENT_TOKEN_FILE. [default, on this machine: its user's]"),
     ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Longest time of one call. [default: 30]")
-    ] = None,
+    timeout: Annotated[float | None, _option("SECONDS", "Longest time of one call. [default: 30]")] = None,
 ) -> None:
     """RocketMQ's message store as three gRPC services: run them, fill them, ask them."""
     token = next(iter(token_file.read_text(encoding="utf-8").split()), "") if token_file is not None else None

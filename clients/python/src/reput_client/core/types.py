@@ -7,7 +7,7 @@ Times are accepted as aware datetimes or as milliseconds since the epoch, and re
 import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -242,8 +242,7 @@ def to_ms(time: TimeLike) -> int:
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise ValueError(f"{time} has no time zone; use an aware datetime or milliseconds since the epoch")
-        delta = time - datetime(1970, 1, 1, tzinfo=UTC)
-        return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+        return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     return time
 
 

@@ -41,7 +41,7 @@ NEEDS: dict[str, Need] = {
     "ConsumerOffsetService/ListConsumerGroups": NOTHING,
     "IndexService/GetStatus": NOTHING,
     "IndexService/TrimTo": NOTHING,
-    "IndexService/RemoveQueues": NOTHING,  # each of its turns asks
+    "IndexService/RemoveQueues": NOTHING,  # each of its steps asks
     "RebuildService/RebuildIndexes": NOTHING,
 }
 

@@ -50,7 +50,7 @@ class DelayOffsets:
         self._version = DataVersion()
         self._change_count = 0
         self._saved_change_count = 0
-        self._turn = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
 
     def load(self) -> None:
         """Read the file, or RocketMQ's copy if it is missing, empty or damaged, once the queues are loaded.
@@ -114,7 +114,7 @@ class DelayOffsets:
         await uninterrupted(self._save())
 
     async def _save(self) -> None:
-        async with self._turn:
+        async with self._save_lock:
             change_count = self._change_count
             if change_count == self._saved_change_count:
                 return

@@ -2,7 +2,7 @@
 """ReputLoop: follows the log's live end, and has its records entered into the indexes, in order.
 
 It asks for a stream where the indexes end, agrees with the log on what they hold (libs.log.agreement), and enters what
-comes. When the log goes away it asks again. What it does at each moment, and what that turns into, is the table of
+comes. When the log goes away it asks again. What it does at each moment, and what comes after that, is the table of
 `reput_state`. A record that fits no queue is stepped over with a note; indexes that contradict the log stop it.
 Invariants: `lock` is held during each step; a rebuild drops everything between two of them.
 Callers: the event loop's thread. Not handled: entering (Indexes), making things durable (FlushLoop).

@@ -90,7 +90,7 @@ class ConsumerOffsets:
         self._change_count = 0
         self._saved_change_count = 0
         self._size_bytes_max = 0  # of the file
-        self._turn = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
         self.count = 0
         """Offsets that are kept."""
 
@@ -174,7 +174,7 @@ class ConsumerOffsets:
             _log.info("%d groups were not used for %d s and are forgotten: %s", len(expired), self._expire_s, shown)
 
     async def _save(self) -> None:
-        async with self._turn:
+        async with self._save_lock:
             change_count = self._change_count
             if change_count == self._saved_change_count:
                 return

@@ -28,7 +28,7 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.log.source import LogSource, RecordSource
 
-TURN_TOPIC_COUNT = 64
+STEP_TOPIC_COUNT = 64
 """Topics whose queues are looked at in one go; indexing waits meanwhile."""
 
 _log = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ class QueueRemoval:
 
     async def _remove(self, topics: list[str], *, are_unused: bool, dry_run: bool) -> RemovedQueues:
         removed = RemovedQueues([], 0, 0)
-        for start in range(0, len(topics), TURN_TOPIC_COUNT):
-            some = topics[start : start + TURN_TOPIC_COUNT]
+        for start in range(0, len(topics), STEP_TOPIC_COUNT):
+            some = topics[start : start + STEP_TOPIC_COUNT]
             await uninterrupted(self._remove_some(some, removed, are_unused=are_unused, dry_run=dry_run))
         if removed.ends and not dry_run:
             await self._flush.flush(is_thorough=True)

@@ -18,7 +18,7 @@ from services.indexer.engine.answer.pull import PullStatus
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.upkeep.queue_removal import TURN_TOPIC_COUNT, RemovedQueues
+from services.indexer.engine.upkeep.queue_removal import STEP_TOPIC_COUNT, RemovedQueues
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, eventually, feed, files, make_indexer, running
@@ -178,7 +178,7 @@ async def test_the_log_still_hears_of_their_ends() -> None:
 async def test_many_topics() -> None:
     """More than one turn has; the last turns' topics too."""
     log = FakeLog()
-    topics = [f"t{number:03}" for number in range(3 * TURN_TOPIC_COUNT + 1)]
+    topics = [f"t{number:03}" for number in range(3 * STEP_TOPIC_COUNT + 1)]
     for topic in [*topics, "z"]:
         log.append(topic, 0)
     async with running(log) as indexer:

@@ -18,7 +18,7 @@ from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, IndexFac
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.policy import HOUR_MS
 from services.janitor.engine.retention_loop import MANUAL_ROUND_COUNT, RetentionLoop
-from services.janitor.rpc.convert import segment_facts
+from services.janitor.rpc.owner_clients import segment_facts
 from tests.cost.counting_fs import count_by_operation, paths_of
 from tests.cost.python_work import instructions
 from tests.cost.stored import BODY, CountedMachine

@@ -17,9 +17,17 @@ from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe
 from libs.runtime.rpc.peer import Connection
-from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, IndexFacts, LogFacts, SegmentFacts, Trimmed
+from services.janitor.engine.facts import (
+    INDEX_OWNER,
+    LOG_OWNER,
+    ConsumerBelow,
+    Disk,
+    IndexFacts,
+    LogFacts,
+    SegmentFacts,
+    Trimmed,
+)
 from services.janitor.errors import OwnerRefused
-from services.janitor.rpc.convert import disk, segment_facts, trimmed
 
 R = TypeVar("R")
 
@@ -40,7 +48,7 @@ class CommitLogClient:
         if status.state != log_service_pb2.LOG_STATE_SERVING:
             raise DependencyUnavailable(LOG_OWNER, "it is recovering")
         disks = [
-            disk(LOG_OWNER, one, one.path, own_bytes=one.segment_count * status.segment_size_bytes)
+            _disk(LOG_OWNER, one, one.path, own_bytes=one.segment_count * status.segment_size_bytes)
             for one in status.log_directories
             if not one.is_read_only
         ]
@@ -84,12 +92,17 @@ class IndexerClient:
     async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
         status = await self._owner.call(self._stub.GetStatus, index_service_pb2.GetStatusRequest())
-        return IndexFacts(status.flushed_physical_offset, disk(INDEX_OWNER, status))
+        return IndexFacts(status.flushed_physical_offset, _disk(INDEX_OWNER, status))
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
         request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset, dry_run=is_dry_run)
-        return trimmed(await self._owner.call(self._stub.TrimTo, request))
+        told = await self._owner.call(self._stub.TrimTo, request)
+        consumers = [
+            ConsumerBelow(one.group, one.topic, one.queue_id, one.queue_offset, one.min_queue_offset)
+            for one in told.consumers
+        ]
+        return Trimmed(told.freed_bytes, consumers, told.consumer_count, told.own_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +116,26 @@ class _Owner:
             return await method(request, **self.connection.options())
         except grpc.aio.AioRpcError as error:
             raise DependencyUnavailable(self.service, describe(error)) from error
+
+
+def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
+    """Return what the policy needs of a segment."""
+    last = segment.last_store_time
+    return SegmentFacts(
+        base_physical_offset=segment.base_physical_offset,
+        size_bytes=segment.size_bytes,
+        last_store_time_ms=last.ToMilliseconds() if segment.HasField("last_store_time") else None,
+        is_active=segment.is_active,
+        is_indexed=segment.is_indexed,
+    )
+
+
+def _disk(
+    service: str,
+    told: log_service_pb2.LogDirectory | index_service_pb2.GetStatusResponse,
+    path: str = "",
+    own_bytes: int | None = None,
+) -> Disk:
+    """Return the disk of an owner, by what the owner told. A total of 0 bytes means that it is unknown."""
+    used_percent = told.disk_used_percent if told.disk_total_bytes > 0 else None
+    return Disk(service, used_percent, told.disk_total_bytes, told.disk_free_bytes, path, own_bytes)

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """RetentionService over a RetentionLoop and its history."""
 
+import dataclasses
 import importlib.metadata
 
+from reput.common.v1 import consumer_pb2
 from reput.janitor.v1 import retention_service_pb2 as messages
 
 from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_number, encode_token
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
-from services.janitor.engine.history import RunHistory
+from services.janitor.engine.history import Run, RunHistory
+from services.janitor.engine.policy import Decision
 from services.janitor.engine.retention_loop import RetentionLoop
-from services.janitor.rpc.convert import disk_message, run_message
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
 LIST = "history"
@@ -34,7 +36,7 @@ class RetentionServicer:
             next_check_time=timestamp(statistics.next_check_ms),
             start_time=timestamp(statistics.start_ms),
             version=VERSION,
-            disks=map(disk_message, statistics.disks),
+            disks=[named(messages.Disk, disk, used_percent=disk.used_percent or 0) for disk in statistics.disks],
             disk_notes=[note.text for note in statistics.disk_notes],
             clock_note=statistics.believed.note if statistics.believed else "",
             believed_time=timestamp(statistics.believed.now_ms if statistics.believed else None),
@@ -47,7 +49,7 @@ class RetentionServicer:
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
         """Decide now and delete unless it is a dry run."""
         run = await self._loop.run_once(is_dry_run=request.dry_run, trusts_clock=request.trust_clock)
-        return messages.RunOnceResponse(run=run_message(run))
+        return messages.RunOnceResponse(run=_run_message(run))
 
     async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:
         """Return a page of past runs. The token is the time of the page's last run."""
@@ -55,4 +57,28 @@ class RetentionServicer:
         before_ms = decode_number(LIST, (), request.page_token) or None
         runs, has_more = self._history.page(before_ms=before_ms, count=count)
         token = encode_token(LIST, (), runs[-1].time_ms) if has_more else ""
-        return messages.ListHistoryResponse(runs=map(run_message, runs), next_page_token=token)
+        return messages.ListHistoryResponse(runs=map(_run_message, runs), next_page_token=token)
+
+
+def _run_message(run: Run) -> messages.Run:
+    """Return a run as the API shows it."""
+    return named(
+        messages.Run,
+        run,
+        time=timestamp(run.time_ms),
+        decisions=map(_decision_message, run.decisions),
+        consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in run.consumers],
+    )
+
+
+def _decision_message(decision: Decision) -> messages.Decision:
+    action = messages.ACTION_DELETE if decision.is_delete else messages.ACTION_KEEP
+    return messages.Decision(
+        base_physical_offset=decision.base_physical_offset,
+        size_bytes=decision.size_bytes,
+        action=action,
+        reason=decision.reason.value,
+        explanation=decision.explanation,
+        last_store_time=timestamp(decision.last_store_time_ms),
+        is_lost=decision.is_lost,
+    )

@@ -107,7 +107,7 @@ class SendQueue:
 
     @property
     def is_idle(self) -> bool:
-        """True if every message is settled."""
+        """Whether every message is settled."""
         return self.unsettled_bytes == 0
 
     def has_room(self, size_bytes: int) -> bool:

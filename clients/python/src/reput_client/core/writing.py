@@ -48,12 +48,12 @@ class WriteQueue:
 
     @property
     def is_idle(self) -> bool:
-        """True if every batch is known to be stored."""
+        """Whether every batch is known to be stored."""
         return not self._kept
 
     @property
     def is_over_window(self) -> bool:
-        """True if so much is kept that the next batch should wait."""
+        """Whether so much is kept that the next batch should wait."""
         return self._kept_size_bytes > self._window_bytes
 
     def add(self, batch: Batch) -> None:

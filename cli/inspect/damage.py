@@ -43,10 +43,9 @@ class Verdict(NamedTuple):
     size_bytes: int = 0
 
 
-def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, start, end) of every field of a record, in order and without a gap."""
+def fields_of(shape: RecordShape) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, start, end) of every field of a record with a CRC property, in order and without a gap."""
     start = shape.position
-    crc_property_at = shape.crc_property_at if has_crc_property else shape.end
     starts = [
         ("total size", start),
         ("magic", start + record.MAGIC_AT),
@@ -68,7 +67,7 @@ def fields_of(shape: RecordShape, *, has_crc_property: bool) -> Iterator[tuple[s
         ("topic", shape.topic_at),
         ("properties size", shape.properties_size_at),
         ("properties", shape.properties_at),
-        ("CRC property", crc_property_at),
+        ("CRC property", shape.crc_property_at),
         ("", shape.end),
     ]
     for (name, field_start), (_, field_end) in itertools.pairwise(starts):
@@ -213,9 +212,7 @@ def _explain_crc_property(data: Data, shape: RecordShape, *, is_body_sound: bool
         difference = crc.crc_property_value(stored) ^ computed
         for at in _flipped_bytes(difference, len(covered)):
             position = shape.position + at
-            field = next(
-                name for name, start, end in fields_of(shape, has_crc_property=True) if start <= position < end
-            )
+            field = next(name for name, start, end in fields_of(shape) if start <= position < end)
             # A damaged body or BODYCRC fails the body's own check; any other damage leaves it alone.
             if (field in ("body", "body CRC")) != is_body_sound and (field != "physical offset") == is_offset_right:
                 return _verdict(shape, field, f"the checksums point at byte {at} of the record", position)

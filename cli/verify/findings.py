@@ -52,7 +52,7 @@ class Report:
     limit: int
     areas: frozenset[Area] = frozenset(Area)
     counts: dict[str, Counts] = field(default_factory=dict)
-    _shown: Counts = field(default_factory=Counts)
+    _shown: Counter[Severity] = field(default_factory=Counter)
     _tallies: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     @property
@@ -84,11 +84,10 @@ class Report:
         counts = self.counts.setdefault(code, Counts())
         if severity == "fault":
             counts.faults += count
-            self._shown.faults += 1
         else:
             counts.notes += count
-            self._shown.notes += 1
-        if (self._shown.faults if severity == "fault" else self._shown.notes) <= self.limit:
+        self._shown[severity] += 1
+        if self._shown[severity] <= self.limit:
             self.show(Finding(code, severity, file, position, physical_offset, message, count))
 
     def add_each(

@@ -43,10 +43,8 @@ WRONG_COUNT_MAX = 10_000
 """A file with more wrong entries than this is not looked at any further."""
 _VIEW_COUNT = 16
 """Keys in view that are wanted to tell what a difference is."""
-KEY = np.dtype([("key_hash", np.int32), ("physical_offset", np.int64), ("store_time_ms", np.int64)], align=True)
-"""A key that the log demands: its hash, and the physical offset and the store time of its record."""
-Keys: TypeAlias = "NDArray[np.void]"
-"""Keys in the order of the log."""
+Keys: TypeAlias = "NDArray[np.int64]"
+"""Keys that the log demands, in its order. Three rows: hashes, physical offsets and store times of their records."""
 
 
 class IndexCheck:
@@ -83,7 +81,7 @@ class IndexCheck:
         self._is_complete = store.has_finished_files(self._names)
         self._file: IndexFileCheck | None = None
         self._previous_end_time_ms: int | None = None
-        self._held = np.empty(0, KEY)
+        self._held = np.empty((3, 0), np.int64)
         self._has_matched = False
         self._last_physical_offset = -1
         self._wrong_count = 0
@@ -95,12 +93,12 @@ class IndexCheck:
         """Compare the keys of these records."""
         if not self._is_wanted or not len(batch.key_hashes):
             return
-        keys = np.empty(len(self._held) + len(batch.key_hashes), KEY)
-        keys[: len(self._held)] = self._held
-        new = keys[len(self._held) :]
-        new["key_hash"] = batch.key_hashes
-        new["physical_offset"] = np.repeat(batch.physical_offsets, batch.key_counts)
-        new["store_time_ms"] = np.repeat(batch.store_times_ms, batch.key_counts)
+        held_count = self._held.shape[1]
+        keys = np.empty((3, held_count + len(batch.key_hashes)), np.int64)
+        keys[:, :held_count] = self._held
+        keys[0, held_count:] = batch.key_hashes
+        keys[1, held_count:] = np.repeat(batch.physical_offsets, batch.key_counts)
+        keys[2, held_count:] = np.repeat(batch.store_times_ms, batch.key_counts)
         self._held = self._compare(keys, is_last=False)
 
     def finish(self) -> None:
@@ -109,15 +107,10 @@ class IndexCheck:
         while (file := self._current()) is not None:
             with self._guarded(file):
                 self._undemanded(file, file.entries())
-        if self._missing_count:
-            is_off = self._store.progress is None and not self._has_files
-            self._report.add(
-                "INDEX_RANGE_MISSING" if is_off else "INDEX_ENTRY_MISSING",
-                store_layout.INDEX,
-                f"{self._missing_count} keys of the end of the log have no entry",
-                physical_offset=self._first_missing,
-                count=self._missing_count,
-            )
+        is_off = self._store.progress is None and not self._has_files
+        code, count = "INDEX_RANGE_MISSING" if is_off else "INDEX_ENTRY_MISSING", self._missing_count
+        message = f"{count} keys of the end of the log have no entry"
+        self._report.add(code, store_layout.INDEX, message, physical_offset=self._first_missing, count=count)
 
     def _list(self) -> list[str]:
         """Return the names of the index files, the next one last. Reports wrong names and sizes."""
@@ -191,39 +184,42 @@ class IndexCheck:
 
     def _compare(self, keys: Keys, *, is_last: bool) -> Keys:
         """Compare keys with the next entries. Returns copies of the last keys, to be compared with more in view."""
-        at = 0
-        while at < len(keys):
+        while count := keys.shape[1]:
             file = self._current()
             if file is None:
-                self._missing(keys[at:], None)
+                self._missing(keys, None)
+                keys = keys[:, count:]
+            elif not is_last and count < _VIEW_COUNT:
                 break
-            if not is_last and len(keys) - at < _VIEW_COUNT:
-                return keys[at:].copy()
-            with self._guarded(file):
-                at += self._step(keys[at:], file)
-        return keys[:0].copy()
+            else:
+                with self._guarded(file):
+                    keys = keys[:, self._step(keys, file) :]
+        return keys.copy()
 
     def _step(self, keys: Keys, file: IndexFileCheck) -> int:
         """Pass over equal entries, or over one difference. Returns how many keys that settles."""
         entries = file.entries()
-        count = min(len(entries), len(keys))
-        is_same = entries["key_hash"][:count] == keys["key_hash"][:count]
-        is_same &= entries["physical_offset"][:count] == keys["physical_offset"][:count]
+        count = min(len(entries), keys.shape[1])
+        is_same = entries["key_hash"][:count] == keys[0, :count]
+        is_same &= entries["physical_offset"][:count] == keys[1, :count]
         good = count if is_same.all() else int(is_same.argmin())
         if not good:
             return self._align(file, entries, keys)
-        self._accept(file, entries[:good], keys[:good])
+        self._accept(file, entries[:good], keys[:, :good])
         self._has_matched, self._is_lost = True, False
         return good
 
     def _align(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
         """Tell what the difference at the next entry is and pass over it. Returns how many keys that settles."""
-        hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
-        wanted_hashes, wanted_offsets = keys["key_hash"], keys["physical_offset"]
+        hashes, offsets = entries["key_hash"].astype(np.int64), entries["physical_offset"].astype(np.int64)
+        wanted_hashes, wanted_offsets, _ = keys
         if self._undemanded_count(offsets[:1]):
             self._undemanded(file, entries[: self._undemanded_count(offsets)])
             return 0
-        if len(entries) > 1 and len(keys) > 1 and (hashes[1], offsets[1]) == (wanted_hashes[1], wanted_offsets[1]):
+        if min(len(hashes), len(wanted_hashes)) > 1 and (hashes[1], offsets[1]) == (
+            wanted_hashes[1],
+            wanted_offsets[1],
+        ):
             return self._changed(file, entries, keys)
         surplus = _first((hashes == wanted_hashes[0]) & (offsets == wanted_offsets[0]))
         missing = _first((wanted_hashes == hashes[0]) & (wanted_offsets == offsets[0]))
@@ -231,9 +227,9 @@ class IndexCheck:
             self._undemanded(file, entries[:surplus])
             return 0
         if missing is None and offsets[0] > wanted_offsets[-1] and self._log.is_record(int(offsets[0])):
-            missing = len(keys)
+            missing = len(wanted_hashes)
         if missing is not None:
-            self._missing(keys[:missing], file)
+            self._missing(keys[:, :missing], file)
             return missing
         if len(entries) > 1 and (offsets < wanted_offsets[0]).all() and (np.diff(offsets) >= 0).all():
             self._undemanded(file, entries)
@@ -241,14 +237,15 @@ class IndexCheck:
         return self._changed(file, entries, keys)
 
     def _accept(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> None:
-        file.accept(entries, keys["key_hash"], keys["store_time_ms"])
+        hashes, physical_offsets, store_times_ms = keys
+        file.accept(entries, hashes, store_times_ms)
         self.entry_count += len(entries)
-        self._last_physical_offset = int(keys["physical_offset"][-1])
+        self._last_physical_offset = int(physical_offsets[-1])
 
     def _changed(self, file: IndexFileCheck, entries: NDArray[np.void], keys: Keys) -> int:
         """Tell what is wrong with the next key's entry. Returns how many keys that settles."""
         found, number, self._wrong_count = entries[0], file.number, self._wrong_count + 1
-        key_hash, physical_offset, _ = keys[0].item()
+        key_hash, physical_offset, _ = keys[:, 0].tolist()
         if found["physical_offset"] == physical_offset:
             message = f"its hash is {found['key_hash']}, that of the record's key {key_hash}"
             file.add("INDEX_ENTRY_HASH", number, message, field_at=KEY_HASH_AT, physical_offset=physical_offset)
@@ -259,17 +256,18 @@ class IndexCheck:
         else:
             message = f"nothing in it is of the key of the record at {physical_offset} that it should be"
             file.add("INDEX_ENTRY_OTHER", number, message, physical_offset=physical_offset)
-        self._accept(file, entries[:1], keys[:1])
+        self._accept(file, entries[:1], keys[:, :1])
         return 1
 
     def _missing(self, keys: Keys, file: IndexFileCheck | None) -> None:
         """Tell of keys without an entry. `file` None means that there are no more entries at all."""
-        certain = int(np.searchsorted(keys["physical_offset"], self._store.certain_entries_end))
+        _, physical_offsets, _ = keys
+        certain = int(np.searchsorted(physical_offsets, self._store.certain_entries_end))
         message = "keys have no entry yet; the Indexer, or RocketMQ's next start, goes on there"
-        self._report.tally("INDEX_BEHIND", store_layout.INDEX, message, len(keys) - certain)
+        self._report.tally("INDEX_BEHIND", store_layout.INDEX, message, len(physical_offsets) - certain)
         if not certain or self._is_lost:
             return
-        first = int(keys["physical_offset"][0])
+        first = int(physical_offsets[0])
         if file is None:
             self._first_missing = self._first_missing if self._missing_count else first
             self._missing_count += certain
@@ -287,7 +285,7 @@ class IndexCheck:
 
     def _undemanded(self, file: IndexFileCheck, entries: NDArray[np.void]) -> None:
         """Pass over entries that no key of the log demands."""
-        hashes, offsets = entries["key_hash"].astype(np.int32), entries["physical_offset"].astype(np.int64)
+        hashes, offsets = entries["key_hash"].astype(np.int64), entries["physical_offset"].astype(np.int64)
         order = np.maximum.accumulate(np.concatenate(([self._last_physical_offset], offsets)))[:-1]
         is_good = (hashes >= 0) & (entries["time_difference_s"] >= 0) & (offsets >= order)
         is_good &= self._is_gone(offsets)

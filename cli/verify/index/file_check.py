@@ -91,7 +91,7 @@ class IndexFileCheck:
         return self._chunk[at:]
 
     def accept(
-        self, entries: NDArray[np.void], hashes: NDArray[np.int32], store_times_ms: NDArray[np.int64] | None
+        self, entries: NDArray[np.void], hashes: NDArray[np.int64], store_times_ms: NDArray[np.int64] | None
     ) -> None:
         """Pass over the next entries: check their links by these hashes, and their times if those are known."""
         if not len(entries):
@@ -150,8 +150,8 @@ class IndexFileCheck:
             self._add("INDEX_HEADER_COUNT", message, index_file.ENTRY_COUNT_AT)
         return count
 
-    def _check_links(self, numbers: NDArray[np.int64], entries: NDArray[np.void], hashes: NDArray[np.int32]) -> None:
-        buckets = hashes.astype(np.int64) % self.slot_count
+    def _check_links(self, numbers: NDArray[np.int64], entries: NDArray[np.void], hashes: NDArray[np.int64]) -> None:
+        buckets = hashes % self.slot_count
         expected = self._newest[buckets].astype(np.int64)
         self._newest[buckets] = numbers  # of several entries of a bucket the last one stays
         is_followed = self._newest[buckets] != numbers

@@ -28,7 +28,6 @@ from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.errors import BadChecksum
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
 from libs.formats.records import dispatch_columns, record
-from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.kernel import layout
 from libs.kernel.scan import scan_cy
@@ -63,7 +62,7 @@ _REASON = {
 class LogFacts:
     """What the walk learned of the log as a whole."""
 
-    delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
+    delay_levels_ms: Sequence[int]
     """By which the tags codes of delayed messages are reckoned; nothing in the store tells."""
     record_count: int = 0
     end_physical_offset: int = 0

@@ -82,7 +82,7 @@ def test_every_flipped_byte_names_its_record_and_field(tmp_path: Path, end: str,
     path = segment_path(tmp_path, data)
     for number, start in enumerate(starts):
         shape = record.check_header(data, start)
-        for field, field_start, field_end in fields_of(shape, has_crc_property=True):
+        for field, field_start, field_end in fields_of(shape):
             for position in range(field_start, field_end):
                 path.write_bytes(flipped(data, position, bits))
                 found = findings_of(path)
@@ -99,7 +99,8 @@ def test_flips_without_crc_property_are_named_as_far_as_they_show(tmp_path: Path
     named = {"total size", "magic", "body CRC", "physical offset", "body size", "body", "topic size", "properties size"}
     for number, start in enumerate(starts):
         shape = record.check_header(data, start)
-        for field, field_start, field_end in fields_of(shape, has_crc_property=False):
+        fields = [field for field in fields_of(shape) if field[0] not in ("properties", "CRC property")]
+        for field, field_start, field_end in (*fields, ("properties", shape.properties_at, shape.end)):
             for position in range(field_start, field_end):
                 path.write_bytes(flipped(data, position, 0x81))
                 found = findings_of(path)

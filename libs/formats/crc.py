@@ -7,6 +7,7 @@ Spec: docs/formats/commit_log.md sections 6 and 7; docs/formats/reput_files.md s
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ CRC_MASK = 0x7FFFFFFF
 CRC_PROPERTY_NAME = b"__CRC32#"
 CRC_PROPERTY_PREFIX = CRC_PROPERTY_NAME + b"\x01"
 CRC_DIGIT_COUNT = 10
+_CRC_PROPERTY = re.compile(CRC_PROPERTY_PREFIX + rb"([0-9]{%d})\x02" % CRC_DIGIT_COUNT)
 assert len(CRC_PROPERTY_PREFIX) + CRC_DIGIT_COUNT + 1 == CRC_PROPERTY_SIZE_BYTES
 assert len(str(CRC_MASK)) == CRC_DIGIT_COUNT
 
@@ -42,15 +44,10 @@ def crc_property(crc: int) -> bytes:
 
 def crc_property_value(raw: bytes, *, position: int = 0) -> int:
     """Return the CRC that these 20 bytes hold. Raises BadChecksum at `position` if they hold none."""
-    digits = raw[len(CRC_PROPERTY_PREFIX) : -1]
-    if (
-        len(raw) != CRC_PROPERTY_SIZE_BYTES
-        or not raw.startswith(CRC_PROPERTY_PREFIX)
-        or raw[-1] != 2
-        or not digits.isdigit()
-    ):
+    match = _CRC_PROPERTY.fullmatch(raw)
+    if match is None:
         raise BadChecksum(position=position, reason="the CRC property is not well formed", field="CRC property")
-    return int(digits[::-1])
+    return int(match[1][::-1])
 
 
 def crc32c(data: ReadableBuffer) -> int:

@@ -2,6 +2,7 @@
 """topics.json: topics with their queues and permissions. Spec: docs/formats/config_files.md section 2."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from libs.formats.config import config_json
@@ -15,7 +16,7 @@ PERMISSION_MASK = 7
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopicConfig:
     """One topic. Queue counts 0 to 65535; `permission` is a sum of the PERMISSION bits."""
 
@@ -27,14 +28,11 @@ class TopicConfig:
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
     attributes: dict[str, str] = field(default_factory=dict)
-    _entry: str = field(default="", init=False, compare=False, repr=False)
 
-    @property
+    @cached_property
     def entry(self) -> str:
         """The topic as it stands in the file. Made once, so that a file with one more topic costs little more."""
-        if not self._entry:
-            object.__setattr__(self, "_entry", config_json.entry(self.name, _topic_json(self), depth=2))
-        return self._entry
+        return config_json.entry(self.name, _topic_json(self), depth=2)
 
     @property
     def is_readable(self) -> bool:

@@ -120,8 +120,6 @@ def names_of(kind: type[CallOptions]) -> tuple[str, ...]:
 
 def values_of(kind: type[CallOptions], given: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of the fields of a class. Raises BadOption."""
-    if bool(given.get("tls.cert.file")) != bool(given.get("tls.key.file")):
-        raise BadOption("tls.cert.file", "and 'tls.key.file' need each other")
     values: dict[str, Any] = {}
     for declared in fields(kind):
         name, convert, default = declared.metadata["option"]
@@ -129,6 +127,8 @@ def values_of(kind: type[CallOptions], given: Mapping[str, str]) -> dict[str, An
         if default is REQUIRED and not text:
             raise BadOption(name, "is required")
         values[declared.name] = convert(name, text) if name in given else default
+    if bool(given.get("tls.cert.file")) != bool(given.get("tls.key.file")):
+        raise BadOption("tls.cert.file", "and 'tls.key.file' need each other")
     return values
 
 

@@ -15,9 +15,8 @@ class QueueOutOfRange(RequestRefused):
     """The queue id is outside of the topic's queues."""
 
     def __init__(self, *, field: str, topic: str, value: int, limit: int) -> None:
-        super().__init__(
-            f"topic {topic} has no queue {value}, its last one is {limit}", field=field, value=value, limit=limit
-        )
+        reason = f"topic {topic} has no queue {value}, its last one is {limit}"
+        super().__init__(reason, field=field, value=value, limit=limit)
         self.topic = topic
 
 

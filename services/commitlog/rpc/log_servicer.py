@@ -56,12 +56,8 @@ class LogServicer:
         offsets, sizes = request.physical_offsets, request.record_sizes_bytes
         check_range(len(offsets), "physical_offsets", least=1, most=READ_COUNT_MAX)
         if sizes and len(sizes) != len(offsets):
-            raise BadArgument(
-                "there must be one size for each offset, or none",
-                field="record_sizes_bytes",
-                value=len(sizes),
-                limit=len(offsets),
-            )
+            reason = "there must be one size for each offset, or none"
+            raise BadArgument(reason, field="record_sizes_bytes", value=len(sizes), limit=len(offsets))
         for index, offset in enumerate(offsets):
             check_range(offset, f"physical_offsets[{index}]")
         for index, size in enumerate(sizes):

@@ -223,6 +223,5 @@ def _check_bases(bases: Sequence[int]) -> None:
         raise BadArgument("too many segments", field=field, value=len(bases), limit=DELETE_COUNT_MAX)
     for index, base in enumerate(bases):
         if base < 0 or (index > 0 and base <= bases[index - 1]):
-            raise BadArgument(
-                "base offsets ascend and are not negative", field=f"{field}[{index}]", value=base, limit=0
-            )
+            reason = "base offsets ascend and are not negative"
+            raise BadArgument(reason, field=f"{field}[{index}]", value=base, limit=0)

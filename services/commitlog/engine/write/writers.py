@@ -128,12 +128,9 @@ def claim_of(request: bytes, writer: bytes) -> WriterClaim:
         raise BadArgument("is too large", field="writer", value=len(writer), limit=WRITER_SIZE_BYTES_MAX)
     writer_id, sequence = _read_writer(writer)
     if not writer_stamp.is_writer_id(writer_id):
-        raise BadArgument(
-            f"must be 1 to {WRITER_ID_SIZE_BYTES_MAX} printable ASCII characters without spaces",
-            field="writer.id",
-            value=writer_id[:SHOWN_SIZE_MAX],
-            limit=WRITER_ID_SIZE_BYTES_MAX,
-        )
+        shown, limit = writer_id[:SHOWN_SIZE_MAX], WRITER_ID_SIZE_BYTES_MAX
+        reason = f"must be 1 to {limit} printable ASCII characters without spaces"
+        raise BadArgument(reason, field="writer.id", value=shown, limit=limit)
     if not 0 <= sequence < INT64_MAX:
         raise BadArgument("must be 0 or more", field="writer.sequence", value=sequence, limit=0)
     return WriterClaim(writer_id, sequence, isal_zlib.crc32(request))

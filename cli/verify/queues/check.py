@@ -203,7 +203,9 @@ class QueueCheck:
         """Return whether there was no room for the run's first record when its topic was deleted, so it has no unit."""
         if StepReason.TOPIC_DELETED not in self._reasons(run.state, physical_offset):
             return False
-        return run.state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
+        with self._guarded(run.state):
+            return run.state.files.read(run.queue_offset, 1) in (PRE_BLANK, bytes(UNIT_SIZE_BYTES))
+        return False
 
     def _reasons(self, state: QueueState, physical_offset: int) -> list[int]:
         """Return why the Indexer has stepped over a record of a queue, as far as it says that it has."""

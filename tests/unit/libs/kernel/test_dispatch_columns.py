@@ -55,6 +55,23 @@ def test_round_trip(build: Build) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_columns_are_a_batch_without_a_way_over_the_wire(build: Build) -> None:
+    """What is made of the columns in place is what comes back from the wire; two parts of it are all of it."""
+    columns, end = scanned(build)
+    batch = dispatch_columns.batch_of(columns, BASE, end)
+    decoded = dispatch_columns.decode(dispatch_columns.encode(columns, BASE, end))
+    assert isinstance(decoded, DispatchBatch)
+    assert (batch.queues, batch.start_physical_offset, batch.end_physical_offset) == (decoded.queues, BASE, end)
+    for place in (BASE, *batch.physical_offsets.tolist(), end):
+        below, above = batch.split(place)
+        assert (below.end_physical_offset, above.start_physical_offset) == (place, place)
+        assert len(below.key_hashes) == below.key_counts.sum()
+        for name in NAMES:
+            joined = np.concatenate((getattr(below, name), getattr(above, name)))
+            assert joined.tolist() == getattr(decoded, name).tolist()
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_batch_records(build: Build) -> None:
     """Records with a batch inside are told apart from the others of their queue, and keep their keys."""
     data = b""

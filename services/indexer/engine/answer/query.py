@@ -9,7 +9,6 @@ Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Annotated, NamedTuple
 
@@ -40,7 +39,6 @@ STEP_COUNT_MAX = 64
 """Steps of one page of a key query: many collisions end a page early instead of holding the server."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
-HasKey = Callable[[RecordView, bytes], bool]
 
 
 class _KeyPosition(NamedTuple):
@@ -59,6 +57,8 @@ class KeyQuery:
     key: str
     start_time_ms: int = TIME_MIN_MS
     end_time_ms: int = TIME_MAX_MS
+    is_unique_id: bool = False
+    """Whether the key must be the message's unique id; otherwise it may be any of its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,8 @@ class QueryEngine:
         self._records = records
         self._page_size_bytes_max = page_size_bytes_max
 
-    async def by_key(self, query: KeyQuery, *, page_size: int, page_token: str, has_key: HasKey | None = None) -> Page:
-        """Return the messages that have the key, newest first. Raises BadPageToken and what RecordSource raises.
-
-        `has_key` tells whether a record has it; by default among its unique id and its keys.
-        """
+    async def by_key(self, query: KeyQuery, *, page_size: int, page_token: str) -> Page:
+        """Return the messages that have the key, newest first. Raises BadPageToken and what RecordSource raises."""
         below, file, entry = decode_token("key", astuple(query), page_token, _KeyPosition) or _KeyPosition()
         cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
@@ -141,7 +138,7 @@ class QueryEngine:
             )
             # A record with the same key twice has two entries, one after the other.
             offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
-            below = await self._fill(query, offsets, page, below, has_key or _has_key)
+            below = await self._fill(query, offsets, page, below)
             if page.is_full:
                 break  # the cursor stays: the next page does this step again, below what is on this one
             cursor = candidates.cursor
@@ -150,14 +147,12 @@ class QueryEngine:
         file, entry = (cursor.file, cursor.entry) if cursor is not None else ("", 0)
         return Page(page.found(), encode_token("key", astuple(query), _KeyPosition(below, file, entry)))
 
-    async def _fill(
-        self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int, has_key: HasKey
-    ) -> int:
+    async def _fill(self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int) -> int:
         """Put what matches on the page until it is full. Returns the physical offset below which the rest lies."""
         topic, key = query.topic.encode(), query.key.encode()
         while len(offsets):
             block = await self._records.read(offsets)
-            for index in await chosen(block, lambda view: _matches(view, query, topic) and has_key(view, key)):
+            for index in await chosen(block, lambda view: _matches(view, query, topic, key)):
                 if not page.put(block, index):
                     return int(offsets[index]) + 1
             below = int(offsets[len(block.sizes) - 1])
@@ -255,11 +250,9 @@ class QueryEngine:
 
     async def by_unique_id(self, topic: str, unique_id: str) -> RecordBlock:
         """Return the newest message of a topic with a unique id. Raises MessageNotFound."""
-        query, token = KeyQuery(topic, unique_id), ""
+        query, token = KeyQuery(topic, unique_id, is_unique_id=True), ""
         while True:
-            page = await self.by_key(
-                query, page_size=1, page_token=token, has_key=lambda view, key: view.unique_id == key
-            )
+            page = await self.by_key(query, page_size=1, page_token=token)
             if len(page.found.sizes):
                 return page.found
             if not page.next_page_token:
@@ -267,10 +260,8 @@ class QueryEngine:
             token = page.next_page_token
 
 
-def _has_key(view: RecordView, key: bytes) -> bool:
-    return key in view.keys
-
-
-def _matches(view: RecordView, query: KeyQuery, topic: bytes) -> bool:
+def _matches(view: RecordView, query: KeyQuery, topic: bytes, key: bytes) -> bool:
     is_wanted = view.topic == topic and query.start_time_ms <= view.store_time_ms < query.end_time_ms
-    return is_wanted and not view.is_batch
+    if not is_wanted or view.is_batch:
+        return False
+    return view.unique_id == key if query.is_unique_id else key in view.keys

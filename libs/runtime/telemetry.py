@@ -14,7 +14,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
@@ -110,7 +111,7 @@ class Telemetry:
         snapshot = _Snapshot(statistics)
         for field in dataclasses.fields(statistics()):
             full_name = f"reput_{self.service}_{name}_{field.name}"
-            callback = snapshot.observer(field.name)
+            callback = partial(snapshot.observe, field.name)
             if field.name.endswith("_total"):
                 self._meter.create_observable_counter(full_name.removesuffix("_total"), [callback])
             else:
@@ -249,11 +250,8 @@ class _Snapshot:
         self._taken: DataclassInstance | None = None
         self._taken_s = 0.0
 
-    def observer(self, field: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
-        def observe(_options: CallbackOptions) -> Iterator[Observation]:
-            yield Observation(getattr(self._fresh(), field))
-
-        return observe
+    def observe(self, field: str, _options: CallbackOptions) -> Sequence[Observation]:
+        return [Observation(getattr(self._fresh(), field))]
 
     def _fresh(self) -> DataclassInstance:
         now_s = time.monotonic()

@@ -6,7 +6,10 @@ Layouts: docs/formats/consume_queue.md sections 6 and 7. Whether a unit is that 
 
 from __future__ import annotations
 
-from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, content_end
+from contextlib import closing
+
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
+from cli.verify.files import Files
 from libs.formats.errors import FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue_ext
 from libs.formats.indexes.batch_consume_queue import UNIT_SIZE_BYTES
@@ -19,7 +22,8 @@ def inspect_batch_queue(data: Data, inspection: Inspection) -> Steps:
     """Yield units up to the last one that is not zeros. Each must be valid and go on where the one before it ended."""
     if len(data) % UNIT_SIZE_BYTES or not data:
         yield Finding(len(data) - len(data) % UNIT_SIZE_BYTES, "file", "size", f"{len(data)} bytes are no whole units")
-    count = -(-content_end(data, len(data)) // UNIT_SIZE_BYTES)
+    with closing(Files()) as files:
+        count = -(-files.content_end(inspection.path, 0, len(data)) // UNIT_SIZE_BYTES)
     message_count = next_queue_offset = physical_end = 0
     for number in range(min(count, len(data) // UNIT_SIZE_BYTES)):
         position = number * UNIT_SIZE_BYTES
@@ -46,7 +50,8 @@ def inspect_batch_queue(data: Data, inspection: Inspection) -> Steps:
 def inspect_extension(data: Data, inspection: Inspection) -> Steps:
     """Yield units one after the other, up to the mark of the end or zeros."""
     position = number = 0
-    end = content_end(data, len(data))
+    with closing(Files()) as files:
+        end = files.content_end(inspection.path, 0, len(data))
     while position < end and data[position : position + _EXTENSION_END_SIZE_BYTES] != consume_queue_ext.END_OF_FILE:
         try:
             unit = consume_queue_ext.decode_unit(data, position)

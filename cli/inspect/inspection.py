@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from libs.formats import store_layout
 
-_CHUNK_BYTES = 1 << 20
 Data: TypeAlias = "mmap.mmap | bytes"
 """The file's bytes, mapped read-only (an empty file cannot be mapped)."""
 
@@ -112,22 +111,3 @@ def mapped(path: Path) -> Iterator[Data]:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
-
-
-def content_end(data: Data, end: int) -> int:
-    """Return the position behind the last byte before `end` that is not zero, 0 if there is none."""
-    for chunk_end in range(end, 0, -_CHUNK_BYTES):
-        start = max(0, chunk_end - _CHUNK_BYTES)
-        content = data[start:chunk_end].rstrip(b"\0")
-        if content:
-            return start + len(content)
-    return 0
-
-
-def first_nonzero(data: Data, position: int) -> int | None:
-    """Return the position of the first byte from here on that is not zero, or None."""
-    for start in range(position, len(data), _CHUNK_BYTES):
-        chunk = data[start : start + _CHUNK_BYTES]
-        if chunk.count(0) != len(chunk):
-            return start + len(chunk) - len(chunk.lstrip(b"\0"))
-    return None

@@ -7,10 +7,13 @@ to the right record only a comparison with the log can tell.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import numpy.typing as npt
 
-from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window, content_end
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window
+from cli.verify.files import Files
 from libs.formats import store_layout
 from libs.formats.indexes import consume_queue, consume_queue_ext
 from libs.formats.indexes.consume_queue import PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
@@ -29,8 +32,8 @@ def inspect_consume_queue(data: Data, inspection: Inspection) -> Steps:
     may_be_delayed = store_layout.QUEUES not in path.parts or path.parent.parent.name == SCHEDULE_TOPIC
     yield from _alignment(data, base)
     total = len(data) // UNIT_SIZE_BYTES
-    # A unit of zeros before the last one is damage.
-    count = -(-content_end(data, total * UNIT_SIZE_BYTES) // UNIT_SIZE_BYTES)
+    with closing(Files()) as files:  # a unit of zeros before the last one is damage
+        count = -(-files.content_end(inspection.path, 0, total * UNIT_SIZE_BYTES) // UNIT_SIZE_BYTES)
     blank_count = _pre_blank_count(data, count)
     yield from _items(data, (base or 0) // UNIT_SIZE_BYTES, inspection.window, count)
     for start in range(0, count, _CHUNK_UNIT_COUNT):

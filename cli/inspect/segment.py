@@ -9,10 +9,12 @@ magic whose stored physical offset fits its place. So one flipped byte gives one
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 
 from cli.inspect.damage import explain_checksums, explain_structure, next_record
-from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window, first_nonzero
+from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
+from cli.verify.files import Files
 from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.errors import BadField, BadMagic, FormatError
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES, MIB, QUEUE_COUNT_MAX
@@ -32,7 +34,7 @@ class _Walk:
 
     data: Data
     base: int
-    window: Window
+    inspection: Inspection
     position: int = 0
     number: int = 0
     store_time_ms: int | None = None
@@ -49,7 +51,7 @@ def inspect_segment(data: Data, inspection: Inspection) -> Steps:
     base = inspection.base
     if base is None:
         base = record.LONG.unpack_from(data, record.PHYSICAL_OFFSET_AT)[0] if len(data) >= record.SYS_FLAG_AT else 0
-    walk = _Walk(data, base, inspection.window)
+    walk = _Walk(data, base, inspection)
     reported = 0
     while not walk.end and walk.position < len(data):
         if walk.position >= reported + _PROGRESS_STEP_BYTES:
@@ -72,7 +74,7 @@ def _skip_sound(walk: _Walk, stop: int) -> None:
     Only the order of store times is left to look at. Any other record is left to `_step`.
     """
     data, end, base = walk.data, len(walk.data), walk.base
-    while walk.position < min(stop, end) and not walk.window.shows(walk.number):
+    while walk.position < min(stop, end) and not walk.inspection.window.shows(walk.number):
         position = walk.position
         size = check_record(data, position, end, base, True)
         record_end = position + size
@@ -102,7 +104,7 @@ def _step(walk: _Walk) -> Steps:
         yield from _unwritten(walk) if is_zero else _damaged(walk, error)
         return
     verdict = explain_checksums(data, shape, walk.base)
-    if walk.window.shows(walk.number):
+    if walk.inspection.window.shows(walk.number):
         yield _item(walk, shape)
     if verdict is not None:
         yield Finding(verdict.position, walk.name, verdict.field, verdict.message)
@@ -114,7 +116,7 @@ def _step(walk: _Walk) -> Steps:
 def _blank(walk: _Walk) -> Steps:
     left = len(walk.data) - walk.position
     size = record.BLANK.unpack_from(walk.data, walk.position)[0]
-    if walk.window.shows(walk.number):
+    if walk.inspection.window.shows(walk.number):
         yield Item("blank", walk.number, walk.position, {"size_bytes": size})
     walk.end = "a blank closes the segment"
     if size != left:
@@ -124,7 +126,8 @@ def _blank(walk: _Walk) -> Steps:
 
 def _unwritten(walk: _Walk) -> Steps:
     """Yield what stands where a record would start with zeros: the end of what was written, if only zeros follow."""
-    nonzero = first_nonzero(walk.data, walk.position)
+    with closing(Files()) as files:
+        nonzero = files.first_nonzero(walk.inspection.path, walk.position, len(walk.data))
     if nonzero is None:
         walk.end = "unwritten space follows the last record"
         return

@@ -31,8 +31,6 @@ from libs.formats.limits import INT32_MAX
 
 CHUNK_ENTRY_COUNT = 1 << 16
 CHUNK_SLOT_COUNT = 1 << 18
-TIME_UNKNOWN = -1
-"""Store time of an entry whose record is not known."""
 
 
 class IndexFileCheck:
@@ -66,7 +64,6 @@ class IndexFileCheck:
         self.header = IndexHeader(*index_file.HEADER.unpack(files.read(path, 0, HEADER_SIZE_BYTES)))
         self.entry_count = self._real_entry_count()
         self._begin_time_ms = self.header.begin_time_ms
-        self._last_time_ms = TIME_UNKNOWN
         self._newest = np.zeros(slot_count, np.int32)
         self._is_marked = np.zeros(slot_count, np.bool_)
         self._chunk = np.empty(0, ENTRY_ARRAY)
@@ -98,14 +95,14 @@ class IndexFileCheck:
             return
         numbers = np.arange(self.number, self.number + len(entries), dtype=np.int64)
         self._check_links(numbers, entries, hashes)
+        first_ms, last_ms = (None, None) if store_times_ms is None else store_times_ms[[0, -1]].tolist()
         if self.number == FIRST_ENTRY:
-            self._check_begin(entries[0], None if store_times_ms is None else int(store_times_ms[0]))
+            self._check_begin(entries[0], first_ms)
         if store_times_ms is not None:
             self._check_times(numbers, entries, store_times_ms)
-        self._last_time_ms = TIME_UNKNOWN if store_times_ms is None else int(store_times_ms[-1])
         self.number += len(entries)
         if self.number > self.entry_count:
-            self._check_end(entries[-1])
+            self._check_end(entries[-1], last_ms)
 
     def finish(self) -> None:
         """Compare the slots with what the entries make of them, and the header's count of used slots."""
@@ -200,7 +197,7 @@ class IndexFileCheck:
     def _check_times(self, numbers: NDArray[np.int64], entries: NDArray[np.void], times: NDArray[np.int64]) -> None:
         begin = self._begin_time_ms
         expected = np.clip((times - begin) // 1000, 0, INT32_MAX) if begin > 0 else np.zeros(len(times), np.int64)
-        is_wrong = (entries["time_difference_s"] != expected) & (times != TIME_UNKNOWN) & (numbers != FIRST_ENTRY)
+        is_wrong = (entries["time_difference_s"] != expected) & (numbers != FIRST_ENTRY)
 
         def tell(index: int) -> None:
             _, physical_offset, found_s, _ = entries[index].item()
@@ -213,13 +210,13 @@ class IndexFileCheck:
         wrong = np.flatnonzero(is_wrong).tolist()
         self._report.add_each(wrong, tell, "INDEX_ENTRY_TIME", self.name, is_note=self._is_doubtful)
 
-    def _check_end(self, entry: np.void) -> None:
+    def _check_end(self, entry: np.void, store_time_ms: int | None) -> None:
         header = self.header
         if header.end_physical_offset != int(entry["physical_offset"]):
             message = f"it ends at {header.end_physical_offset}, its last entry is of {entry['physical_offset']}"
             self._add("INDEX_HEADER_OFFSET", message, index_file.END_PHYSICAL_OFFSET_AT)
-        if self._last_time_ms != TIME_UNKNOWN and header.end_time_ms != self._last_time_ms:
-            message = f"it ends at {header.end_time_ms} ms, the record of its last entry at {self._last_time_ms} ms"
+        if store_time_ms is not None and header.end_time_ms != store_time_ms:
+            message = f"it ends at {header.end_time_ms} ms, the record of its last entry at {store_time_ms} ms"
             self._add("INDEX_HEADER_TIME", message, index_file.END_TIME_AT)
 
     def _check_slots(self, start: int, count: int) -> None:

@@ -26,7 +26,7 @@ MESSAGES = (
     *(append.AppendRequest, append.AppendMessage, append.AppendMessage.PropertiesEntry, append.Writer),
     *(append.AppendResponse, append.AppendOutcome, append.AppendStreamResponse, append.AppendResult),
     *(log.ReadRecordsRequest, log.ReadRecordsResponse, log.StreamRecordsResponse),
-    *(log.DispatchResponse, log.DispatchHandshake, log.DispatchSetApart, log.DispatchHeartbeat),
+    *(log.Epoch, log.DispatchResponse, log.DispatchHandshake, log.DispatchSetApart, log.DispatchHeartbeat),
     *(log.DispatchColumns, log.DispatchQueue),
     *(queue.PullResponse, queue.SubscribeResponse),
     *(query.QueryByKeyResponse, query.QueryByTimeResponse, query.QueryByIdResponse, scan.ScanResponse),

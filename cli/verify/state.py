@@ -22,9 +22,9 @@ from libs.formats.config import consumer_offsets_json, delay_offsets_json, topic
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicsFile
+from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField, FormatError
 from libs.formats.state import epoch_file, log_history, store_checkpoint
-from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile
 from libs.formats.state.queue_snapshot import QueueSnapshot

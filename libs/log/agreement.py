@@ -10,7 +10,7 @@ a `Change` of what is held it is asked again, until the verdict is about the str
     record   the log has none where mine end                          Refuse         a person decides
     epoch    another, and the stream was not asked for at mine's end  AskAgain(end)  there the histories are compared
     tail     the log has less than was asked with                     Undo(end)      nothing past it is held
-    name     another epoch, or a name that mine lacks                 Adopt          epoch and name are theirs
+    name     another epoch, or a name or table that mine lacks        Adopt          name and epochs are theirs
     head     the log begins behind what comes next                    SkipTo(begin)  that comes next
     stream   it begins behind what comes next                         AskAgain(next) the records between come again
     else                                                              Continue       the stream brings what comes next
@@ -19,8 +19,11 @@ Invariants: pure; no change comes twice in one handshake, so that it always ends
 The log's side, which finds the common end, is services/commitlog/engine/follow/common_history.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from libs.formats.epoch import Epoch
 
 
 class Mine(NamedTuple):
@@ -35,6 +38,8 @@ class Mine(NamedTuple):
     """Where the stream was asked for: at the next, at the end, or at 0 if that is misplaced. It is taken back, too."""
     is_misplaced: bool = False
     """The log said that it has no record at the end."""
+    epochs: Sequence[Epoch] = ()
+    """All up to this epoch; none if they are not known."""
 
 
 class Theirs(NamedTuple):
@@ -46,6 +51,8 @@ class Theirs(NamedTuple):
     """Up to where the log has what was asked with, at most where the stream was asked for."""
     min_physical_offset: int
     """Where the log begins."""
+    epochs: Sequence[Epoch] = ()
+    """All of the log; none if it did not tell them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +102,25 @@ Change: TypeAlias = Undo | Adopt | SkipTo
 """Verdicts that change what is held; the others end the agreement."""
 
 
+def is_other_epoch(mine: Mine, theirs: Theirs) -> bool:
+    """Return whether the log is in another epoch: of another number, or of the same one that began elsewhere."""
+    has_begun_elsewhere = mine.epochs and theirs.epochs and mine.epochs[-1] != theirs.epochs[-1]
+    return mine.epoch != theirs.epoch or bool(has_begun_elsewhere)
+
+
 def agree(mine: Mine, theirs: Theirs) -> Change | DropAll | Refuse | AskAgain | Continue:
     """Return what to do next, by the table above."""
     if mine.history_id and theirs.history_id not in ("", mine.history_id):
         return DropAll()
     if mine.is_misplaced:
         return Refuse("the log has none there")
-    is_other_epoch = mine.epoch != theirs.epoch
-    if is_other_epoch and mine.asked_physical_offset < mine.end_physical_offset:
+    is_other = is_other_epoch(mine, theirs)
+    if is_other and mine.asked_physical_offset < mine.end_physical_offset:
         return AskAgain(mine.end_physical_offset)
     common_end = min(mine.asked_physical_offset, theirs.common_end_physical_offset)
     if common_end < mine.asked_physical_offset:
         return Undo(common_end)
-    if is_other_epoch or (theirs.history_id and not mine.history_id):
+    if is_other or (theirs.history_id and not mine.history_id) or (theirs.epochs and not mine.epochs):
         return Adopt()
     if mine.next_physical_offset < theirs.min_physical_offset:
         return SkipTo(theirs.min_physical_offset)

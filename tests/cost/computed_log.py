@@ -8,11 +8,12 @@ RecordSource whose records are real ones, and counts those that are read.
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, Collection, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.epoch import Epoch
 from libs.formats.indexes.index_file import key_hash, key_text
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.records import record
@@ -102,10 +103,10 @@ class ComputedLog:
             yield self.step(start, min(start + STEP_RECORD_COUNT, self.record_count))
 
     async def follow(
-        self, start_physical_offset: int, epoch: int
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """See LogSource."""
-        del epoch
+        del epoch, epochs
         yield Handshake(start_physical_offset, 1, 0, self.end_physical_offset, "computed")
         for step in self.steps(start_physical_offset // self.record_size_bytes):
             yield step

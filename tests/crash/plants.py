@@ -63,8 +63,8 @@ PLANTS = (
     Plant(
         "ignore the epoch",
         "services/commitlog/engine/follow/common_history.py",
-        "    assert epochs\n    assert follower_epoch >= 0\n",
-        "    return min(follower_physical_offset, max_physical_offset)\n",
+        "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
+        "    return min(my_end, their_end)\n",
     ),
     Plant(
         "skip the sync of a directory when a segment is deleted",

@@ -180,6 +180,9 @@ def bad_log_requests() -> list[Case]:
     def dispatch(name: str, reason: str, field: str, **fields: Any) -> Case:
         return Case("LogService/Dispatch", name, log_pb.DispatchRequest(**fields), INVALID, reason, field)
 
+    def epochs(*found: tuple[int, int]) -> list[log_pb.Epoch]:
+        return [log_pb.Epoch(number=number, start_physical_offset=start) for number, start in found]
+
     def progress(name: str, code: grpc.StatusCode, reason: str, field: str, **fields: Any) -> Case:
         request = log_pb.ReportProgressRequest(**{"epoch": 1, **fields})
         return Case("LogService/ReportProgress", name, request, code, reason, field)
@@ -221,6 +224,10 @@ def bad_log_requests() -> list[Case]:
         dispatch("inside a record", "NOT_A_RECORD", "start_physical_offset", start_physical_offset=1, epoch=1),
         dispatch("negative epoch", "BAD_ARGUMENT", "epoch", epoch=-1),
         dispatch("negative count", "BAD_ARGUMENT", "record_count_max", record_count_max=-1),
+        dispatch("too many epochs", "BAD_ARGUMENT", "epochs", epochs=epochs(*((1 + at, 0) for at in range(4_097)))),
+        dispatch("epoch 0", "BAD_ARGUMENT", "epochs[0].number", epochs=epochs((0, 0))),
+        dispatch("epochs descend", "BAD_ARGUMENT", "epochs[1].number", epochs=epochs((2, 0), (1, 5))),
+        dispatch("epochs overlap", "BAD_ARGUMENT", "epochs[1].start_physical_offset", epochs=epochs((1, 7), (2, 5))),
         progress("negative", INVALID, "BAD_ARGUMENT", "indexed_physical_offset", indexed_physical_offset=-1),
         progress("beyond", RANGE, "OFFSET_BEYOND_END", "indexed_physical_offset", indexed_physical_offset=FAR),
         progress(

@@ -18,7 +18,7 @@ from reput.commitlog.v1 import segment_service_pb2 as segment_pb
 
 from libs.formats import store_layout
 from libs.machine.testing.manual_clock import ManualClock
-from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.commitlog.engine.open_log import OpenLog
 from services.indexer.engine.build import build
 from services.indexer.engine.follow.reput_state import ReputState
@@ -149,6 +149,25 @@ async def test_epochs_that_were_deleted_with_their_segments() -> None:
         await log.segments.delete([0, SEGMENT_SIZE], allow_unindexed=True)
         assert log.epochs.number > 1
     await check(follower, machine)
+
+
+@pytest.mark.parametrize("count", [2, 9, 60], ids=["shorter", "as long", "longer"])
+async def test_a_log_restored_from_a_copy(count: int) -> None:
+    """It gives an epoch's number once more, from another place on, and its records begin where those of before did."""
+    machine, restored, follower = Machine(), Machine(), Follower()
+    log = await started(machine)
+    await write(log, 5, "first", durability=2)
+    restored.fs = machine.fs.after_crash(everything_survives)
+    await write(log, 4, "later", durability=2)
+    await machine.kill(log, everything_survives)
+    async with machine.running() as log:
+        await write(log, 5, "never", durability=2)
+        async with follower.following(machine, log) as indexer:
+            assert indexer.indexes.reached.epoch == 2
+    async with restored.running() as log:
+        assert log.epochs.number == 2
+        await write(log, count, "again")
+    await check(follower, restored)
 
 
 @pytest.mark.parametrize("length", [3, 40], ids=["shorter", "longer"])

@@ -10,6 +10,7 @@ from libs.formats.config.config_json import DataVersion
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
+from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.indexes.batch_consume_queue import BatchConsumeQueueUnit
@@ -17,7 +18,6 @@ from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
-from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden

@@ -14,13 +14,13 @@ from libs.formats.config import config_json, consumer_offsets_json, topics_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
+from libs.formats.epoch import Epoch
 from libs.formats.errors import BadChecksum, FormatError
 from libs.formats.indexes import batch_consume_queue, consume_queue, consume_queue_ext, index_file
 from libs.formats.records import message_id, properties, record
 from libs.formats.records.host import Host
 from libs.formats.records.record import Record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
-from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 

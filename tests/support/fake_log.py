@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.epoch import Epoch
 from libs.formats.indexes.consume_queue import end_after
 from libs.formats.records import dispatch_columns, record
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
@@ -165,9 +166,10 @@ class FakeLog:
             start = step_end
 
     async def follow(
-        self, start_physical_offset: int, epoch: int
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """See LogSource."""
+        del epochs
         self.follow_starts.append(start_physical_offset)
         self._check_up()
         lost = [end for number, end in self.common_ends.items() if number >= epoch]

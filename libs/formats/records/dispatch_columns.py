@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libs.formats import fields
+from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField, BadLength
 from libs.formats.limits import QUEUE_COUNT_MAX
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, VARINT, int_field, length_delimited, signed
 from libs.formats.protobuf_wire import fields as fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -38,6 +39,7 @@ _HANDSHAKE: dict[int, int | str] = {
     fields.DISPATCH_HANDSHAKE_CONFIRMED_PHYSICAL_OFFSET: 0,
     fields.DISPATCH_HANDSHAKE_HISTORY_ID: "",
 }
+_EPOCH: dict[int, int | str] = {fields.EPOCH_NUMBER: 0, fields.EPOCH_START_PHYSICAL_OFFSET: 0}
 _SET_APART: dict[int, int | str] = {fields.DISPATCH_SET_APART_TOPIC: "", fields.DISPATCH_SET_APART_WHY: ""}
 _HEARTBEAT: dict[int, int | str] = {
     fields.DISPATCH_HEARTBEAT_CONFIRMED_PHYSICAL_OFFSET: 0,
@@ -66,6 +68,8 @@ class Handshake:
     history_id: str = ""
     set_apart: Mapping[str, str] = field(default_factory=dict)
     """Why topics are set apart, by topic."""
+    epochs: tuple[Epoch, ...] = ()
+    """Those of the log, ascending; none from a log that does not tell them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +171,17 @@ def decode(data: ReadableBuffer) -> DispatchBatch | Handshake | Heartbeat:
         return _decode_columns(payload)
     if number == fields.DISPATCH_RESPONSE_HEARTBEAT:
         return Heartbeat(*_scalars(payload, _HEARTBEAT))
-    pieces = [_bytes(*found) for found in fields_of(payload) if found[0] == fields.DISPATCH_HANDSHAKE_SET_APART_TOPICS]
     common_end, epoch, start, confirmed, history_id = _scalars(payload, _HANDSHAKE)
-    set_apart = dict(_scalars(piece, _SET_APART) for piece in pieces)
-    return Handshake(common_end, epoch, start, confirmed, history_id, set_apart)
+    set_apart = dict(
+        _scalars(piece, _SET_APART) for piece in _messages(payload, fields.DISPATCH_HANDSHAKE_SET_APART_TOPICS)
+    )
+    epochs = tuple(Epoch(*_scalars(piece, _EPOCH)) for piece in _messages(payload, fields.DISPATCH_HANDSHAKE_EPOCHS))
+    return Handshake(common_end, epoch, start, confirmed, history_id, set_apart, epochs)
+
+
+def _messages(payload: memoryview, number: int) -> Iterator[memoryview]:
+    """Yield all messages of a repeated field."""
+    return (_bytes(*found) for found in fields_of(payload) if found[0] == number)
 
 
 def _decode_columns(payload: memoryview) -> DispatchBatch:

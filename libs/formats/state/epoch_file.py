@@ -8,21 +8,14 @@ line ended by a newline. Numbers and offsets only grow.
 import itertools
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from libs.formats.crc import body_crc
+from libs.formats.epoch import Epoch
 from libs.formats.errors import BadChecksum, BadField, BadLength, Truncated
 from libs.formats.limits import INT32_MAX, INT64_MAX
 
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _LINE = re.compile(r"([0-9]{1,10})-([0-9]{1,19})", re.ASCII)
-
-
-class Epoch(NamedTuple):
-    """A term and the physical offset of the first byte that it wrote; it ends where the next one starts."""
-
-    number: int
-    start_physical_offset: int
 
 
 def encode(epochs: Sequence[Epoch]) -> bytes:

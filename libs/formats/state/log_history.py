@@ -6,6 +6,7 @@ The name is the CommitLog's file, what is known the Indexer's; each is of a kind
 
 import msgspec
 
+from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField
 from libs.formats.state import checksummed
 from libs.formats.state.checksummed import JsonFile
@@ -37,6 +38,8 @@ class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=
     known_physical_offset: int = 0
     ends: list[QueueEnd] = msgspec.field(default_factory=list)
     """Those of queues whose files were dropped."""
+    epochs: list[Epoch] = msgspec.field(default_factory=list)
+    """All that the log had, ascending, as its last handshake told; none if it did not."""
 
 
 def encode_name(history_id: str) -> bytes:

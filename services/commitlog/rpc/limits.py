@@ -5,6 +5,7 @@ Each has room for a little more than its lists may hold, so that a list that is 
 Append and AppendStream are read by the kernel and have settings.
 """
 
+from libs.formats.epoch import EPOCH_COUNT_MAX
 from libs.formats.limits import MIB, READ_COUNT_MAX
 from libs.runtime.rpc.request_check import Limits, RequestLimits
 from services.commitlog.engine.follow.queue_offset_check import QUEUE_END_COUNT_MAX
@@ -19,5 +20,6 @@ LIMITS: Limits = {
     "CheckQueueOffsets": RequestLimits(
         size_bytes_max=2 * MIB, value_count_max=QUEUE_END_FIELD_COUNT * QUEUE_END_COUNT_MAX + SPARE_COUNT
     ),
+    "Dispatch": RequestLimits(value_count_max=3 * EPOCH_COUNT_MAX + SPARE_COUNT),
     "DeleteSegments": RequestLimits(value_count_max=DELETE_COUNT_MAX + SPARE_COUNT),
 }

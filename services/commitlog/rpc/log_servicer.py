@@ -3,13 +3,15 @@
 
 import contextlib
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
+from itertools import pairwise
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.formats import fields
+from libs.formats.epoch import EPOCH_COUNT_MAX, Epoch
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
@@ -118,11 +120,15 @@ class LogServicer:
         """Follow the log: a handshake, then columns and heartbeats."""
         start = check_range(request.start_physical_offset, "start_physical_offset")
         epoch = check_range(request.epoch, "epoch")
+        epochs = _epochs(request.epochs)
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
         with self._service_streams.held(1):
-            handshake = self._followers.handshake(follower_epoch=epoch, follower_physical_offset=start)
+            handshake = self._followers.handshake(start, epoch, epochs)
             set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.items()]
-            yield pb.DispatchResponse(handshake=named(pb.DispatchHandshake, handshake, set_apart_topics=set_apart))
+            shown = [pb.Epoch(number=one.number, start_physical_offset=one[1]) for one in handshake.epochs]
+            yield pb.DispatchResponse(
+                handshake=named(pb.DispatchHandshake, handshake, set_apart_topics=set_apart, epochs=shown)
+            )
             tail = self._followers.tail(
                 start_physical_offset=handshake.start_physical_offset, record_count_max=count_max
             )
@@ -180,6 +186,16 @@ class LogServicer:
     def _check_draining(self) -> None:
         if self._is_draining:
             raise Stopping
+
+
+def _epochs(sent: Sequence[pb.Epoch]) -> list[Epoch]:
+    """Return a follower's table of epochs. Raises BadArgument for one that is too long or does not ascend."""
+    check_range(len(sent), "epochs", most=EPOCH_COUNT_MAX)
+    epochs = [Epoch(one.number, one.start_physical_offset) for one in sent]
+    for index, (earlier, later) in enumerate(pairwise([Epoch(0, 0), *epochs])):
+        check_range(later.number, f"epochs[{index}].number", least=earlier.number + 1)
+        check_range(later[1], f"epochs[{index}].start_physical_offset", least=earlier.start_physical_offset)
+    return epochs
 
 
 def _is_raw(view: int) -> bool:

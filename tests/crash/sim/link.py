@@ -10,7 +10,7 @@ late, when the log has already changed or died.
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, Callable, Container, Coroutine
+from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.epoch import Epoch
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.host import Host
@@ -83,14 +84,14 @@ class Link:
         self._listener = listener
 
     async def follow(
-        self, start_physical_offset: int, epoch: int
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """See LogSource."""
         server = self._connect()
         log = server.log
 
         async def shake() -> Handshake:
-            shake = log.followers.handshake(follower_epoch=epoch, follower_physical_offset=start_physical_offset)
+            shake = log.followers.handshake(start_physical_offset, epoch, epochs)
             steps.append(
                 log.followers.tail(
                     start_physical_offset=shake.start_physical_offset, record_count_max=self._record_count_max
@@ -102,6 +103,7 @@ class Link:
                 shake.min_physical_offset,
                 shake.confirmed_physical_offset,
                 shake.history_id,
+                epochs=tuple(shake.epochs),
             )
 
         steps: list[AsyncGenerator[TailStep, None]] = []

@@ -8,9 +8,9 @@ import pytest
 from cli.inspect.damage import fields_of
 from cli.inspect.inspection import Finding, Item, UnknownKind
 from cli.inspect.store import detect_kind, inspect_file
+from libs.formats.epoch import Epoch
 from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
-from libs.formats.state.epoch_file import Epoch
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support.frame_cases import flipped
 from tests.support.golden import golden

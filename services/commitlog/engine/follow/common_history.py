@@ -1,37 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the history of a follower and that of the log end to agree. Pure: numbers in, a number out.
+"""Where the histories of two logs part, or of a log and of what was made from one. Pure: tables in, an offset out.
 
-A log gets a new epoch each time that it may have lost a tail. A follower says up to where it has applied the log and
-the last epoch that it knew; the answer is the end of what both have in common, and the follower drops what it built
-from records at or past it. When in doubt the answer is lower: applying records again is harmless, keeping wrong ones
-is not. Rule: docs/formats/epoch_file.md; RocketMQ's counterpart is EpochFileCache.findConsistentPoint.
+A log gets a new epoch each time that it may have lost a tail, and an epoch has one writer. So up to where the newest
+epoch that both know ends in either of them they have the same bytes, and not a byte further for certain. The number
+alone does not tell: a log that was restored from a copy counts on from there, and gives a number once more. An epoch
+that begins at two places had two writers, who share nothing from the earlier of the two on.
+When in doubt the answer is lower: applying records again is harmless, keeping wrong ones is not.
+Rule: docs/formats/epoch_file.md; RocketMQ's counterpart is EpochFileCache.findConsistentPoint.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-from libs.formats.state.epoch_file import Epoch
+from libs.formats.epoch import Epoch
 
 
-def common_end(
-    epochs: Sequence[Epoch], *, max_physical_offset: int, follower_epoch: int, follower_physical_offset: int
-) -> int:
-    """Return the end of the common history, exclusive, as a physical offset. It is at most the follower's own.
+def common_end(mine: Sequence[Epoch], my_end: int, theirs: Sequence[Epoch], their_end: int) -> int:
+    """Return the end of what both have, exclusive, as a physical offset. It is 0 if they share no epoch.
 
-    `epochs` are the log's, ascending and at least one. `follower_epoch` 0 means that the follower knows of no epoch, as
-    when its indexes were made by RocketMQ: it counts as the log's first. An epoch that the log never had shares
-    nothing.
+    The tables ascend; each side ends at its end, exclusive. Where all epochs of theirs are older than those that are
+    kept of mine, they ended at the latest where the oldest of mine begins.
     """
-    assert epochs
-    assert follower_epoch >= 0
-    assert follower_physical_offset >= 0
-    epoch = max(follower_epoch, epochs[0].number)
-    if epoch > epochs[-1].number:
-        return 0
-    if follower_epoch != 0 and follower_epoch < epochs[0].number:
-        # The epochs between were dropped with their segments, so the follower's ended where the oldest kept one starts.
-        return min(follower_physical_offset, epochs[0].start_physical_offset)
-    for earlier, later in zip(epochs, [*epochs[1:], None], strict=True):
-        if earlier.number == epoch or (later is not None and later.number > epoch):
-            end = max_physical_offset if later is None else later.start_physical_offset
-            return min(follower_physical_offset, end, max_physical_offset)
-    raise AssertionError("the last epoch ends the loop")
+    if mine and theirs and theirs[-1].number < mine[0].number:
+        return min(their_end, mine[0].start_physical_offset)
+    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)
+    common = 0
+    for number in sorted(my_parts.keys() & their_parts.keys()):
+        (my_start, my_part_end), (their_start, their_part_end) = my_parts[number], their_parts[number]
+        if my_start != their_start:
+            return min(common, my_start, their_start)
+        common = min(my_part_end, their_part_end)
+    return common
+
+
+def assumed(epochs: Sequence[Epoch], number: int) -> Sequence[Epoch]:
+    """Return the table of somebody who knows the number of the last epoch alone: that of the log, as far as it can be.
+
+    0 means that none is known, as when indexes were made by RocketMQ: it counts as the log's first. An epoch that the
+    log never had shares nothing.
+    """
+    if number == 0:
+        return epochs[:1]
+    if number > epochs[-1].number:
+        return ()
+    return [epoch for epoch in epochs if epoch.number <= number] or [Epoch(number, 0)]
+
+
+def _parts(epochs: Sequence[Epoch], end: int) -> dict[int, tuple[int, int]]:
+    """Return by epoch where its part of the log starts and ends."""
+    ends = [*(later.start_physical_offset for _, later in pairwise(epochs)), end]
+    return {epoch.number: (epoch.start_physical_offset, min(at, end)) for epoch, at in zip(epochs, ends, strict=False)}

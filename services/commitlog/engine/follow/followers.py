@@ -4,13 +4,15 @@
 Callers: the loop that owns the log. Not handled: its stream (rpc).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from libs.formats.epoch import Epoch
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.requests.errors import BadArgument
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.follow.common_history import common_end
+from services.commitlog.engine.follow.common_history import assumed, common_end
 from services.commitlog.engine.follow.dispatch import DispatchTail
 from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper, IndexerReport
@@ -32,6 +34,7 @@ class Handshake:
     min_physical_offset: int
     confirmed_physical_offset: int
     start_physical_offset: int
+    epochs: Sequence[Epoch]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,14 +50,13 @@ class Followers:
     damage_count: int = 0
     """Tails that ended because a record can't be read."""
 
-    def handshake(self, *, follower_epoch: int, follower_physical_offset: int) -> Handshake:
-        """Tell a follower where to go on. Raises NotARecord when that is in the middle of a record."""
-        end = common_end(
-            self._epochs.epochs,
-            max_physical_offset=self._marks.visible.value,
-            follower_epoch=follower_epoch,
-            follower_physical_offset=follower_physical_offset,
-        )
+    def handshake(self, physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()) -> Handshake:
+        """Tell a follower where to go on that has come to an offset, in an epoch: the last of all that it knows.
+
+        Without `epochs` it knows that number alone. Raises NotARecord when that is in the middle of a record.
+        """
+        mine = self._epochs.epochs
+        end = common_end(mine, self._marks.visible.value, epochs or assumed(mine, epoch), physical_offset)
         start = max(end, self._chain.min_physical_offset)
         self._reader.check_boundary(start)
         return Handshake(
@@ -64,6 +66,7 @@ class Followers:
             min_physical_offset=self._chain.min_physical_offset,
             confirmed_physical_offset=self._marks.visible.value,
             start_physical_offset=start,
+            epochs=mine,
         )
 
     def tail(self, *, start_physical_offset: int, record_count_max: int) -> DispatchTail:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from libs.formats import store_layout
+from libs.formats.epoch import Epoch
 from libs.formats.errors import FormatError
 from libs.formats.state import epoch_file
-from libs.formats.state.epoch_file import Epoch
 from libs.log.state import small_files
 from libs.machine.fs import Fs
 from services.commitlog.errors import EpochsDamaged

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from libs.formats import store_layout
-from libs.formats.state.epoch_file import Epoch
+from libs.formats.epoch import Epoch
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
 from libs.formats.store_layout import file_name, segment_base

@@ -12,11 +12,12 @@ such file: it keeps the queue files.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from libs.formats.epoch import Epoch
 from libs.formats.errors import FormatError
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.machine.fs import Fs
@@ -48,6 +49,11 @@ class LogHistory:
     def history_id(self) -> str:
         """Name of the log's history. Empty if it is unknown."""
         return self._content.history_id
+
+    @property
+    def epochs(self) -> Sequence[Epoch]:
+        """The epochs of the log, up to the one that all that is held belongs to; none if they are not known."""
+        return self._content.epochs
 
     @property
     def is_complete(self) -> bool:
@@ -100,9 +106,10 @@ class LogHistory:
             ends=ends,
         )
 
-    async def adopt(self, history_id: str) -> None:
-        """Go by this name of the log's history from now on. Durable on return."""
-        await asyncio.to_thread(self._save, history_id=history_id)
+    async def adopt(self, history_id: str, epochs: Sequence[Epoch] = ()) -> None:
+        """Go by this name of the log's history, if it has one, and by its epochs from now on. Durable on return."""
+        name = history_id or self._content.history_id
+        await asyncio.to_thread(self._save, history_id=name, epochs=list(epochs))
 
     def _save(self, **changes: object) -> None:
         content = msgspec.structs.replace(self._content, **changes)

@@ -10,10 +10,12 @@ RocketMQ's counterpart is CommitLogDispatcher and its two implementations.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import IndexProgress, QueueBegin
 from libs.machine.failpoints import failpoint
@@ -182,10 +184,9 @@ class Indexes:
         if not is_sound:
             raise Inapplicable(f"the records up to {end} do not follow each other", physical_offset=start)
 
-    async def adopt(self, *, epoch: int, history_id: str) -> None:
-        """Go by the log's epoch, and by the name of its history if it has one. The name is durable on return."""
-        if history_id:
-            await self.history.adopt(history_id)
+    async def adopt(self, *, epoch: int, history_id: str, epochs: Sequence[Epoch]) -> None:
+        """Go by the log's epochs, and by the name of its history if it has one. Both are durable on return."""
+        await self.history.adopt(history_id, epochs)
         self.reached = self.reached._replace(epoch=epoch)
 
     async def undo(self, end_physical_offset: int) -> None:

@@ -16,7 +16,20 @@ import logging
 from collections.abc import Callable
 
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
-from libs.log.agreement import Adopt, AskAgain, Change, Continue, DropAll, Mine, Refuse, SkipTo, Theirs, Undo, agree
+from libs.log.agreement import (
+    Adopt,
+    AskAgain,
+    Change,
+    Continue,
+    DropAll,
+    Mine,
+    Refuse,
+    SkipTo,
+    Theirs,
+    Undo,
+    agree,
+    is_other_epoch,
+)
 from libs.machine.loop import SupervisedLoop
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
@@ -111,8 +124,8 @@ class ReputLoop:
             if self._states.stage is Stage.DROPPING:
                 await uninterrupted(self._drop_all())
             self._asked_physical_offset = self._begin()
-            epoch = self._indexes.reached.epoch
-            async with contextlib.aclosing(self._source.follow(self._asked_physical_offset, epoch)) as steps:
+            epoch, epochs = self._indexes.reached.epoch, self._indexes.history.epochs
+            async with contextlib.aclosing(self._source.follow(self._asked_physical_offset, epoch, epochs)) as steps:
                 async for step in steps:
                     self._states.log_away = None
                     if not await self.apply(step):
@@ -206,6 +219,7 @@ class ReputLoop:
             handshake.epoch,
             handshake.common_end_physical_offset,
             handshake.min_physical_offset,
+            handshake.epochs,
         )
         while isinstance(verdict := agree(self._mine(), theirs), Change):
             await uninterrupted(self._execute(verdict, theirs))
@@ -228,6 +242,7 @@ class ReputLoop:
             reached.entered_physical_offset,
             asked_physical_offset=self._asked_physical_offset,
             is_misplaced=self._ask is Ask.AT_THE_BEGIN,
+            epochs=self._indexes.history.epochs,
         )
 
     async def _execute(self, verdict: Change, theirs: Theirs) -> None:
@@ -238,8 +253,8 @@ class ReputLoop:
                 self._asked_physical_offset = end
                 self._tell_history_change(is_truncated=True)
             case Adopt():
-                is_other = theirs.epoch != self._indexes.reached.epoch
-                await self._indexes.adopt(epoch=theirs.epoch, history_id=theirs.history_id)
+                is_other = is_other_epoch(self._mine(), theirs)
+                await self._indexes.adopt(epoch=theirs.epoch, history_id=theirs.history_id, epochs=theirs.epochs)
                 if is_other:
                     self._tell_history_change(is_truncated=False)
             case SkipTo(begin):

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.epoch import Epoch
 from libs.formats.errors import FormatError
 from libs.formats.limits import CLOCK_STEP_MS_MAX
 from libs.formats.records import dispatch_columns
@@ -82,13 +83,14 @@ class LogFiles:
         """About where the records end: behind the last byte that is not zero."""
 
     async def follow(
-        self, start_physical_offset: int, epoch: int
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """See LogSource. After the last record there is one heartbeat, with the real end, and then it waits for ever.
 
         A follower of another epoch shares nothing with this log and begins at its first record. The handshake's
         confirmed offset is an estimate. Raises RecordDamaged, and Inapplicable as a stream over the network does.
         """
+        del epochs
         is_known = epoch == self.epoch
         common_end = min(start_physical_offset, self.estimated_end_physical_offset) if is_known else 0
         yield Handshake(

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
 from libs.formats.state.log_history import QueueEnd
@@ -33,12 +34,13 @@ class LogSource(Protocol):
     """The log's tail."""
 
     def follow(
-        self, start_physical_offset: int, epoch: int
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """Yield a handshake, then the log's records from an offset on, then follow the live end.
 
         A heartbeat comes every second or so while nothing is new. The handshake tells where the records
-        begin. Raises DependencyUnavailable whenever the log goes away.
+        begin: `epoch` is the last that is known here, and `epochs` all of them, or none if only the last one is.
+        Raises DependencyUnavailable whenever the log goes away.
         """
         ...
 

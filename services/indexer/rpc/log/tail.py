@@ -14,6 +14,7 @@ import msgspec
 from reput.commitlog.v1 import log_service_pb2 as messages
 from reput.commitlog.v1 import log_service_pb2_grpc
 
+from libs.formats.epoch import EPOCH_COUNT_MAX, Epoch
 from libs.formats.errors import FormatError
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
@@ -42,11 +43,14 @@ class LogTail:
         )
 
     async def follow(
-        self, start_physical_offset: int, epoch: int
+        self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
     ) -> AsyncGenerator[Handshake | DispatchBatch | Heartbeat, None]:
         """See LogSource. A step that is no dispatch response raises Inapplicable: trying again would not help."""
         request = messages.DispatchRequest(
-            start_physical_offset=start_physical_offset, epoch=epoch, record_count_max=self._record_count_max
+            start_physical_offset=start_physical_offset,
+            epoch=epoch,
+            record_count_max=self._record_count_max,
+            epochs=[messages.Epoch(number=one[0], start_physical_offset=one[1]) for one in epochs[-EPOCH_COUNT_MAX:]],
         )
         position = start_physical_offset
         with commitlog_errors():

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats.epoch import Epoch
 from libs.formats.state import epoch_file
-from libs.formats.state.epoch_file import Epoch
 from libs.log.state import directories as log_directories
 from libs.machine.posix_fs import PosixFs
 from tests.support.records import encoded

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from reput.commitlog.v1 import log_service_pb2
 
+from libs.formats.epoch import Epoch
 from libs.formats.errors import FormatError
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
@@ -106,6 +107,10 @@ def test_other_steps() -> None:
     response.handshake.set_apart_topics.add(topic="batches", why="queue.type=BatchCQ")
     apart = {"batches": "queue.type=BatchCQ"}
     assert dispatch_columns.decode(response.SerializeToString()) == Handshake(1, 2, 3, 2**62, set_apart=apart)
+    response.handshake.epochs.add(number=1)
+    response.handshake.epochs.add(number=2, start_physical_offset=2**40)
+    found = dispatch_columns.decode(response.SerializeToString())
+    assert found == Handshake(1, 2, 3, 2**62, set_apart=apart, epochs=(Epoch(1, 0), Epoch(2, 2**40)))
     response.heartbeat.confirmed_physical_offset = 9
     assert dispatch_columns.decode(response.SerializeToString()) == Heartbeat(9, 0)
     response.heartbeat.min_physical_offset = -1

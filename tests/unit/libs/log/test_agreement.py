@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from libs.formats.epoch import Epoch
 from libs.log.agreement import (
     Adopt,
     AskAgain,
@@ -24,6 +25,7 @@ HELD = Mine("first", 3, 700, 700, asked_physical_offset=700)
 AGAIN = HELD._replace(next_physical_offset=400)
 """Holds something up to 700, and enters all from 400 on once more."""
 SAME = Theirs("first", 3, 700, 0)
+TABLE, ELSEWHERE = (Epoch(2, 100), Epoch(3, 500)), (Epoch(2, 100), Epoch(3, 450))
 
 CASES = {
     "the same": (HELD, SAME, Continue()),
@@ -42,6 +44,24 @@ CASES = {
     "a new epoch, and the tail is gone": (HELD, Theirs("first", 4, 650, 0), Undo(650)),
     "the tail is gone, below the log's begin": (HELD, Theirs("first", 4, 500, 600), Undo(500)),
     "a new epoch, and the tail was taken back": (Mine("first", 3, 650, 650, 650), Theirs("first", 4, 650, 0), Adopt()),
+    "the same table": (HELD._replace(epochs=TABLE), SAME._replace(epochs=TABLE), Continue()),
+    "a table for the first time": (HELD, SAME._replace(epochs=TABLE), Adopt()),
+    "a log that tells no table": (HELD._replace(epochs=TABLE), SAME, Continue()),
+    "the epoch began elsewhere": (
+        HELD._replace(epochs=TABLE),
+        Theirs("first", 3, 450, 0, ELSEWHERE),
+        Undo(450),
+    ),
+    "the epoch began elsewhere, and the tail was taken back": (
+        Mine("first", 3, 450, 450, 450, epochs=TABLE),
+        Theirs("first", 3, 450, 0, ELSEWHERE),
+        Adopt(),
+    ),
+    "the epoch began elsewhere, and some come again": (
+        AGAIN._replace(asked_physical_offset=400, epochs=TABLE),
+        Theirs("first", 3, 400, 0, ELSEWHERE),
+        AskAgain(700),
+    ),
     "the records between are gone": (HELD, SAME._replace(min_physical_offset=900), SkipTo(900)),
     "agreed, and some come again": (AGAIN, SAME, AskAgain(400)),
     "some come again, as far as they are there": (AGAIN, SAME._replace(min_physical_offset=500), SkipTo(500)),
@@ -65,9 +85,13 @@ def done(change: Change, mine: Mine, theirs: Theirs) -> Mine:
             following = min(end, mine.next_physical_offset)
             return mine._replace(next_physical_offset=following, end_physical_offset=end, asked_physical_offset=end)
         case Adopt():
-            return mine._replace(history_id=theirs.history_id or mine.history_id, epoch=theirs.epoch)
+            name = theirs.history_id or mine.history_id
+            return mine._replace(history_id=name, epoch=theirs.epoch, epochs=theirs.epochs)
         case SkipTo(begin):
             return mine._replace(next_physical_offset=begin, end_physical_offset=max(begin, mine.end_physical_offset))
+
+
+TABLES = ((), (Epoch(2, 0),), (Epoch(2, 3),))
 
 
 def test_it_always_ends() -> None:
@@ -77,14 +101,14 @@ def test_it_always_ends() -> None:
         following, end = sorted((held, other))
         for asked in (0,) if is_misplaced else {following, end}:
             mine = Mine("", 0, following, end, asked, is_misplaced)
-            for name, epoch, theirs in itertools.product(("", "a"), (1, 2), _theirs(asked)):
-                check(mine._replace(history_id=name, epoch=epoch), theirs)
+            for name, epoch, table, theirs in itertools.product(("", "a"), (1, 2), TABLES, _theirs(asked)):
+                check(mine._replace(history_id=name, epoch=epoch, epochs=table), theirs)
 
 
 def _theirs(asked: int) -> Iterator[Theirs]:
-    for name, common, begin in itertools.product(("", "a", "b"), (0, 3, 4, 7), (0, 5, 9)):
+    for name, common, begin, table in itertools.product(("", "a", "b"), (0, 3, 4, 7), (0, 5, 9), TABLES):
         if common <= asked:
-            yield Theirs(name, 2, common, begin)
+            yield Theirs(name, 2, common, begin, table)
 
 
 def check(mine: Mine, theirs: Theirs) -> None:

@@ -49,7 +49,7 @@ async def test_what_is_not_committed_is_seen_by_nobody() -> None:
         assert bodies(log) == []
         with pytest.raises(BeyondMaxOffset):
             log.reader.read([0], [], size_bytes_max=1)
-        handshake = log.followers.handshake(follower_epoch=0, follower_physical_offset=batch.end_physical_offset)
+        handshake = log.followers.handshake(batch.end_physical_offset, 0)
         assert (handshake.confirmed_physical_offset, handshake.start_physical_offset) == (0, 0)
         steps = log.followers.tail(start_physical_offset=0, record_count_max=10).steps()
         following = asyncio.ensure_future(anext(steps))

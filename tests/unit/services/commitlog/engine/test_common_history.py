@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a follower's history and the log's agree."""
 
+import random
+
 import pytest
 
-from libs.formats.state.epoch_file import Epoch
-from services.commitlog.engine.follow.common_history import common_end
+from libs.formats.epoch import Epoch
+from services.commitlog.engine.follow.common_history import assumed, common_end
 
 ONE = [Epoch(1, 0)]
 THREE = [Epoch(1, 0), Epoch(2, 1000), Epoch(3, 1500)]
@@ -38,11 +40,79 @@ EMPTY_EPOCH = [Epoch(1, 0), Epoch(2, 800), Epoch(3, 800)]
 def test_common_end(
     epochs: list[Epoch], max_offset: int, follower_epoch: int, follower_offset: int, expected: int
 ) -> None:
-    """A follower keeps all that the log has too, and nothing that the log may have in another form."""
-    end = common_end(
-        epochs,
-        max_physical_offset=max_offset,
-        follower_epoch=follower_epoch,
-        follower_physical_offset=follower_offset,
-    )
-    assert end == expected
+    """A follower that knows its last epoch keeps all that the log has too, and nothing that it may have otherwise."""
+    assert common_end(epochs, max_offset, assumed(epochs, follower_epoch), follower_offset) == expected
+
+
+@pytest.mark.parametrize(
+    ("epochs", "end", "theirs", "their_end", "expected"),
+    [
+        pytest.param(THREE, 2000, THREE, 1700, 1700, id="the same table"),
+        pytest.param(THREE, 1600, THREE, 1700, 1600, id="the same table, and the log lost its tail"),
+        pytest.param([Epoch(1, 0), Epoch(2, 400)], 900, [Epoch(1, 0), Epoch(2, 500)], 600, 400, id="a restored copy"),
+        pytest.param([Epoch(1, 0), Epoch(2, 500)], 900, [Epoch(1, 0), Epoch(2, 400)], 450, 400, id="the other way"),
+        pytest.param(THREE, 2000, [Epoch(1, 0), Epoch(2, 1000), Epoch(4, 1300)], 1700, 1300, id="two went on from one"),
+        pytest.param(THREE, 2000, [Epoch(1, 0), Epoch(4, 700)], 1700, 700, id="two went on, long ago"),
+        pytest.param(TRIMMED, 9000, [*THREE, Epoch(4, 5000)], 6000, 6000, id="older ones are gone"),
+        pytest.param(TRIMMED, 9000, [*THREE, Epoch(4, 4000)], 6000, 0, id="older ones are gone, and the next differs"),
+        pytest.param(TRIMMED, 9000, THREE, 6000, 5000, id="only older ones"),
+        pytest.param(THREE, 2000, TRIMMED, 8000, 0, id="only newer ones"),
+        pytest.param(THREE, 2000, [], 700, 0, id="no table"),
+    ],
+)
+def test_tables(epochs: list[Epoch], end: int, theirs: list[Epoch], their_end: int, expected: int) -> None:
+    """With all epochs it notices that one number was given twice, as by a log that was restored from a copy."""
+    assert common_end(epochs, end, theirs, their_end) == expected
+
+
+class Logs:
+    """Three logs of one history, of which one writes in each epoch; bytes are numbers that never come again."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.bytes: list[list[int]] = [[], [], []]
+        self.tables: list[list[Epoch]] = [[], [], []]
+        self.leader = -1
+        self.epoch = 0
+        self.written = 0
+
+    def lead(self) -> None:
+        """Let one of them begin an epoch."""
+        self.leader = self.chance.randrange(3)
+        self.epoch += 1
+        self.tables[self.leader].append(Epoch(self.epoch, len(self.bytes[self.leader])))
+
+    def write(self) -> None:
+        """Add some bytes."""
+        count = self.chance.randrange(1, 4)
+        self.bytes[self.leader] += range(self.written, self.written + count)
+        self.written += count
+
+    def lose(self) -> None:
+        """Take the end of what the writer wrote in its epoch; somebody has to begin another one."""
+        kept = self.chance.randint(self.tables[self.leader][-1].start_physical_offset, len(self.bytes[self.leader]))
+        del self.bytes[self.leader][kept:]
+        self.lead()
+
+    def follow(self) -> None:
+        """Let another one drop what it has alone, and copy a part of what it lacks."""
+        follower = self.chance.choice([number for number in range(3) if number != self.leader])
+        mine, theirs = self.bytes[self.leader], self.bytes[follower]
+        end = common_end(self.tables[self.leader], len(mine), self.tables[follower], len(theirs))
+        equal = next((at for at, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+        assert end == (min(len(mine), len(theirs)) if equal is None else equal)
+        copied = self.chance.randint(end, len(mine))
+        self.bytes[follower] = mine[:copied]
+        begun = [one for one in self.tables[self.leader] if one[1] < copied or copied == len(mine)]
+        kept = [one for one in self.tables[follower] if one[1] < end or one in begun]
+        self.tables[follower] = sorted({*kept, *begun})
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_common_end_is_the_longest_common_prefix(seed: int) -> None:
+    """Whatever three logs that take turns wrote, lost and copied: neither a byte too many nor one too few."""
+    chance = random.Random(seed)
+    logs = Logs(chance)
+    logs.lead()
+    for _ in range(30):
+        chance.choice([logs.lead, logs.write, logs.write, logs.write, logs.lose, logs.follow, logs.follow])()

@@ -169,14 +169,14 @@ async def test_handshake() -> None:
     async with machine.running() as log:
         await fill(log, 3)
         second = records(log)[1].physical_offset
-        exact = log.followers.handshake(follower_epoch=1, follower_physical_offset=second)
+        exact = log.followers.handshake(second, 1)
         assert exact.start_physical_offset == second
         end = log.marks.visible.value
-        ahead = log.followers.handshake(follower_epoch=1, follower_physical_offset=end + 999)
+        ahead = log.followers.handshake(end + 999, 1)
         assert ahead.start_physical_offset == ahead.common_end_physical_offset == end
         with pytest.raises(NotARecord):
-            log.followers.handshake(follower_epoch=1, follower_physical_offset=second + 1)
+            log.followers.handshake(second + 1, 1)
         await log.segments.delete([0], allow_unindexed=True)
-        trimmed = log.followers.handshake(follower_epoch=1, follower_physical_offset=second)
+        trimmed = log.followers.handshake(second, 1)
         assert (trimmed.common_end_physical_offset, trimmed.start_physical_offset) == (second, SEGMENT_SIZE)
         assert (trimmed.epoch, trimmed.min_physical_offset) == (1, SEGMENT_SIZE)

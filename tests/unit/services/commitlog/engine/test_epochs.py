@@ -4,8 +4,8 @@
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.epoch import Epoch
 from libs.formats.state import epoch_file
-from libs.formats.state.epoch_file import Epoch
 from libs.machine.testing.memory_fs import MemoryFs
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.errors import EpochsDamaged

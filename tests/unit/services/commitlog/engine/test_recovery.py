@@ -75,7 +75,7 @@ async def test_kill_keeps_what_was_acknowledged_from_memory() -> None:
         assert bodies(log) == FIVE
         assert log.epochs.number == 2
         end = log.marks.visible.value
-        handshake = log.followers.handshake(follower_epoch=1, follower_physical_offset=end)
+        handshake = log.followers.handshake(end, 1)
         assert handshake.common_end_physical_offset == end
 
 
@@ -91,7 +91,7 @@ async def test_power_cut_keeps_what_was_synced() -> None:
     async with machine.running() as log:
         assert bodies(log) == [b"synced"]
         await append(log, message(b"other, longer than the lost one"))
-        handshake = log.followers.handshake(follower_epoch=1, follower_physical_offset=seen_end)
+        handshake = log.followers.handshake(seen_end, 1)
         assert handshake.common_end_physical_offset == synced_end
 
 
@@ -105,7 +105,7 @@ async def test_power_cut_that_loses_everything_begins_an_epoch() -> None:
     async with machine.running() as log:
         await append(log, message(b"other, longer than the lost one"))
         assert log.epochs.number == 2
-        handshake = log.followers.handshake(follower_epoch=1, follower_physical_offset=seen_end)
+        handshake = log.followers.handshake(seen_end, 1)
         assert handshake.common_end_physical_offset == 0
 
 

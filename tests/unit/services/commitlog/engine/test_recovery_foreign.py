@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.epoch import Epoch
 from libs.formats.records import record
 from libs.formats.records.record import encode_blank
-from libs.formats.state.epoch_file import Epoch
 from libs.log.end import ScanEndKind
 from libs.log.state import small_files
 from tests.support.commitlog import (

@@ -3,11 +3,12 @@
 
 import contextlib
 import errno
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
 
+from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.state.log_history import QueueEnd
 from libs.machine.testing.faulty_fs import Fault, FaultyFs
@@ -266,10 +267,12 @@ async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> 
     """If it is another log, its own indexes are built; if not, something is wrong and an operator decides."""
 
     class Other(FakeLog):
-        async def follow(self, start_physical_offset: int, epoch: int) -> AsyncGenerator[Step, None]:
+        async def follow(
+            self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
+        ) -> AsyncGenerator[Step, None]:
             if start_physical_offset > 0:
                 raise NotARecord(start_physical_offset)
-            async with contextlib.aclosing(super().follow(start_physical_offset, epoch)) as steps:
+            async with contextlib.aclosing(super().follow(start_physical_offset, epoch, epochs)) as steps:
                 async for step in steps:
                     yield step
 

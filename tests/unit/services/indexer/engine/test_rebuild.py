@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats.epoch import Epoch
 from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from libs.formats.state import epoch_file
-from libs.formats.state.epoch_file import Epoch
 from libs.log.end import ScanEndKind
 from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed

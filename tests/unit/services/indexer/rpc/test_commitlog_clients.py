@@ -14,6 +14,7 @@ from google.rpc.status_pb2 import Status
 from reput.commitlog.v1 import log_service_pb2 as pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 
+from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import Handshake, Heartbeat
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY
@@ -106,7 +107,7 @@ def offsets(*values: int) -> Any:
 
 
 async def test_the_tail_passes_steps_on() -> None:
-    """Steps come as they were sent; the request has the offset, the epoch and the token."""
+    """Steps come as they were sent; the request has the offset, the epochs and the token."""
     service = FakeService()
     handshake = pb.DispatchHandshake(
         common_end_physical_offset=5, epoch=3, min_physical_offset=1, confirmed_physical_offset=9
@@ -117,13 +118,14 @@ async def test_the_tail_passes_steps_on() -> None:
         pb.DispatchResponse(heartbeat=heartbeat).SerializeToString(),
     ]
     async with clients(service) as (tail, _):
-        steps = tail.follow(5, 2)
+        steps = tail.follow(5, 2, [Epoch(1, 0), Epoch(2, 4)])
         found = [await anext(steps), await anext(steps)]
         with pytest.raises(DependencyUnavailable, match="ended"):
             await anext(steps)
         assert found == [Handshake(5, 3, 1, 9), Heartbeat(9, 2)]
     (request,) = service.requests
     assert (request.start_physical_offset, request.epoch, request.record_count_max) == (5, 2, 77)
+    assert [(one.number, one.start_physical_offset) for one in request.epochs] == [(1, 0), (2, 4)]
     assert service.seen_metadata[0]["authorization"] == "Bearer secret"
 
 

@@ -258,26 +258,60 @@ class DispatchRequest(_message.Message):
     START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RECORD_COUNT_MAX_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte that the follower has not applied."""
     epoch: _builtins.int
     """Last epoch that the follower knows; 0 if none."""
     record_count_max: _builtins.int
     """Most records in one response. 0 means 8,192, more than 32,768 means 32,768."""
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
+        """All epochs that the follower knows, ascending, as the handshakes told; at most 4,096. Empty: it knows the last one only,
+        and nobody notices an epoch of the same number that another log wrote, as one does that was restored from a copy.
+        """
+
     def __init__(
         self,
         *,
         start_physical_offset: _builtins.int = ...,
         epoch: _builtins.int = ...,
         record_count_max: _builtins.int = ...,
+        epochs: _abc.Iterable[Global___Epoch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "record_count_max", b"record_count_max", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "epochs", b"epochs", "record_count_max", b"record_count_max", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DispatchRequest: _TypeAlias = DispatchRequest  # noqa: Y015
+
+@_typing.final
+class Epoch(_message.Message):
+    """An epoch: a stretch of history that one writer wrote without losing a tail."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """From 1, ascending."""
+    start_physical_offset: _builtins.int
+    """First byte of the epoch in the whole log."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        start_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Epoch: _TypeAlias = Epoch  # noqa: Y015
 
 @_typing.final
 class DispatchResponse(_message.Message):
@@ -329,6 +363,7 @@ class DispatchHandshake(_message.Message):
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     HISTORY_ID_FIELD_NUMBER: _builtins.int
     SET_APART_TOPICS_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive. Below the request's start offset: the follower must drop what it built from
     records at or past it; the stream goes on from here.
@@ -349,6 +384,10 @@ class DispatchHandshake(_message.Message):
         could make.
         """
 
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
+        """The log's epochs, ascending, without those of which nothing is kept. The follower asks with them from now on."""
+
     def __init__(
         self,
         *,
@@ -358,10 +397,11 @@ class DispatchHandshake(_message.Message):
         confirmed_physical_offset: _builtins.int = ...,
         history_id: _builtins.str = ...,
         set_apart_topics: _abc.Iterable[Global___DispatchSetApart] | None = ...,
+        epochs: _abc.Iterable[Global___Epoch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "set_apart_topics", b"set_apart_topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "set_apart_topics", b"set_apart_topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

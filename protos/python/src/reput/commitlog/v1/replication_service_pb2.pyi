@@ -20,32 +20,6 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class Epoch(_message.Message):
-    """An epoch: a stretch of history that one writer wrote without losing a tail."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NUMBER_FIELD_NUMBER: _builtins.int
-    START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
-    number: _builtins.int
-    """From 1, ascending."""
-    start_physical_offset: _builtins.int
-    """First byte of the epoch in the whole log."""
-    def __init__(
-        self,
-        *,
-        number: _builtins.int = ...,
-        start_physical_offset: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Epoch: _TypeAlias = Epoch  # noqa: Y015
-
-@_typing.final
 class ReplicateRequest(_message.Message):
     """A step of the replica."""
 
@@ -91,14 +65,14 @@ class ReplicaHello(_message.Message):
     max_physical_offset: _builtins.int
     """End of its log, exclusive."""
     @_builtins.property
-    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """Its epochs, ascending."""
 
     def __init__(
         self,
         *,
         replica_id: _builtins.str = ...,
-        epochs: _abc.Iterable[Global___Epoch] | None = ...,
+        epochs: _abc.Iterable[_log_service_pb2.Epoch] | None = ...,
         max_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -184,14 +158,14 @@ class ReplicateHandshake(_message.Message):
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive; the replica truncates to it."""
     @_builtins.property
-    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Epoch]:
+    def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """The master's epochs, ascending."""
 
     def __init__(
         self,
         *,
         common_end_physical_offset: _builtins.int = ...,
-        epochs: _abc.Iterable[Global___Epoch] | None = ...,
+        epochs: _abc.Iterable[_log_service_pb2.Epoch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -268,13 +242,13 @@ class PromoteResponse(_message.Message):
     role: _log_service_pb2.Role.ValueType
     """The role now."""
     @_builtins.property
-    def epoch(self) -> Global___Epoch:
+    def epoch(self) -> _log_service_pb2.Epoch:
         """The epoch that began."""
 
     def __init__(
         self,
         *,
-        epoch: Global___Epoch | None = ...,
+        epoch: _log_service_pb2.Epoch | None = ...,
         role: _log_service_pb2.Role.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015

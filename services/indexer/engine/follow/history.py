@@ -52,7 +52,7 @@ class LogHistory:
 
     @property
     def epochs(self) -> Sequence[Epoch]:
-        """The epochs of the log, up to the one that all that is held belongs to; none if they are not known."""
+        """The epochs of the log, up to the one that all that is held belongs to. None if they are not known."""
         return self._content.epochs
 
     @property

@@ -30,6 +30,14 @@ def verify(
         Path | None,
         typer.Option(exists=True, file_okay=False, help="The Indexer's directory. [default: the same]"),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Directory of another store whose log should be the same, byte by byte: a copy, or a replica.",
+        ),
+    ] = None,
     only: Annotated[list[Area] | None, typer.Option(help="Only this part; may be repeated. [default: all]")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Most faults, and most notes, to show; all are counted.")] = 100,
     index_slots: Annotated[
@@ -62,6 +70,8 @@ def verify(
 
     levels_ms = _parsed(delay_levels)
     _check_use([data_dir] if index_dir is None else [data_dir, index_dir], allow_running=allow_running)
+    if against is not None:
+        _check_use([against], allow_running=allow_running)
     shown: list[Finding] = []
     show = shown.append if as_json else _print_finding
     report = Report(show=show, limit=limit, areas=frozenset(only or Area))
@@ -73,6 +83,7 @@ def verify(
             index_dir=index_dir,
             index_slot_count=index_slots,
             delay_levels_ms=levels_ms,
+            against=against,
             progress=show_bytes,
         )
     duration_s = time.monotonic() - started_s
@@ -127,6 +138,7 @@ def _print_summary(data_dir: Path, report: Report, summary: Summary, duration_s:
         counted(summary.unit_count, "unit"),
         f"{summary.index_entry_count} index entries",
         f"{summary.size_bytes} bytes",
+        *([f"{summary.compared_bytes} bytes compared"] if summary.compared_bytes else []),
         f"{duration_s:.1f} s",
         counted(report.fault_count, "fault"),
         counted(report.note_count, "note"),

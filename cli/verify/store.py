@@ -16,6 +16,7 @@ from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.index.check import IndexCheck
 from cli.verify.log.check import LogCheck
+from cli.verify.log.comparison import Comparison
 from cli.verify.log.files import LogFiles
 from cli.verify.queues.check import QueueCheck
 from cli.verify.queues.files import list_queues
@@ -42,6 +43,8 @@ class Summary:
     size_bytes: int
     start_physical_offset: int
     end_physical_offset: int
+    compared_bytes: int = 0
+    """Bytes that were compared with another log."""
 
 
 def is_store(directory: Path) -> bool:
@@ -57,12 +60,14 @@ def verify_store(
     index_dir: Path | None = None,
     index_slot_count: int | None = None,
     delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+    against: Path | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Summary:
     """Check everything that the report wants to hear of.
 
     `index_dir` is the Indexer's directory where it is another; `index_slot_count` is needed for index files whose size
-    does not tell. `delay_levels_ms` are those of the services. `progress` hears of bytes done.
+    does not tell. `delay_levels_ms` are those of the services. `against` is the directory of a store whose log should
+    be the same. `progress` hears of bytes done.
     """
     indexes = index_dir or data_dir
     state = load_state(data_dir, indexes, report)
@@ -97,6 +102,7 @@ def verify_store(
         queues.finish()
         index.finish()
         check_small_files(indexes, log, facts, state, queues.states, report)
+        compared_bytes = 0 if against is None else Comparison(files, log, facts, state, report).run(against, progress)
     report.add_tallies()
     progress(size_bytes)
     return Summary(
@@ -108,4 +114,5 @@ def verify_store(
         size_bytes=size_bytes,
         start_physical_offset=log.min_physical_offset,
         end_physical_offset=facts.end_physical_offset,
+        compared_bytes=compared_bytes,
     )

@@ -16,7 +16,7 @@ a `Change` of what is held it is asked again, until the verdict is about the str
     else                                                              Continue       the stream brings what comes next
 
 Invariants: pure; no change comes twice in one handshake, so that it always ends.
-The log's side, which finds the common end, is services/commitlog/engine/follow/common_history.py.
+The log's side, which finds the common end, is libs/log/common_history.py.
 """
 
 from collections.abc import Sequence

@@ -62,7 +62,7 @@ PLANTS = (
     ),
     Plant(
         "ignore the epoch",
-        "services/commitlog/engine/follow/common_history.py",
+        "libs/log/common_history.py",
         "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
         "    return min(my_end, their_end)\n",
     ),

@@ -69,6 +69,8 @@ class LogFacts:
     last_store_time_ms: int = 0
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """First and newest store time of each segment that has records, by its base."""
+    blanks: dict[int, int] = field(default_factory=dict)
+    """Where the log goes on from in the next segment: behind the blank that closes this one, by its base."""
     _damage: list[int] = field(default_factory=list)
     """Start, end, start, end, … of the damaged ranges, ascending."""
 
@@ -209,6 +211,8 @@ class LogCheck:
         left = segment.size_bytes - position
         if left < record.BLANK.size:
             return
+        base = segment.base_physical_offset
+        self.facts.blanks[base] = base + position + record.BLANK.size
         size = record.INT.unpack_from(segment.buffer, position)[0]
         if size != left:
             self._add("LOG_BLANK_SIZE", segment, position, f"the blank says {size} bytes, but {left} are left")

@@ -87,7 +87,8 @@ class LogFiles:
         if self.segments:
             self._check_sizes()
         self._bases = [segment.base_physical_offset for segment in self.segments]
-        self._content_end = self._find_content_end()
+        self.content_end = self._find_content_end()
+        """End of the last byte that is not zero."""
 
     @property
     def min_physical_offset(self) -> int:
@@ -101,18 +102,23 @@ class LogFiles:
 
     def is_beyond(self, physical_offset: int) -> bool:
         """Return whether nothing was ever written at or behind this offset."""
-        return physical_offset >= self._content_end
+        return physical_offset >= self.content_end
 
     def is_record(self, physical_offset: int) -> bool:
         """Return whether a record that names this offset as its own starts here. It may be damaged behind that."""
         return self.head_of(physical_offset) is not None
 
-    def head_of(self, physical_offset: int) -> tuple[int, int] | None:
-        """Return queue id and queue offset of the record that starts here, None if there is none."""
+    def find(self, physical_offset: int) -> LogFile | None:
+        """Return the segment that has this byte, or None."""
         index = bisect_right(self._bases, physical_offset) - 1
         if index < 0 or physical_offset >= self.segments[index].end_physical_offset:
             return None
-        segment = self.segments[index]
+        return self.segments[index]
+
+    def head_of(self, physical_offset: int) -> tuple[int, int] | None:
+        """Return queue id and queue offset of the record that starts here, None if there is none."""
+        if (segment := self.find(physical_offset)) is None:
+            return None
         try:
             head = self._files.read(segment.path, physical_offset - segment.base_physical_offset, record.SYS_FLAG_AT)
         except OSError:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from libs.formats.epoch import Epoch
 from libs.kernel.scan.scan_columns import ScanColumns
+from libs.log.common_history import assumed, common_end
 from libs.requests.errors import BadArgument
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.follow.common_history import assumed, common_end
 from services.commitlog.engine.follow.dispatch import DispatchTail
 from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper, IndexerReport

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from libs.formats.epoch import Epoch
-from services.commitlog.engine.follow.common_history import assumed, common_end
+from libs.log.common_history import assumed, common_end
 
 ONE = [Epoch(1, 0)]
 THREE = [Epoch(1, 0), Epoch(2, 1000), Epoch(3, 1500)]

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparison: two logs byte by byte: a store and a copy of it, or two members of one replicated log.
+
+They are compared from the first byte that both keep to where the shorter one ends. What lies behind the blank that
+closes a segment is no part of the log, and RocketMQ may leave anything there.
+A difference is a fault; where one of the two had not confirmed its bytes yet it is a note, because the next start, or a
+leader, decides what stays. Where the tables of epochs part is told with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cli.verify.codes import Area
+from cli.verify.files import WINDOW_BYTES, Files
+from cli.verify.findings import Report
+from cli.verify.log.check import LogFacts
+from cli.verify.log.files import LogFiles
+from cli.verify.state import StoreState, load_state
+from libs.formats import store_layout
+from libs.log.common_history import common_end
+
+
+class Comparison:
+    """That of a log, which was walked, with another one, which was not."""
+
+    def __init__(self, files: Files, log: LogFiles, facts: LogFacts, state: StoreState, report: Report) -> None:
+        self._files = files
+        self._log = log
+        self._facts = facts
+        self._state = state
+        self._report = report
+
+    def run(self, other_dir: Path, progress: Callable[[int], None]) -> int:
+        """Tell where the other log differs and what of the two was not compared. Returns how many bytes were."""
+        quiet = Report(show=lambda _: None, limit=0, areas=frozenset((Area.LOG,)))
+        other, other_state = LogFiles(self._files, other_dir, quiet), load_state(other_dir, other_dir, quiet)
+        mine_end, other_end = self._facts.end_physical_offset, other.content_end
+        start = max(self._log.min_physical_offset, other.min_physical_offset)
+        end = max(start, min(mine_end, other_end))
+        self._tell_rest("begins", self._log.min_physical_offset, other.min_physical_offset, other_dir)
+        self._tell_rest("ends", mine_end, other_end, other_dir)
+        parted = common_end(self._state.epochs, mine_end, other_state.epochs, other_end)
+        confirmed = min(one.checkpoint.confirmed_physical_offset for one in (self._state, other_state))
+        at, compared_bytes = start, 0
+        while at < end:
+            window = self._window(other, at, end)
+            if window is None:  # a hole in the files, which the check of that log tells
+                at += min(WINDOW_BYTES, end - at)
+                continue
+            size_bytes, difference = window
+            if difference is not None:
+                self._tell(difference, other_dir, parted, is_note=difference >= confirmed > 0)
+            compared_bytes += size_bytes
+            progress(self._log.size_bytes + compared_bytes)
+            at = self._next(at + size_bytes, is_told=difference is not None)
+        return compared_bytes
+
+    def _window(self, other: LogFiles, at: int, end: int) -> tuple[int, int | None] | None:
+        """Compare the next bytes of one segment. Returns how many, and where the first is that differs.
+
+        Returns None where one of the two has no file.
+        """
+        segment, theirs = self._log.find(at), other.find(at)
+        if segment is None or theirs is None:
+            return None
+        blank = self._facts.blanks.get(segment.base_physical_offset, end)
+        most = min(end, blank, segment.end_physical_offset, theirs.end_physical_offset, at + WINDOW_BYTES) - at
+        mine, found = (self._files.read(one.path, at - one.base_physical_offset, most) for one in (segment, theirs))
+        if mine == found:
+            return most, None
+        count = min(len(mine), len(found))
+        differs = np.frombuffer(mine, np.uint8, count) != np.frombuffer(found, np.uint8, count)
+        return most, at + (int(differs.argmax()) if differs.any() else count)
+
+    def _next(self, at: int, *, is_told: bool) -> int:
+        """Return where to go on: in the next segment behind a blank, or when this one differs."""
+        segment = self._log.find(at - 1)
+        if segment is None:
+            return at
+        blank = self._facts.blanks.get(segment.base_physical_offset, segment.end_physical_offset)
+        return segment.end_physical_offset if is_told or at >= blank else at
+
+    def _tell(self, physical_offset: int, other_dir: Path, parted: int, *, is_note: bool) -> None:
+        segment = self._log.find(physical_offset)
+        assert segment is not None
+        self._report.add(
+            "LOG_DIFFERS",
+            segment.name,
+            f"{other_dir} has other bytes from here on; by their epochs the two are the same up to {parted}",
+            position=physical_offset - segment.base_physical_offset,
+            physical_offset=physical_offset,
+            is_note=is_note,
+        )
+
+    def _tell_rest(self, what: str, mine: int, theirs: int, other_dir: Path) -> None:
+        if mine != theirs:
+            message = f"the log {what} at {mine}, that of {other_dir} at {theirs}"
+            self._report.add("LOG_NOT_COMPARED", store_layout.COMMIT_LOG, message, physical_offset=min(mine, theirs))

@@ -68,13 +68,11 @@ def verify(
     from cli.verify.findings import Report  # brings numpy along, which other commands need not wait for
     from cli.verify.store import verify_store
 
-    levels_ms = _parsed(delay_levels)
     _check_use([data_dir] if index_dir is None else [data_dir, index_dir], allow_running=allow_running)
     if against is not None:
         _check_use([against], allow_running=allow_running)
     shown: list[Finding] = []
-    show = shown.append if as_json else _print_finding
-    report = Report(show=show, limit=limit, areas=frozenset(only or Area))
+    report = Report(shown.append if as_json else _print_finding, limit, frozenset(only or Area))
     started_s = time.monotonic()
     with progress_bar("verify", None) as show_bytes:
         summary = verify_store(
@@ -82,7 +80,7 @@ def verify(
             report,
             index_dir=index_dir,
             index_slot_count=index_slots,
-            delay_levels_ms=levels_ms,
+            delay_levels_ms=_parsed(delay_levels),
             against=against,
             progress=show_bytes,
         )

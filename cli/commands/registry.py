@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command tree of `reput` and its one way to fail: a line on standard error and an exit code."""
 
-import importlib.metadata
 import platform
 import sys
 
@@ -14,6 +13,7 @@ from cli.connection import connection_options
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
 from cli.output import JsonOption, error_line, forget_output, prepare_output, print_fields
 from libs.runtime.errors import StartError
+from libs.runtime.version import VERSION
 
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
 SERVE_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in SERVE_MEANINGS.items()) + "."
@@ -45,7 +45,7 @@ app.add_typer(serve.config, name="config")
 def version(as_json: JsonOption = False) -> None:
     """Print the versions of Reput and of what it runs on."""
     versions: dict[str, object] = {
-        "reput": importlib.metadata.version("reput-server"),
+        "reput": VERSION,
         "python": platform.python_version(),
         "grpc": grpc.__version__,
     }

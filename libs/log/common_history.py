@@ -3,8 +3,9 @@
 
 A log gets a new epoch each time that it may have lost a tail, and an epoch has one writer. So up to where the newest
 epoch that both know ends in either of them they have the same bytes, and not a byte further for certain. The number
-alone does not tell: a log that was restored from a copy counts on from there, and gives a number once more. An epoch
-that begins at two places had two writers, who share nothing from the earlier of the two on.
+alone does not tell: a log that was restored from a copy of a running one counts on from there, and gives a number once
+more. An epoch that begins at two places had two writers, who share nothing from the earlier of the two on.
+Not handled: two who go on in one epoch, as a log and the copy that was made of it while it was stopped.
 When in doubt the answer is lower: applying records again is harmless, keeping wrong ones is not.
 Rule: docs/formats/epoch_file.md; RocketMQ's counterpart is EpochFileCache.findConsistentPoint.
 """
@@ -16,10 +17,10 @@ from libs.formats.epoch import Epoch
 
 
 def common_end(mine: Sequence[Epoch], my_end: int, theirs: Sequence[Epoch], their_end: int) -> int:
-    """Return the end of what both have, exclusive, as a physical offset. It is 0 if they share no epoch.
+    """Return the end of what both have, exclusive, as a physical offset.
 
-    The tables ascend; each side ends at its end, exclusive. Where all epochs of theirs are older than those that are
-    kept of mine, they ended at the latest where the oldest of mine begins.
+    The tables ascend; each side ends at its end, exclusive. Two that share no epoch share nothing, with one exception:
+    where all epochs of theirs are older than those that are kept of mine, these ended where the oldest of mine begins.
     """
     if mine and theirs and theirs[-1].number < mine[0].number:
         return min(their_end, mine[0].start_physical_offset)
@@ -34,10 +35,10 @@ def common_end(mine: Sequence[Epoch], my_end: int, theirs: Sequence[Epoch], thei
 
 
 def assumed(epochs: Sequence[Epoch], number: int) -> Sequence[Epoch]:
-    """Return the table of somebody who knows the number of the last epoch alone: that of the log, as far as it can be.
+    """Return the table that somebody has who knows the number of his last epoch alone: the log's own up to that one.
 
-    0 means that none is known, as when indexes were made by RocketMQ: it counts as the log's first. An epoch that the
-    log never had shares nothing.
+    0 means that none is known, as when indexes were made by RocketMQ: it counts as the log's first. Who names an epoch
+    that the log never had gets an empty table.
     """
     if number == 0:
         return epochs[:1]

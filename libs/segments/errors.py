@@ -50,7 +50,7 @@ class SegmentSizeWrong(StoreError):
 
 
 class FaultAt(StoreError):
-    """Base: something is wrong at one byte of a file. TEXT says what, of these three."""
+    """Base: something is wrong at one byte of a file. TEXT has places for `path`, `position` and `reason`."""
 
     TEXT: ClassVar[str]
 

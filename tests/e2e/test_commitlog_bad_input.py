@@ -225,7 +225,7 @@ def bad_log_requests() -> list[Case]:
         dispatch("negative epoch", "BAD_ARGUMENT", "epoch", epoch=-1),
         dispatch("negative count", "BAD_ARGUMENT", "record_count_max", record_count_max=-1),
         dispatch("too many epochs", "BAD_ARGUMENT", "epochs", epochs=epochs(*((1 + at, 0) for at in range(4_097)))),
-        dispatch("epoch 0", "BAD_ARGUMENT", "epochs[0].number", epochs=epochs((0, 0))),
+        dispatch("epoch below 0", "BAD_ARGUMENT", "epochs[0].number", epochs=epochs((-1, 0))),
         dispatch("epochs descend", "BAD_ARGUMENT", "epochs[1].number", epochs=epochs((2, 0), (1, 5))),
         dispatch("epochs overlap", "BAD_ARGUMENT", "epochs[1].start_physical_offset", epochs=epochs((1, 7), (2, 5))),
         progress("negative", INVALID, "BAD_ARGUMENT", "indexed_physical_offset", indexed_physical_offset=-1),

@@ -39,7 +39,7 @@ class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=
     ends: list[QueueEnd] = msgspec.field(default_factory=list)
     """Those of queues whose files were dropped."""
     epochs: list[Epoch] = msgspec.field(default_factory=list)
-    """All that the log had, ascending, as its last handshake told; none if it did not."""
+    """Those of the log, ascending, as of the last handshake that changed what is held; empty if it told none."""
 
 
 def encode_name(history_id: str) -> bytes:

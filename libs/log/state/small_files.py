@@ -2,7 +2,7 @@
 """Files without which a log is read all the same: its checkpoint, and the name that tells its history from others.
 
 Invariants: a file always holds one complete content, old or new; from a file that is missing or damaged nothing is
-known. The CommitLog writes them; whoever works on the log's files without it reads them.
+known. The CommitLog writes them, and reads them at its start, as does whoever works on the log's files without it.
 RocketMQ overwrites the page of its StoreCheckpoint in place; both read each other's.
 Layouts: docs/formats/store_checkpoint.md; docs/formats/reput_files.md section 4.
 """
@@ -34,7 +34,10 @@ def read(fs: Fs, path: Path, decode: Callable[[bytes], T], *, otherwise: str) ->
 
 def load_checkpoint(fs: Fs, data_dir: Path) -> StoreCheckpoint:
     """Return the checkpoint, zeros if nothing is known. Raises OSError."""
-    path, otherwise = data_dir / store_layout.CHECKPOINT, "nothing is known of what was on disk"
+    path, otherwise = (
+        data_dir / store_layout.CHECKPOINT,
+        "nothing is known of what was on disk, and all of the log is scanned",
+    )
     return read(fs, path, store_checkpoint.decode, otherwise=otherwise) or StoreCheckpoint()
 
 

@@ -9,13 +9,24 @@ from google.protobuf.message import Message
 M = TypeVar("M", bound=Message)
 
 
+_KNOWN: dict[tuple[type, type], dict[str, str]] = {}
+"""Fields of a message that objects of a type have, and their names there."""
+
+
 def named(kind: type[M], source: object, **others: Any) -> M:
     """Return a message with what the source has under the names of its fields, and the others as they are given.
 
     `queue_count` of a message is `queues_total` of statistics.
     """
-    names = {field.name: field.name for field in kind.DESCRIPTOR.fields if field.name not in others}
-    names |= {name: name.removesuffix("_count") + "s_total" for name in names if not hasattr(source, name)}
-    found = {name: getattr(source, known) for name, known in names.items() if hasattr(source, known)}
-    plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in found.items()}
+    pair = kind, type(source)
+    if (known := _KNOWN.get(pair)) is None:
+        known = _KNOWN[pair] = _names(kind, source)
+    found = {field: getattr(source, name) for field, name in known.items() if field not in others}
+    plain = {field: value.value if isinstance(value, enum.Enum) else value for field, value in found.items()}
     return kind(**plain, **others)
+
+
+def _names(kind: type[Message], source: object) -> dict[str, str]:
+    fields = [field.name for field in kind.DESCRIPTOR.fields]
+    names = {field: field if hasattr(source, field) else field.removesuffix("_count") + "s_total" for field in fields}
+    return {field: name for field, name in names.items() if hasattr(source, name)}

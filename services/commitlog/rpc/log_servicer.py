@@ -125,7 +125,7 @@ class LogServicer:
         with self._service_streams.held(1):
             handshake = self._followers.handshake(start, epoch, epochs)
             set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.items()]
-            shown = [pb.Epoch(number=one.number, start_physical_offset=one[1]) for one in handshake.epochs]
+            shown = [pb.Epoch(**epoch._asdict()) for epoch in handshake.epochs]
             yield pb.DispatchResponse(
                 handshake=named(pb.DispatchHandshake, handshake, set_apart_topics=set_apart, epochs=shown)
             )
@@ -192,9 +192,10 @@ def _epochs(sent: Sequence[pb.Epoch]) -> list[Epoch]:
     """Return a follower's table of epochs. Raises BadArgument for one that is too long or does not ascend."""
     check_range(len(sent), "epochs", most=EPOCH_COUNT_MAX)
     epochs = [Epoch(one.number, one.start_physical_offset) for one in sent]
-    for index, (earlier, later) in enumerate(pairwise([Epoch(0, 0), *epochs])):
-        check_range(later.number, f"epochs[{index}].number", least=earlier.number + 1)
-        check_range(later[1], f"epochs[{index}].start_physical_offset", least=earlier.start_physical_offset)
+    for index, (earlier, later) in enumerate(pairwise([Epoch(-1, 0), *epochs])):
+        path = f"epochs[{index}]"
+        check_range(later.number, f"{path}.number", least=earlier.number + 1)
+        check_range(later.start_physical_offset, f"{path}.start_physical_offset", least=earlier.start_physical_offset)
     return epochs
 
 

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log's state as GetStatus tells it, also while the log is being recovered."""
 
-import importlib.metadata
-
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.version import VERSION
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
 
 EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
-
-VERSION = importlib.metadata.version("reput-server")
 
 
 class StatusServicer:

@@ -3,6 +3,7 @@
 
 import functools
 from collections.abc import Callable
+from functools import partial
 
 from libs.formats import store_layout
 from libs.machine.clock import Clock
@@ -109,7 +110,7 @@ def _tables(
         file_size_bytes=config.queue_file_size_bytes,
         mapped_file_count_max=config.queue_mapped_file_count_max,
         spared=ballast.spared,
-        before_removal=history.keep,
+        before_removal=partial(history.keep, are_all=True),
     )
     index = IndexTable(
         fs,

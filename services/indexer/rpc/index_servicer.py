@@ -2,7 +2,6 @@
 """IndexService: the state of the indexes, and trimming for the Janitor."""
 
 import dataclasses
-import importlib.metadata
 
 import msgspec
 from reput.common.v1 import consumer_pb2
@@ -13,6 +12,7 @@ from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.version import VERSION
 from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
 from services.indexer.engine.groups.consumers_below import consumers_below
@@ -23,7 +23,6 @@ from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
-VERSION = importlib.metadata.version("reput-server")
 
 _REMOVALS = {
     messages.QUEUE_SELECTION_EXPIRED: QueueRemoval.remove_expired,

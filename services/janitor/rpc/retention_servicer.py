@@ -2,7 +2,6 @@
 """RetentionService over a RetentionLoop and its history."""
 
 import dataclasses
-import importlib.metadata
 
 from reput.common.v1 import consumer_pb2
 from reput.janitor.v1 import retention_service_pb2 as messages
@@ -11,13 +10,13 @@ from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_number, encode_token
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.version import VERSION
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import Decision
 from services.janitor.engine.retention_loop import RetentionLoop
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
 LIST = "history"
-VERSION = importlib.metadata.version("reput-server")
 
 
 class RetentionServicer:

@@ -33,14 +33,20 @@ SHARED_SOURCES = {
 POOL_ONLY = ("segment.before_commit", "segment.after_commit")
 BATCHES_ONLY = (*POOL_ONLY, "segment.before_write", "file.write")
 MAPPED_ONLY = ("file.sync", "file.read", "file.reserve", "create.before_rename", "create.after_rename")
-SIMULATED_ONLY = ("removal.before_remove", "removal.after_remove")
+SIMULATED_ONLY = (
+    "removal.before_remove",
+    "removal.after_remove",
+    "generation.before_remove",
+    "generation.after_remove",
+)
 NOT_PASSED = {
     *(("indexer", name) for name in (*BATCHES_ONLY, "file.read", *SIMULATED_ONLY)),
     *(("janitor", name) for name in (*BATCHES_ONLY, *MAPPED_ONLY)),
 }
 """Pairs of service and failpoint that cannot meet: queues are stored into their mappings and need no search for their
 end's sectors, and the Janitor maps no file. Queues that can be removed have lost all their records, which those of a
-load of seconds have not; the simulation removes queues, and ends processes meanwhile."""
+load of seconds have not, and queues begin again in the logs of RocketMQ; the simulation removes queues and lets them
+begin again, and ends processes meanwhile."""
 
 ORDINALS_MAX = {
     **dict.fromkeys(("settle.", "mark_clean.", "delay", "file.reserve"), 1),

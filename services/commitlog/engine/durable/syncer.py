@@ -71,7 +71,8 @@ class Syncer:
     ) -> Self:
         """Return what moves `committed`. Only a log with a pool has anything to commit."""
         pace = Pace(config.commit_pages_min, config.commit_interval_ms, config.commit_thorough_interval_ms)
-        return cls("commit", chain.commit, marks.wrote, marks.committed, pace, state, seal, clock, config)
+        source, mark = marks.wrote, marks.committed
+        return cls("commit", chain.commit, source, mark, pace, state, seal, clock, config)
 
     @classmethod
     def flusher(
@@ -84,7 +85,8 @@ class Syncer:
             return chain.sync()
 
         pace = Pace(config.flush_pages_min, config.flush_interval_ms, config.flush_thorough_interval_ms)
-        return cls("flush", work, marks.committed, marks.flushed, pace, state, seal, clock, config)
+        source, mark = marks.committed, marks.flushed
+        return cls("flush", work, source, mark, pace, state, seal, clock, config)
 
     def is_due(self) -> bool:
         """Return whether somebody asks, or there is enough to do. Counts page numbers, as RocketMQ's isAbleToFlush."""

@@ -51,9 +51,10 @@ class Followers:
     """Tails that ended because a record can't be read."""
 
     def handshake(self, physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()) -> Handshake:
-        """Tell a follower where to go on that has come to an offset, in an epoch: the last of all that it knows.
+        """Tell a follower where to go on, which holds the log up to an offset and belongs to an epoch.
 
-        Without `epochs` it knows that number alone. Raises NotARecord when that is in the middle of a record.
+        `epochs` are all that it knows, up to that one; without them it knows the number alone. Raises NotARecord when
+        it is to go on in the middle of a record.
         """
         mine = self._epochs.epochs
         end = common_end(mine, self._marks.visible.value, epochs or assumed(mine, epoch), physical_offset)

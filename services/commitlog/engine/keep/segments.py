@@ -10,6 +10,7 @@ its use of file times.
 """
 
 import asyncio
+import bisect
 import enum
 import logging
 from collections.abc import Sequence
@@ -98,8 +99,9 @@ class SegmentKeeper:
 
     def list_from(self, physical_offset: int, count: int) -> list[SegmentFacts]:
         """Return up to `count` segments that begin at or after this offset, oldest first."""
-        segments = [segment for segment in self._chain.segments if segment.base_physical_offset >= physical_offset]
-        return [self._facts(segment) for segment in segments[:count]]
+        segments = self._chain.segments
+        first = bisect.bisect_left(segments, physical_offset, key=lambda segment: segment.base_physical_offset)
+        return [self._facts(segment) for segment in segments[first : first + count]]
 
     async def delete(self, bases: Sequence[int], *, allow_unindexed: bool) -> list[Deletion]:
         """Delete segments at the old end, durably. Returns one answer for each, in order.

@@ -24,6 +24,11 @@ class Marks:
     flushed: Watermark
     visible: Watermark
 
+    @property
+    def is_synced_at_once(self) -> bool:
+        """Whether readers see only what is synced, so that a sync follows whatever is written (flush_mode sync)."""
+        return self.visible is self.flushed
+
     @classmethod
     def of(cls, chain: SegmentChain, config: CommitLogConfig) -> Self:
         """Return the marks of a log that was just recovered."""

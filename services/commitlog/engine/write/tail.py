@@ -56,7 +56,7 @@ class LogTailWriter:
     def _moved(self, segment: Segment) -> None:
         end = segment.end_physical_offset
         self._marks.wrote.advance(end)
-        if self._marks.visible is self._marks.flushed:
+        if self._marks.is_synced_at_once:
             self._marks.flushed.hurry(end)
 
     def _active(self) -> Segment | None:

@@ -174,7 +174,7 @@ class Scanner:
                 raise OffsetTrimmed(queue_offset + gone, start=queue_offset + kept_from, field="partition.ranges")
             rows = rows[len(block.sizes) :]
             if scan_filter.needs_records:
-                block = block.select(await chosen(block, scan_filter.passes))
+                block = block.select(await _chosen(block, scan_filter.passes))
             parts.append(block)
         return join(parts)
 
@@ -193,7 +193,7 @@ class Scanner:
                 page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
                 token = page.next_page_token or None
                 place = order[key.encode()]
-                kept = await chosen(
+                kept = await _chosen(
                     page.found,
                     lambda view: (
                         is_inside(view) and scan_filter.passes(view) and _first_place(view, order) == place  # noqa: B023 - called at once
@@ -248,17 +248,23 @@ def _first_place(view: RecordView, order: dict[bytes, int]) -> int:
     return min(order[key] for key in view.keys if key in order)
 
 
+async def _chosen(block: RecordBlock, is_wanted: Callable[[RecordView], bool]) -> list[int]:
+    """See `chosen`. Others have their turn first: blocks that are in memory may come one after the other."""
+    await asyncio.sleep(0)
+    return await chosen(block, is_wanted)
+
+
 async def _by_queue(found: RecordBlock) -> list[ScanChunk]:
     """Return one chunk for each queue, its records by queue offset."""
-    places: list[tuple[int, int, int]] = []
+    places: list[tuple[int, int]] = []
 
     def note(view: RecordView) -> bool:
-        places.append((view.queue_id, view.queue_offset, len(places)))
+        places.append((view.queue_id, view.queue_offset))
         return True
 
-    await chosen(found, note)
+    numbers = await _chosen(found, note)
     queues: dict[int, list[int]] = {}
-    for queue_id, _, index in sorted(places):
+    for (queue_id, _), index in sorted(zip(places, numbers, strict=True)):
         queues.setdefault(queue_id, []).append(index)
     return [ScanChunk(found.select(indexes), None) for indexes in queues.values()]
 

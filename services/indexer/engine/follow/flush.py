@@ -168,8 +168,8 @@ class FlushLoop:
         failpoint("progress.before_save")
         await self._progress.save(progress)
         failpoint("progress.after_save")
-        await asyncio.to_thread(self._queues.remove_expired, queue_file_count)
-        await asyncio.to_thread(self._index.remove_expired, index_file_count)
+        await asyncio.to_thread(self._queues.remove, self._queues.pop_expired(queue_file_count))
+        await asyncio.to_thread(self._index.remove, self._index.pop_expired(index_file_count))
         await asyncio.to_thread(self._ballast.occupy)
 
 

@@ -52,7 +52,7 @@ class LogHistory:
 
     @property
     def epochs(self) -> Sequence[Epoch]:
-        """The epochs of the log, up to the one that all that is held belongs to. None if they are not known."""
+        """The epochs of the log as of the last handshake that changed what is held; empty if they are not known."""
         return self._content.epochs
 
     @property
@@ -64,7 +64,7 @@ class LogHistory:
         """Return the ends of dropped queues all of whose records the log has dropped, too."""
         return [kept for kept in self._content.ends if kept.last_physical_offset < min_physical_offset]
 
-    def keep(self, ends: Iterable[QueueEnd], *, are_all: bool = True) -> None:
+    def keep(self, ends: Iterable[QueueEnd], *, are_all: bool) -> None:
         """Remember the ends of queues before their files go, durably. The end of the later record counts. Blocks.
 
         `are_all` says that these are all queues, so that nothing else is known below the last of their records.

@@ -23,7 +23,7 @@ LOOK_SIZE_BYTES = 2 << 10
 async def chosen(block: RecordBlock, is_wanted: Callable[[RecordView], bool]) -> list[int]:
     """Return the numbers of the records that are kept and wanted. Others have their turn in between."""
     found: list[int] = []
-    seen_bytes = STEP_SIZE_BYTES_MAX  # whoever calls has done its share
+    seen_bytes = 0
     for index, (position, size) in enumerate(zip(block.positions.tolist(), block.sizes.tolist(), strict=True)):
         seen_bytes += size + LOOK_SIZE_BYTES
         if seen_bytes > STEP_SIZE_BYTES_MAX:
@@ -63,5 +63,6 @@ async def store_times_ms(
     times: list[int | None] = []
     while (done := len(times)) < len(physical_offsets):
         block = await source.read(physical_offsets[done:], record_sizes[done:])
-        times += [block.view(index).store_time_ms if size else None for index, size in enumerate(block.sizes)]
+        places = zip(block.positions.tolist(), block.sizes.tolist(), strict=True)
+        times += [view_record(block.records, *place).store_time_ms if place[1] else None for place in places]
     return times

@@ -237,8 +237,8 @@ class IndexTable:
     def trim(self, min_physical_offset: int) -> int:
         """Forget finished files whose records are all below this offset. Returns how many.
 
-        Their files are to be removed after progress says that they are fewer (`remove_expired`): one that is missing
-        otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
+        Their files are to be removed after progress says that they are fewer (`pop_expired`, `remove`): one that is
+        missing otherwise has the index made again. An unfinished one, which a sync may be at work on, goes next time.
         """
         count = self.trimmable_count(min_physical_offset)
         for file in self._files[:count]:
@@ -255,10 +255,13 @@ class IndexTable:
 
         return bisect_left(self._files, True, key=is_kept)
 
-    def remove_expired(self, count: int) -> None:
-        """Remove the oldest so many of the expired files, durably. Blocks."""
-        names = self.expired[:count]
-        del self.expired[:count]
+    def pop_expired(self, count: int) -> list[str]:
+        """Return the names of the oldest so many of the expired files, for `remove`."""
+        names, self.expired = self.expired[:count], self.expired[count:]
+        return names
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files that the table does not have any more, durably. Blocks. May run in any thread."""
         for name in names:
             self._remove(name)
 

@@ -201,6 +201,8 @@ class ConsumeQueueTable:
     def begins_of(self, batch: DispatchBatch) -> list[QueueBegin]:
         """Return the queues that begin again with a record of this batch. Raises what `place` does."""
         begun = [part for part in self.place(batch) if part.begins_again]
+        if not begun:
+            return []
         rows = np.array([part.entered[0] for part in begun], np.int32)
         ends = (batch.physical_offsets[rows] + batch.record_sizes[rows]).tolist()
         return [QueueBegin(part.topic, part.queue_id, end) for part, end in zip(begun, ends, strict=True)]
@@ -284,8 +286,8 @@ class ConsumeQueueTable:
     def trim(self, min_physical_offset: int) -> int:
         """Forget the records below this offset and files that hold nothing else. Returns how many files.
 
-        The files are to be removed after progress says where the queues begin now (`remove_expired`): one that is
-        missing otherwise has all indexes built anew.
+        The files are to be removed after progress says where the queues begin now (`pop_expired`, `remove`): one that
+        is missing otherwise has all indexes built anew.
         """
         self.min_physical_offset = max(self.min_physical_offset, min_physical_offset)
         self.stepped_over.trim(self.min_physical_offset)
@@ -301,10 +303,13 @@ class ConsumeQueueTable:
         """Return how many files `trim` would give up."""
         return sum(queue.expired_file_count(min_physical_offset) for queue in self._all() if queue.file_count > 1)
 
-    def remove_expired(self, count: int) -> None:
-        """Remove the oldest so many of the expired files, durably. Blocks."""
-        files = self.expired[:count]
-        del self.expired[:count]
+    def pop_expired(self, count: int) -> list[Segment]:
+        """Return the oldest so many of the expired files, for `remove`."""
+        files, self.expired = self.expired[:count], self.expired[count:]
+        return files
+
+    def remove(self, files: list[Segment]) -> None:
+        """Remove files that the queues do not have any more, durably. Blocks. May run in any thread."""
         for file in files:
             file.delete()
             self._fs.sync_directory(file.path.parent)

@@ -50,7 +50,7 @@ class LogTail:
             start_physical_offset=start_physical_offset,
             epoch=epoch,
             record_count_max=self._record_count_max,
-            epochs=[messages.Epoch(number=one[0], start_physical_offset=one[1]) for one in epochs[-EPOCH_COUNT_MAX:]],
+            epochs=[messages.Epoch(**one._asdict()) for one in epochs[-EPOCH_COUNT_MAX:]],
         )
         position = start_physical_offset
         with commitlog_errors():

@@ -186,7 +186,7 @@ def test_trim_removes_old_files_and_moves_every_min() -> None:
     feed(table, log)
     assert table.trim(log.records[45].physical_offset) == 2
     assert len(fs.list(DIRECTORY / "T" / "0")) == 3
-    table.remove_expired(len(table.expired))
+    table.remove(table.pop_expired(len(table.expired)))
     assert len(fs.list(DIRECTORY / "T" / "0")) == 1
     big, small = table.find("T", 0), table.find("T", 1)
     assert big is not None

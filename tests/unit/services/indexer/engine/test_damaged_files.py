@@ -303,7 +303,7 @@ async def test_a_trim_is_no_damage(survives: object, failpoint: str) -> None:
         await indexer.follow.flush.flush(is_thorough=False)
     assert len(derived(fs, "")) == count
     if failpoint == "progress.after_save":
-        indexer.indexes.queues.remove_expired(99)
+        indexer.indexes.queues.remove(indexer.indexes.queues.pop_expired(99))
     fs.crash(survives)  # type: ignore[arg-type]
     assert_nothing_was_dropped(make_indexer(log, fs))
 

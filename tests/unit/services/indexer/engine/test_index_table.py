@@ -221,7 +221,7 @@ def test_trim_removes_files_of_expired_records_only() -> None:
     assert table.trim(log.records[9].physical_offset) == 1
     assert table.trim(log.end_physical_offset + 1) == 1
     assert (table.file_count, len(files(fs))) == (1, 3)
-    table.remove_expired(2)
+    table.remove(table.pop_expired(2))
     assert (table.expired, len(files(fs))) == ([], 1)
 
 

@@ -3,6 +3,7 @@
 
 import struct
 
+import msgspec
 import pytest
 
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
@@ -18,6 +19,7 @@ from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
+from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden
@@ -164,3 +166,24 @@ def test_topics() -> None:
     assert topics_json.loads(text) == file
     assert topics_json.dumps(file) == text
     assert (schedule.is_readable, schedule.is_writable) == (True, False)
+
+
+LOG_HISTORY = (
+    b'{"history_id":"0123","is_complete":false,"known_physical_offset":900,"ends":[["orders",3,17,800]],'
+    b'"epochs":[[1,0],[4,512]]}'
+)
+
+
+def test_log_history() -> None:
+    """What an Indexer knows of the log; a file that is older than epochs says nothing of them."""
+    known = LogHistoryFile(
+        history_id="0123",
+        is_complete=False,
+        known_physical_offset=900,
+        ends=[QueueEnd("orders", 3, 17, 800)],
+        epochs=[Epoch(1, 0), Epoch(4, 512)],
+    )
+    assert checksummed.unwrap("log-history", known.encode()) == LOG_HISTORY
+    assert LogHistoryFile.decode(checksummed.wrap("log-history", LOG_HISTORY)) == known
+    older = LOG_HISTORY.replace(b',"epochs":[[1,0],[4,512]]', b"")
+    assert LogHistoryFile.decode(checksummed.wrap("log-history", older)) == msgspec.structs.replace(known, epochs=[])

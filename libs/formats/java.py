@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two habits of the Java library that show in the bytes: String.hashCode and the order of a HashMap.
+"""Two habits of the Java library that show in the bytes: String.hashCode and the buckets of a HashMap.
 
 Hashes select consume queue units and index slots, so they must agree bit for bit. The map's order decides the order of
 properties in a record; readers do not care, but byte-identical output does. Spec: docs/formats/commit_log.md section 5.

@@ -82,7 +82,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class DispatchBatch:
-    """Consecutive records as columns; fields as DispatchColumns. Arrays are read-only and keep the response alive."""
+    """Consecutive records as columns; fields as DispatchColumns.
+
+    Arrays are read-only. Those of a response keep it alive; those of scanned columns change with the next scan.
+    """
 
     start_physical_offset: int
     end_physical_offset: int
@@ -124,6 +127,8 @@ def batch_of(columns: ScanColumns, start: int, end: int) -> DispatchBatch:
         name: np.frombuffer(getattr(columns, name), kind, columns.key_count if name == "key_hashes" else columns.count)
         for name, kind in _COLUMNS.values()
     }
+    for array in arrays.values():
+        array.flags.writeable = False
     queues = [(topic.decode("utf-8", "backslashreplace"), queue_id) for topic, queue_id in columns.queues()]
     return DispatchBatch(start, end, queues, batch_queues=columns.batch_queues, **arrays)
 

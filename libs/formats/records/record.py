@@ -218,7 +218,7 @@ def check_header(buffer: ReadableBuffer, position: int = 0, *, end: int | None =
 def is_head(buffer: ReadableBuffer, position: int, physical_offset: int) -> bool:
     """Return whether a record's magic stands here and the record says that it lies at this physical offset."""
     with memoryview(buffer) as view:
-        if len(view) - position < SYS_FLAG_AT:
+        if not 0 <= position <= len(view) - SYS_FLAG_AT:
             return False
         magic = INT.unpack_from(view, position + MAGIC_AT)[0]
         stored = LONG.unpack_from(view, position + PHYSICAL_OFFSET_AT)[0]

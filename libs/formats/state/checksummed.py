@@ -46,7 +46,7 @@ def unwrap(kind: str, data: ReadableBuffer) -> bytes:
 
 
 class JsonFile(msgspec.Struct, frozen=True):
-    """Base of what a file says whose payload is JSON: the fields of the class."""
+    """Base: a checksummed file whose payload is the fields of the class as JSON. KIND is the envelope's kind."""
 
     KIND: ClassVar[str]
 

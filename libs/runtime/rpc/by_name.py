@@ -2,6 +2,7 @@
 """What an object and a message have under the same names: who adds a fact to both adds no line between them."""
 
 import enum
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -13,14 +14,17 @@ _KNOWN: dict[tuple[type, type], dict[str, str]] = {}
 """Fields of a message that objects of a type have, and their names there."""
 
 
-def named(kind: type[M], source: object, **others: Any) -> M:
+def named(kind: type[M], source: object, *, later: Collection[str] = (), **others: Any) -> M:
     """Return a message with what the source has under the names of its fields, and the others as they are given.
 
-    `queue_count` of a message is `queues_total` of statistics.
+    `queue_count` of a message is `queues_total` of statistics. A field that nobody fills is a programmer's mistake;
+    `later` are those that the caller fills itself.
     """
     pair = kind, type(source)
     if (known := _KNOWN.get(pair)) is None:
         known = _KNOWN[pair] = _names(kind, source)
+        missing = kind.DESCRIPTOR.fields_by_name.keys() - known - others.keys() - set(later)
+        assert not missing, f"{type(source).__name__} has nothing for {sorted(missing)} of {kind.DESCRIPTOR.name}"
     found = {field: getattr(source, name) for field, name in known.items() if field not in others}
     plain = {field: value.value if isinstance(value, enum.Enum) else value for field, value in found.items()}
     return kind(**plain, **others)

@@ -13,6 +13,12 @@ from services.commitlog.engine.statistics import statistics_of
 EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
 
+_LATER = (
+    *("role", "segment_size_bytes", "start_time", "version", "state", "recovery_progress"),
+    *("indexed_time", "recovery", "log_directories"),
+)
+"""Fields of the status that are filled apart: what is known before the log is open, and parts that are messages."""
+
 
 class StatusServicer:
     """Serves GetStatus of reput.commitlog.v1.LogService."""
@@ -41,7 +47,7 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
 
 
 def _open_status(log: OpenLog) -> pb.GetStatusResponse:
-    status = named(pb.GetStatusResponse, statistics_of(log), refusals=log.gate.refusals())
+    status = named(pb.GetStatusResponse, statistics_of(log), later=_LATER, refusals=log.gate.refusals())
     if log.checkpoint.reported_at_ms is not None:
         status.indexed_time.FromMilliseconds(log.checkpoint.reported_at_ms)
     status.recovery.CopyFrom(named(pb.RecoveryReport, log.recovery))

@@ -67,3 +67,10 @@ def test_what_has_the_same_name_is_told() -> None:
     decision = Decision(7, 100, Reason.NOT_DUE, "why", None)
     told = named(retention_service_pb2.Decision, decision, size_bytes=99)
     assert (told.base_physical_offset, told.reason, told.size_bytes) == (7, Reason.NOT_DUE.value, 99)
+
+
+def test_a_field_that_nobody_fills_is_a_mistake() -> None:
+    """A name that was changed on one side alone is noticed with the first message, and not as a zero."""
+    run = RetentionStatistics()
+    with pytest.raises(AssertionError, match="RetentionStatistics has nothing for .*'decisions'.* of Run"):
+        named(retention_service_pb2.Run, run)

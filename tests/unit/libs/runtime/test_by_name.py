@@ -72,5 +72,5 @@ def test_what_has_the_same_name_is_told() -> None:
 def test_a_field_that_nobody_fills_is_a_mistake() -> None:
     """A name that was changed on one side alone is noticed with the first message, and not as a zero."""
     run = RetentionStatistics()
-    with pytest.raises(AssertionError, match="RetentionStatistics has nothing for .*'decisions'.* of Run"):
+    with pytest.raises(AssertionError, match=r"RetentionStatistics has nothing for .*'decisions'.* of Run"):
         named(retention_service_pb2.Run, run)

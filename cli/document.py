@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/cli.md from the command tree: `python -m cli.document`."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -98,4 +99,6 @@ def _helps(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("usage: python -m cli.document (it writes docs/cli.md; tests compare the page)")
     PAGE.write_text(page(), encoding="utf-8")

@@ -301,6 +301,7 @@ def _code_of(segment: LogFile, stop: Stop) -> str:
     if stop.status == UNSOUND:
         return "LOG_STALE_RECORD" if stop.reason == log_end.STALE_REASON else "LOG_PROPERTY_CRC"
     if stop.status != layout.S_BAD_CRC:
+        segment.check_readable(stop.position, min(stop.position + record.BLANK.size, segment.size_bytes))
         head = segment.buffer[stop.position : stop.position + record.BLANK.size]
         return _CODE_OF_STATUS[stop.status] if any(head) else "LOG_HOLE"
     try:

@@ -55,6 +55,18 @@ def test_values_are_read(given: dict[str, str], attribute: str, expected: object
     assert getattr(parse(NEEDED | given), attribute) == expected
 
 
+def test_names_of_files_are_as_they_are_given() -> None:
+    """A blank one is a name, too: whoever gives it must not be left without TLS, nor send another token."""
+    parsed = parse({**NEEDED, "tls.ca.file": " ", "auth.token.file": "a token "})
+    assert (parsed.tls_ca_file, parsed.auth_token_file) == (" ", "a token ")
+
+
+def test_no_two_reads_share_a_value() -> None:
+    """What one changes in its options stays with it."""
+    first, second = parse(NEEDED), parse(NEEDED)
+    assert first.starting_offsets is not second.starting_offsets
+
+
 def test_aliases_of_kafka_users() -> None:
     """bootstrap.servers and topic mean endpoint and subscribe."""
     assert parse({"bootstrap.servers": "indexer:7102", "topic": "orders"}) == parse(NEEDED)

@@ -10,6 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
@@ -77,7 +78,11 @@ def size_bytes(most: int) -> Convert[int]:
 
 boolean = choice(true=True, false=False)
 topic_name = matching("[%|a-zA-Z0-9_-]{1,127}", "a topic name")
-file_name = matching(".*", "a file's name")
+
+
+def file_name(_name: str, text: str) -> str:
+    """Return the name of a file as it is: blanks may belong to it."""
+    return text
 
 
 def topic_names(name: str, text: str) -> tuple[str, ...]:
@@ -123,10 +128,10 @@ def values_of(kind: type[CallOptions], given: Mapping[str, str]) -> dict[str, An
     values: dict[str, Any] = {}
     for declared in fields(kind):
         name, convert, default = declared.metadata["option"]
-        text = given.get(name, "").strip()
+        text = given.get(name, "") if convert is file_name else given.get(name, "").strip()
         if default is REQUIRED and not text:
             raise BadOption(name, "is required")
-        values[declared.name] = convert(name, text) if name in given else default
+        values[declared.name] = convert(name, text) if name in given else copy(default)
     if bool(given.get("tls.cert.file")) != bool(given.get("tls.key.file")):
         raise BadOption("tls.cert.file", "and 'tls.key.file' need each other")
     return values

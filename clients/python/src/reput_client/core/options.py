@@ -67,7 +67,7 @@ class Options:
 
         Variables: REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET, REPUT_CLIENT_JANITOR_TARGET,
         REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_TOKEN and
-        REPUT_CLIENT_TOKEN_FILE, whose first line counts.
+        REPUT_CLIENT_TOKEN_FILE, whose first word counts.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {

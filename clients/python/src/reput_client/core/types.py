@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.common.v1 import message_pb2
@@ -91,6 +91,15 @@ class SendResult(NamedTuple):
         return (self.store_host + self.physical_offset.to_bytes(8)).hex().upper()
 
 
+if TYPE_CHECKING:
+    V_co = TypeVar("V_co", covariant=True)
+
+    class _Shown(Generic[V_co]):
+        """A property, for type checkers: it can be read and not written."""
+
+        def __get__(self, message: object, owner: type) -> V_co: ...
+
+
 def _field(name: str, text: str) -> Any:
     """Make a property of a Message: a field of the answer as it is."""
     return property(attrgetter(f"_raw.{name}"), doc=text)
@@ -101,27 +110,27 @@ class Message:
 
     __slots__ = ("_raw",)
 
-    topic: str = _field("topic", "Topic that it was appended to.")
-    queue_id: int = _field("queue_id", "Queue within the topic, from 0.")
-    queue_offset: int = _field("queue_offset", "Entry number in the queue, from 0.")
-    physical_offset: int = _field("physical_offset", "Position of the record's first byte in the whole log.")
-    body: bytes = _field(
+    topic: "_Shown[str]" = _field("topic", "Topic that it was appended to.")
+    queue_id: "_Shown[int]" = _field("queue_id", "Queue within the topic, from 0.")
+    queue_offset: "_Shown[int]" = _field("queue_offset", "Entry number in the queue, from 0.")
+    physical_offset: "_Shown[int]" = _field("physical_offset", "Position of the record's first byte in the whole log.")
+    body: "_Shown[bytes]" = _field(
         "body", "What the producer sent; still compressed if the producer compressed it (see `sys_flag`)."
     )
-    raw_properties: bytes = _field(
+    raw_properties: "_Shown[bytes]" = _field(
         "raw_properties", "The property string as stored, only if it is not UTF-8; `properties` is empty then."
     )
-    offset_message_id: str = _field("offset_message_id", "The id that names the record's place.")
-    born_time_ms: int = _field("born_time_ms", "Milliseconds since the epoch by the producer's clock.")
-    store_time_ms: int = _field("store_time_ms", "Milliseconds since the epoch by the store's clock.")
-    flag: int = _field("flag", "Opaque flag of the producer.")
-    sys_flag: int = _field("sys_flag", "RocketMQ's system flag.")
-    reconsume_times: int = _field("reconsume_times", "How often consumers sent it back.")
-    prepared_transaction_offset: int = _field(
+    offset_message_id: "_Shown[str]" = _field("offset_message_id", "The id that names the record's place.")
+    born_time_ms: "_Shown[int]" = _field("born_time_ms", "Milliseconds since the epoch by the producer's clock.")
+    store_time_ms: "_Shown[int]" = _field("store_time_ms", "Milliseconds since the epoch by the store's clock.")
+    flag: "_Shown[int]" = _field("flag", "Opaque flag of the producer.")
+    sys_flag: "_Shown[int]" = _field("sys_flag", "RocketMQ's system flag.")
+    reconsume_times: "_Shown[int]" = _field("reconsume_times", "How often consumers sent it back.")
+    prepared_transaction_offset: "_Shown[int]" = _field(
         "prepared_transaction_offset",
         "Physical offset of the prepared message of a committed transaction, otherwise 0.",
     )
-    record_size_bytes: int = _field("record_size_bytes", "Bytes of the whole record in the log.")
+    record_size_bytes: "_Shown[int]" = _field("record_size_bytes", "Bytes of the whole record in the log.")
 
     def __init__(self, raw: message_pb2.StoredMessage) -> None:
         self._raw = raw

@@ -28,7 +28,7 @@ class Channels:
         self._metadata = options.metadata()
         self._credentials = options.credentials()
         self._channels: dict[str, grpc.Channel] = {}
-        self._methods: dict[str, Any] = {}
+        self._methods: dict[tuple[str, object], Any] = {}
 
     def run(self, call: Call[T]) -> T:
         """Run a call, with retries until the time-out. Raises ReputError."""
@@ -102,11 +102,13 @@ class Channels:
     def _method(self, call: Call[Any], kind: str) -> Any:
         """Return what starts a call over the channel to its service. `kind` is gRPC's name of what streams."""
         service, path, parse = call.method
-        if path not in self._methods:
+        method = self._methods.get((path, parse))
+        if method is None:
             make = getattr(self._channel(service), kind)
             serialize = type(call.request).SerializeToString
-            self._methods[path] = make(f"/{path}", request_serializer=serialize, response_deserializer=parse)
-        return self._methods[path]
+            method = make(f"/{path}", request_serializer=serialize, response_deserializer=parse)
+            self._methods[path, parse] = method
+        return method
 
     def _channel(self, service: str) -> grpc.Channel:
         """Return the channel to a service."""

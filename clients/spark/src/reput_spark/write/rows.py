@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput_client.core.encode import chunk, property_string
 
 from reput_spark.errors import BadRow
@@ -55,7 +56,7 @@ class Encoder:
             raise BadRow("topic", "is null")
         if queue_id is not None and queue_id < 0:
             raise BadRow("partition", f"is {queue_id}, below 0")
-        return chunk(
+        message = AppendMessage(
             topic=topic,
             queue_id=queue_id,
             body=body.encode() if isinstance(body, str) else body,
@@ -63,6 +64,7 @@ class Encoder:
             flag=flag or 0,
             born_time_ms=max(0, born_time_ms or 0),
         )
+        return chunk(message)
 
     def _property_string(
         self,

@@ -23,7 +23,7 @@ def named(kind: type[M], source: object, *, later: Collection[str] = (), **other
     pair = kind, type(source)
     if (known := _KNOWN.get(pair)) is None:
         known = _KNOWN[pair] = _names(kind, source)
-        missing = kind.DESCRIPTOR.fields_by_name.keys() - known - others.keys() - set(later)
+        missing = set(kind.DESCRIPTOR.fields_by_name) - {*known, *others, *later}
         assert not missing, f"{type(source).__name__} has nothing for {sorted(missing)} of {kind.DESCRIPTOR.name}"
     found = {field: getattr(source, name) for field, name in known.items() if field not in others}
     plain = {field: value.value if isinstance(value, enum.Enum) else value for field, value in found.items()}

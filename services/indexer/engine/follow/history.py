@@ -52,7 +52,7 @@ class LogHistory:
 
     @property
     def epochs(self) -> Sequence[Epoch]:
-        """The epochs of the log as of the last handshake that changed what is held; empty if they are not known."""
+        """The epochs of the log as of the last handshake that changed what is held. Empty if they are not known."""
         return self._content.epochs
 
     @property

@@ -74,12 +74,6 @@ _LOG: dict[str, tuple[Severity, str, str]] = {
     "LOG_QUEUE_OFFSET_GAP": ("fault", "queue offsets of a queue's records leave some out", RESTORE),
     "LOG_QUEUE_OFFSET_REPEAT": ("fault", "a queue offset comes a second time in the log", RESTORE),
     "LOG_TORN_TAIL": ("fault", "an unfinished record at the end of the log; a note if the stop was not clean", RECOVER),
-    "LOG_DIFFERS": (
-        "fault",
-        "the log that it is compared with has other bytes there; a note where one of the two was not confirmed yet",
-        "the one that serves is right from where the histories part; check each of the two by itself",
-    ),
-    "LOG_NOT_COMPARED": ("note", "only one of the two logs has this part", NOTHING),
     "LOG_RUBBISH": ("fault", "bytes in the unwritten space behind the end of the log", RECOVER),
 }
 _QUEUES: dict[str, tuple[Severity, str, str]] = {
@@ -213,6 +207,12 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
     "TEMPORARY_FILE": ("note", "a file that was never finished", NOTHING),
 }
 _STORE: dict[str, tuple[Severity, str, str]] = {
+    "LOG_DIFFERS": (
+        "fault",
+        "the log that it is compared with has other bytes there; a note where one of the two was not confirmed yet",
+        "the one that serves is right from where the histories part; check each of the two by itself",
+    ),
+    "LOG_NOT_COMPARED": ("note", "only one of the two logs has this part", NOTHING),
     "FILE_UNREADABLE": ("fault", "the operating system can't read a file or a part of it", "look at the disk"),
     "STORE_NOT_CLEAN": ("note", "the store was not stopped in order", "start the CommitLog once, then verify again"),
     "NO_LOG": ("note", "there is no log to compare with", NOTHING),

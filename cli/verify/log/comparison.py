@@ -47,7 +47,13 @@ class Comparison:
         confirmed = min(one.checkpoint.confirmed_physical_offset for one in (self._state, other_state))
         at, compared_bytes = start, 0
         while at < end:
-            window = self._window(other, at, end)
+            try:
+                window = self._window(other, at, end)
+            except OSError as error:
+                message = f"it, or that of {other_dir}, can't be compared: {error.strerror or error}"
+                self._report.add("FILE_UNREADABLE", self._name(at), message, physical_offset=at)
+                at = self._next(at + 1, is_told=True)
+                continue
             if window is None:  # a hole in the files, which the check of that log tells
                 at += min(WINDOW_BYTES, end - at)
                 continue
@@ -83,6 +89,10 @@ class Comparison:
             return at
         blank = self._facts.blanks.get(segment.base_physical_offset, segment.end_physical_offset)
         return segment.end_physical_offset if is_told or at >= blank else at
+
+    def _name(self, physical_offset: int) -> str:
+        segment = self._log.find(physical_offset)
+        return segment.name if segment is not None else store_layout.COMMIT_LOG
 
     def _tell(self, physical_offset: int, other_dir: Path, parted: int, *, is_note: bool) -> None:
         segment = self._log.find(physical_offset)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput verify --against`: two logs that should be the same, byte by byte."""
 
+import errno
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.exit_codes import ExitCode
+from cli.verify.codes import Area
+from cli.verify.files import Files
 from cli.verify.findings import Finding, Report
 from cli.verify.store import verify_store
 from libs.formats import store_layout
@@ -142,3 +145,29 @@ def test_a_directory_without_a_log(
     (tmp_path / "empty").mkdir()
     assert run(monkeypatch, store, "--against", tmp_path / "empty") == ExitCode.NOT_FOUND
     assert "NO_STORE" in capsys.readouterr().err
+
+
+def test_a_difference_is_told_whatever_is_asked_for(store: Path, other: Path) -> None:
+    """Who has two logs compared wants to hear of it, whichever parts of the store are checked besides."""
+    Target(other).flip(Target(other).segments[0], 100)
+    found: list[Finding] = []
+    verify_store(store, Report(show=found.append, limit=10, areas=frozenset((Area.INDEX,))), against=other)
+    assert [one.code for one in found] == ["LOG_DIFFERS"]
+
+
+def test_a_file_that_can_not_be_read_is_told(store: Path, other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison goes on in the next segment."""
+    target, read = Target(other), Files.read
+    target.flip(target.segments[1], 100)
+
+    def fail(files: Files, path: Path, position: int, size_bytes: int) -> bytes:
+        if path == target.segments[0]:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(files, path, position, size_bytes)
+
+    monkeypatch.setattr(Files, "read", fail)
+    found = differences(store, other)
+    assert [(one.code, one.file) for one in found] == [
+        ("FILE_UNREADABLE", f"commitlog/{target.segments[0].name}"),
+        ("LOG_DIFFERS", f"commitlog/{target.segments[1].name}"),
+    ]

@@ -61,8 +61,10 @@ class FlushLoop:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End the rounds, and make nothing durable."""
+        """End the rounds after the one that is under way, and make nothing else durable."""
         await self._loop.stop()
+        async with self._progress.lock:
+            pass
 
     async def finish(self) -> None:
         """Make everything durable and mark the progress as clean, after `stop`. Raises SyncFailed and OSError.

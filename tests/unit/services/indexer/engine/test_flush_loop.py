@@ -129,6 +129,26 @@ async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
     assert make_indexer(log, fs).indexes.reached.indexed_physical_offset == 0
 
 
+async def test_an_end_waits_for_the_sync_under_way() -> None:
+    """Queues are not closed below a thread that syncs them, even where nothing more is to be made durable."""
+    log, entered, go_on = filled(20), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        assert go_on.wait(LIMIT_S)
+
+    indexer = make_indexer(log, config=dataclasses.replace(SMALL, flush_interval_ms=1))
+    with armed("segment.before_sync", wait):
+        indexer.start()
+        assert await asyncio.to_thread(entered.wait, LIMIT_S)
+        ending = asyncio.create_task(indexer.abandon())
+        await asyncio.wait([ending], timeout=0.05)
+        assert not ending.done()
+        go_on.set()
+        await ending
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_a_stop_waits_for_the_sync_under_way() -> None:
     """A stop in the middle of a round lets it finish: progress never says more than what is synced."""
     log, fs, clock = filled(20), MemoryFs(), ManualClock()

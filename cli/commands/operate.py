@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput status`, `segments`, `health` and `janitor …`: the states of the services, for operators."""
+"""`reput status`, `segments`, `replicas`, `health` and `janitor …`: the states of the services, for operators."""
 
 import contextlib
 import time
@@ -11,6 +11,7 @@ import typer
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_OUT, GetStatusResponse, Replica
 from reput.janitor.v1.retention_service_pb2 import ACTION_DELETE, Run
 from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
 from rich.progress import Progress
@@ -28,7 +29,13 @@ STEPPED_OVER_COLUMNS = (
     "topic", "queue_id", "reason", "record_count", "first_physical_offset", "last_physical_offset", "last_queue_offset",
 )  # fmt: skip
 DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", "own_bytes")
-TABLES = {"log_directories": DIRECTORY_COLUMNS, "stepped_over": STEPPED_OVER_COLUMNS, "disks": DISK_COLUMNS}
+REPLICA_COLUMNS = ("replica_id", "lag_bytes", "unsynced_bytes", "lag_s", "connected_time")
+TABLES = {
+    "log_directories": DIRECTORY_COLUMNS,
+    "stepped_over": STEPPED_OVER_COLUMNS,
+    "disks": DISK_COLUMNS,
+    "replicas": ("replica_id", "received_physical_offset", "flushed_physical_offset", "had_all_time", "connected_time"),
+}
 """Lists in the states, below the other fields."""
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
@@ -70,6 +77,36 @@ def segments(context: typer.Context, as_json: JsonOption = False) -> None:
     )  # fmt: skip
     with client_of(context) as client:
         print_rows(map(_plain, client.admin.segments()), columns, as_json=as_json)
+
+
+def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show which logs follow this one and how far behind each is.
+
+    Of a log that follows another one, show whom it follows, and how far it is behind. Exit code 5 if it can't.
+    """
+    with client_of(context) as client:
+        state = client.admin.commitlog_status()
+    if not state.HasField("following"):
+        print_rows((_replica(replica, state) for replica in state.replicas), REPLICA_COLUMNS, as_json=as_json)
+        return
+    following = state.following
+    lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
+    print_fields({**_plain(following), "lag_bytes": lag_bytes}, as_json=as_json)
+    if following.state == FOLLOWING_STATE_OUT:
+        raise CommandFailed("OUT", following.last_error, code=ExitCode.REFUSED)
+
+
+def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
+    """Return what a leader knows of a log that follows it. The lag in time is 0 for one that has all."""
+    lag_ms = 0
+    if replica.flushed_physical_offset < state.max_physical_offset:
+        lag_ms = replica.heard_time.ToMilliseconds() - replica.had_all_time.ToMilliseconds()
+    return {
+        **_plain(replica),
+        "lag_bytes": max(state.max_physical_offset - replica.received_physical_offset, 0),
+        "unsynced_bytes": max(replica.received_physical_offset - replica.flushed_physical_offset, 0),
+        "lag_s": max(lag_ms, 0) / 1000,
+    }
 
 
 def health(

@@ -2,19 +2,29 @@
 """The CommitLog's composition: settings, real file system and clock, engine, servicers and server."""
 
 import ipaddress
-from dataclasses import dataclass, field
+import socket
+from dataclasses import dataclass, field, replace
 
-from reput.commitlog.v1 import append_service_pb2, log_service_pb2, segment_service_pb2, topic_service_pb2
+from reput.commitlog.v1 import (
+    append_service_pb2,
+    log_service_pb2,
+    replication_service_pb2,
+    segment_service_pb2,
+    topic_service_pb2,
+)
 
 from libs.formats.records.host import Host
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
+from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.late import LateServicer
+from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
@@ -22,6 +32,8 @@ from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
 from services.commitlog.rpc.log_servicer import LogServicer
+from services.commitlog.rpc.replicate.link import LeaderLink
+from services.commitlog.rpc.replicate.servicer import ReplicationServicer
 from services.commitlog.rpc.segment_servicer import SegmentServicer
 from services.commitlog.rpc.status import EARLY_METHODS, StatusServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
@@ -32,22 +44,35 @@ class Settings:
     """All settings of the CommitLog process."""
 
     engine: CommitLogConfig = field(default_factory=CommitLogConfig)
+    leader: PeerConfig = field(default_factory=lambda: PeerConfig(target=""))
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=7101))
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7201))
+
+    def __post_init__(self) -> None:
+        if self.engine.is_follower and not self.leader.target:
+            raise ValueError("role slave needs leader_target, the address of the log that it follows")
 
 
 class Service:
     """The CommitLog as the process shell runs it."""
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
-        self._config = settings.engine
+        replica_id = settings.engine.replica_id or f"{socket.gethostname()}:{settings.server.port}"
+        self._config = replace(settings.engine, replica_id=replica_id)
         self._listen_host = settings.server.listen_host
+        self._leader: Connection | None = None
+        if self._config.is_follower:
+            self._leader = Peer(name="leader", config=settings.leader, token=service_token_of(settings.server)).connect(
+                interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=self._config.reconnect_ms_max
+            )
+        self._leader_target = settings.leader.target
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
         self.append = LateServicer(AppendServicer)
         self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log))
         self._segments = LateServicer(SegmentServicer)
         self._topics = LateServicer(TopicServicer)
+        self._replication = LateServicer(ReplicationServicer)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -62,21 +87,29 @@ class Service:
         )
         self.server.add_service(segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], self._segments)
         self.server.add_service(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], self._topics)
+        self.server.add_service(
+            replication_service_pb2.DESCRIPTOR.services_by_name["ReplicationService"], self._replication
+        )
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
         config = self._config
-        log = await self.commit_log.open(store_host(self._listen_host, self.server.port))
+        leader = None
+        if self._leader is not None:
+            link = LeaderLink(self._leader, silence_ms=config.replica_silence_ms)
+            leader = LeaderAt(self._leader_target, link.open)
+        log = await self.commit_log.open(store_host(self._listen_host, self.server.port), leader=leader)
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
         encoder = AppendResultEncoder(log.store_host)
         self.append.made = AppendServicer(log.pipeline, log.acknowledgements, encoder, streams, inflight, config)
         self._log.made = LogServicer(
-            log.reader, log.followers, log.queue_offsets, log.topics.set_apart.reasons, streams, service_streams
+            log.reader, log.followers, log.queue_offsets, log.topics.set_apart, streams, service_streams
         )
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
-        self._topics.made = TopicServicer(log.topics)
+        self._topics.made = TopicServicer(log.topics, log.gate)
+        self._replication.made = ReplicationServicer(log.replicas, service_streams, config)
 
     async def until_connected(self) -> None:
         """Return at once: it needs no other service."""
@@ -86,13 +119,17 @@ class Service:
 
     async def drain(self) -> None:
         """End the streams."""
-        for servicer in (self.append.made, self._log.made):
+        for servicer in (self.append.made, self._log.made, self._replication.made):
             if servicer is not None:
                 servicer.drain()
 
     async def close(self) -> None:
-        """Sync and close the store."""
-        await self.commit_log.close()
+        """Sync and close the store, and let go of the leader."""
+        try:
+            await self.commit_log.close()
+        finally:
+            if self._leader is not None:
+                await self._leader.channel.close()
 
 
 def store_host(listen_host: str, port: int) -> Host:

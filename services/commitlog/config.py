@@ -42,8 +42,21 @@ class CommitLogConfig:
     RocketMQ's readOnlyCommitLogStorePaths.
     """
 
-    role: Literal["async_master", "sync_master"] = "async_master"
-    """Role in replication; until replicas exist both roles behave the same."""
+    role: Literal["async_master", "sync_master", "slave"] = "async_master"
+    """A master takes appends; so far neither kind waits for its replicas. A slave follows the log of leader_target,
+    and refuses appends. RocketMQ's brokerRole."""
+
+    replica_id: str = ""
+    """Name of a slave among those that follow one log; empty is the host's name and the port."""
+
+    replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
+    """Bytes that a slave lets its leader send ahead of what has arrived."""
+
+    replica_silence_ms: Annotated[int, Meta(ge=1_000)] = 3_000
+    """A stream of replication that brings nothing for so long is given up. Both sides send something twice a second."""
+
+    reconnect_ms_max: Annotated[int, Meta(ge=1)] = 2_000
+    """Longest wait of a slave between two attempts to reach its leader."""
 
     store_host: str = ""
     """Address written into records and message ids, as address:port; empty is the one that it listens on."""
@@ -241,6 +254,16 @@ class CommitLogConfig:
                 Host.parse(self.store_host)
             except FormatError as error:
                 raise ValueError(f"store_host: {error.reason}") from None
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether the log is another one's copy and takes no appends."""
+        return self.role == "slave"
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether appends are collected in a pool. What a follower gets goes into its files at once."""
+        return self.transient_store_pool and not self.is_follower
 
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Return the delays of the levels in milliseconds, level 1 first."""

@@ -175,6 +175,22 @@ class StoreSealed(ServiceError):
         super().__init__("a sync or a write failed, so the store accepts nothing more until it is restarted")
 
 
+class NotLeader(ServiceError):
+    """The log follows another one, which takes the appends."""
+
+    def __init__(self, leader_target: str = "") -> None:
+        super().__init__(f"this log follows {leader_target}, which takes appends and changes of topics")
+        self.leader = leader_target
+
+
+class HistoryDiffers(ServiceError):
+    """Two logs have nothing to do with each other, so that neither can follow the other."""
+
+    def __init__(self, *, mine: str, theirs: str) -> None:
+        super().__init__(f"the log's history is {mine}, that of the other side is {theirs}: they are different logs")
+        self.mine, self.theirs = mine, theirs
+
+
 class StreamIdle(ServiceError):
     """An AppendStream brought nothing for too long."""
 

@@ -28,7 +28,8 @@ from tests.crash.sim.process import Process
 from tests.support import served_commitlog as log_served
 from tests.support import served_indexer as index_served
 from tests.support.commitlog import DATA_DIR, SEGMENT_SIZE, Machine, append, fill, message, records
-from tests.support.indexer import SMALL, eventually, files
+from tests.support.indexer import SMALL, files
+from tests.support.patience import eventually
 from tests.support.service_process import Refusal
 
 QUEUES = Path("/data/consumequeue")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Indexer engine over MemoryFs and a FakeLog, opened and fed step by step or by its own loop."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from libs.formats.store_layout import file_name
@@ -15,7 +14,6 @@ from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import LogSink
 from tests.support.fake_log import FakeLog
-from tests.support.patience import LIMIT_S
 
 DATA_DIR = Path("/data")
 COMMIT_LOG = DATA_DIR / "commitlog"
@@ -71,13 +69,6 @@ def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: 
     ):
         indexer.indexes.apply(batch)
     indexer.follow.completeness.reach(indexer.indexes.reached.indexed_physical_offset, is_end=end is None)
-
-
-async def eventually(condition: Callable[[], bool], *, timeout_s: float = LIMIT_S) -> None:
-    """Wait until something that other tasks bring about holds."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.002)
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ States: made -> `open` -> in use -> `close`. What is done with it meanwhile is d
 write, a commit or a sync that fails seals it: reads go on, appends do not, and `on_failure` hears of it so that the
 process can end.
 Callers: one asyncio loop, which is the one that called `open`; worker threads only sync, delete and write small files.
-Not handled: protobuf, streams and their limits (rpc), replication.
+Not handled: protobuf, streams and their limits (rpc).
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.write.gate import Reason
 
@@ -35,7 +36,7 @@ class CommitLog:
         self._clock = clock
         self._on_failure = on_failure
 
-    async def open(self, listen_host: Host, *, idle: Container[str] = ()) -> OpenLog:
+    async def open(self, listen_host: Host, *, idle: Container[str] = (), leader: LeaderAt | None = None) -> OpenLog:
         """Recover and start, but for the loops with the names in `idle`. See `OpenLog`."""
         log = self.log = await asyncio.to_thread(
             OpenLog,
@@ -45,6 +46,7 @@ class CommitLog:
             self.meter,
             listen_host=listen_host,
             on_failure=self._on_failure,
+            leader=leader,
         )
         await log.disk.look()
         for loop in (*log.syncers, *log.keepers):
@@ -84,4 +86,5 @@ class CommitLog:
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
         await log.checkpoint.save()
-        await log.small_files.write(log.files.mark_clean)
+        if log.following is None:  # whoever begins as a leader after a follower begins an epoch, as after a crash
+            await log.small_files.write(log.files.mark_clean)

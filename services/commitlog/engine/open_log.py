@@ -21,6 +21,10 @@ from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.segments import SegmentKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
+from services.commitlog.engine.replicate.applier import Applier
+from services.commitlog.engine.replicate.follower import Following
+from services.commitlog.engine.replicate.leader import Replicas
+from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.opening import recover_store
 from services.commitlog.engine.write.append import AppendPipeline
@@ -42,10 +46,12 @@ class OpenLog:
         *,
         listen_host: Host,
         on_failure: Callable[[BaseException], None],
+        leader: LeaderAt | None = None,
     ) -> None:
         """Recover the store and build all parts. `on_failure` hears of the failure that seals the log, if one does.
 
-        `listen_host` stands in records unless the configuration has another. Blocks. Raises what `recover_store` does.
+        `listen_host` stands in records unless the configuration has another. `leader` is whom a slave follows. Blocks.
+        Raises what `recover_store` does.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
         self.small_files: Final = SmallFiles(config.ballast(fs))
@@ -57,9 +63,10 @@ class OpenLog:
         self.epochs: Final = store.epochs
         self.topics: Final = store.topics
         self.state: Final = store.state
-        self.gate: Final = WriteGate()
+        assert (leader is not None) is config.is_follower
+        self.gate: Final = WriteGate(leader.target if leader else "")
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
-        self.marks: Final = Marks.of(self.chain, config)
+        self.marks: Final = Marks.of(self.chain, config, store.checkpoint.confirmed_physical_offset)
         failing = self.marks.committed, self.marks.flushed
         self.seal: Final = Seal(self.gate, failing, self.chain.directory, on_failure)
         self.tail: Final = LogTailWriter(self.chain, self.state, self.marks, self.gate, self.seal)
@@ -86,11 +93,20 @@ class OpenLog:
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
         self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
         self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.topics, self.state, self.gate)
+        self.replicas: Final = Replicas(
+            fs, self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, clock, config
+        )
+        applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
+        self.following: Final = None if leader is None else Following(
+            leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
+            self.small_files, clock, config,
+        )  # fmt: skip
 
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:
-        """Loops that write small files and look at the disk."""
-        return self.disk.loop, self.checkpoint.loop, self.snapshot.loop
+        """Loops that follow a leader, write small files and look at the disk."""
+        loops = self.disk.loop, self.checkpoint.loop, self.snapshot.loop
+        return (self.following.loop, *loops) if self.following is not None else loops
 
     @property
     def syncers(self) -> tuple[SupervisedLoop, ...]:

@@ -6,6 +6,7 @@ from dataclasses import make_dataclass
 from typing import TYPE_CHECKING
 
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate.follower import FollowingState
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,6 +28,10 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "segment_count": lambda log: len(log.chain.segments),
     "topic_count": lambda log: log.topics.topic_count,
     "epoch": lambda log: log.epochs.number,
+    "replica_count": lambda log: len(log.replicas.connected),
+    "replica_lag_bytes": lambda log: log.replicas.lag_bytes,
+    "leader_lag_bytes": lambda log: 0 if log.following is None else log.following.lag_bytes,
+    "is_following": lambda log: int(log.following is not None and log.following.state is FollowingState.FOLLOWING),
     "disk_total_bytes": lambda log: log.disk.usage.total_bytes,
     "disk_free_bytes": lambda log: log.disk.usage.free_bytes,
     "disk_used_percent": lambda log: log.disk.usage.used_percent,

@@ -41,5 +41,7 @@ ERROR_TABLE: ErrorTable = {
     errors.QueueOffsetsUnknown: ErrorRow(_CODES.UNAVAILABLE, "QUEUE_OFFSETS_UNKNOWN", retry_after_ms=1_000),
     errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
     errors.StreamIdle: ErrorRow(_CODES.UNAVAILABLE, "STREAM_IDLE", ("limit_ms",), retry_after_ms=0),
+    errors.NotLeader: ErrorRow(_CODES.UNAVAILABLE, "NOT_LEADER", ("leader",)),
+    errors.HistoryDiffers: ErrorRow(_CODES.FAILED_PRECONDITION, "HISTORY_DIFFERS", ("mine", "theirs")),
     errors.StaleEpoch: ErrorRow(_CODES.ABORTED, "STALE_EPOCH", ("epoch", "field")),
 }

@@ -21,5 +21,6 @@ LIMITS: Limits = {
         size_bytes_max=2 * MIB, value_count_max=QUEUE_END_FIELD_COUNT * QUEUE_END_COUNT_MAX + SPARE_COUNT
     ),
     "Dispatch": RequestLimits(value_count_max=3 * EPOCH_COUNT_MAX + SPARE_COUNT),
+    "Replicate": RequestLimits(value_count_max=3 * EPOCH_COUNT_MAX + SPARE_COUNT),
     "DeleteSegments": RequestLimits(value_count_max=DELETE_COUNT_MAX + SPARE_COUNT),
 }

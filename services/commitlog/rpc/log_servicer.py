@@ -3,19 +3,18 @@
 
 import contextlib
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from itertools import pairwise
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.formats import fields
-from libs.formats.epoch import EPOCH_COUNT_MAX, Epoch
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
+from libs.log.state.set_apart import SetApart
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, Stopping
 from libs.runtime.rpc.by_name import named
@@ -26,6 +25,7 @@ from services.commitlog.engine.follow.reader import RecordReader, RecordRun
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import BeyondMaxOffset
+from services.commitlog.rpc.epochs import epochs_of, sent
 
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
@@ -35,13 +35,13 @@ DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
 class LogServicer:
     """Serves reput.commitlog.v1.LogService, but for its status.
 
-    Streams of clients and those of services have a budget each. `_set_apart` are topics by name, and why.
+    Streams of clients and those of services have a budget each.
     """
 
     _reader: RecordReader
     _followers: Followers
     _queue_offsets: QueueOffsetCheck
-    _set_apart: Mapping[str, str]
+    _set_apart: SetApart
     _streams: InflightBudget
     _service_streams: InflightBudget
     _tails: set[DispatchTail] = field(default_factory=set)
@@ -120,12 +120,12 @@ class LogServicer:
         """Follow the log: a handshake, then columns and heartbeats."""
         start = check_range(request.start_physical_offset, "start_physical_offset")
         epoch = check_range(request.epoch, "epoch")
-        epochs = _epochs(request.epochs)
+        epochs = epochs_of(request.epochs, "epochs")
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
         with self._service_streams.held(1):
             handshake = self._followers.handshake(start, epoch, epochs)
-            set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.items()]
-            shown = [pb.Epoch(**epoch._asdict()) for epoch in handshake.epochs]
+            set_apart = [pb.DispatchSetApart(topic=topic, why=why) for topic, why in self._set_apart.reasons.items()]
+            shown = sent(handshake.epochs)
             yield pb.DispatchResponse(
                 handshake=named(pb.DispatchHandshake, handshake, set_apart_topics=set_apart, epochs=shown)
             )
@@ -186,17 +186,6 @@ class LogServicer:
     def _check_draining(self) -> None:
         if self._is_draining:
             raise Stopping
-
-
-def _epochs(sent: Sequence[pb.Epoch]) -> list[Epoch]:
-    """Return a follower's table of epochs. Raises BadArgument for one that is too long or does not ascend."""
-    check_range(len(sent), "epochs", most=EPOCH_COUNT_MAX)
-    epochs = [Epoch(one.number, one.start_physical_offset) for one in sent]
-    for index, (earlier, later) in enumerate(pairwise([Epoch(-1, 0), *epochs])):
-        path = f"epochs[{index}]"
-        check_range(later.number, f"{path}.number", least=earlier.number + 1)
-        check_range(later.start_physical_offset, f"{path}.start_physical_offset", least=earlier.start_physical_offset)
-    return epochs
 
 
 def _is_raw(view: int) -> bool:

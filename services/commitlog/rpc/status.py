@@ -15,7 +15,7 @@ EARLY_METHODS = ("GetStatus",)
 
 _LATER = (
     *("role", "segment_size_bytes", "start_time", "version", "state", "recovery_progress"),
-    *("indexed_time", "recovery", "log_directories"),
+    *("indexed_time", "recovery", "log_directories", "replicas", "following"),
 )
 """Fields of the status that are filled apart: what is known before the log is open, and parts that are messages."""
 
@@ -51,6 +51,22 @@ def _open_status(log: OpenLog) -> pb.GetStatusResponse:
     if log.checkpoint.reported_at_ms is not None:
         status.indexed_time.FromMilliseconds(log.checkpoint.reported_at_ms)
     status.recovery.CopyFrom(named(pb.RecoveryReport, log.recovery))
+    status.replicas.extend(
+        named(
+            pb.Replica,
+            replica,
+            connected_time=timestamp(replica.connected_at_ms),
+            heard_time=timestamp(replica.heard_at_ms),
+            had_all_time=timestamp(replica.had_all_at_ms),
+        )
+        for replica in log.replicas.connected
+    )
+    if (following := log.following) is not None:
+        heard = None if following.heard_at_ms is None else timestamp(following.heard_at_ms)
+        state = pb.FollowingState.Value(f"FOLLOWING_STATE_{following.state.name}")
+        status.following.CopyFrom(
+            named(pb.Following, following, leader_target=following.leader.target, state=state, heard_time=heard)
+        )
     status.log_directories.extend(
         named(
             pb.LogDirectory,

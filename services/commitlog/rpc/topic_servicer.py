@@ -11,6 +11,7 @@ from libs.formats.state.system_topics import is_system_topic
 from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
+from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.topics import TopicRegistry
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
@@ -22,14 +23,17 @@ class TopicServicer:
     """Serves reput.commitlog.v1.TopicService."""
 
     _topics: TopicRegistry
+    _gate: WriteGate
 
     async def CreateTopic(self, request: pb.CreateTopicRequest, _: object) -> pb.CreateTopicResponse:
         """Make a topic."""
+        self._gate.check_leads()
         topic = await self._topics.create(request.name, **_given(request))
         return pb.CreateTopicResponse(topic=self._topic(topic))
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, _: object) -> pb.UpdateTopicResponse:
         """Change what the request names."""
+        self._gate.check_leads()
         topic = await self._topics.update(request.name, **_given(request))
         return pb.UpdateTopicResponse(topic=self._topic(topic))
 
@@ -49,6 +53,7 @@ class TopicServicer:
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, _: object) -> pb.DeleteTopicResponse:
         """Forget one topic."""
+        self._gate.check_leads()
         await self._topics.delete(request.name)
         return pb.DeleteTopicResponse()
 

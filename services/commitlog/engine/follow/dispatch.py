@@ -24,7 +24,8 @@ from libs.requests.errors import RecordDamaged
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment, SegmentHold
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.errors import BelowMinOffset
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.errors import BelowMinOffset, StaleEpoch
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class DispatchTail:
     _at: int
     _columns: ScanColumns
     _on_damage: Callable[[], None]
+    _epochs: EpochHistory
+    _epoch: int
     _hold: SegmentHold | None = None
     _next_step_s: float = 0.0
     _more: asyncio.Future[None] | None = None
@@ -58,11 +61,17 @@ class DispatchTail:
             self._more.cancel()
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
-        """Yield steps without an end. Raises RecordDamaged, or BelowMinOffset when the place was deleted meanwhile."""
+        """Yield steps without an end.
+
+        Raises RecordDamaged, BelowMinOffset when the place was deleted meanwhile, and StaleEpoch when the log has begun
+        another epoch, as one does that follows a new leader.
+        """
         try:
             while True:
                 if self._at >= self._visible.value:
                     await self._wait()
+                if self._epochs.number != self._epoch:
+                    raise StaleEpoch(epoch=self._epochs.number)
                 if self._at < self._visible.value:
                     await self._collect()
                     yield self._step()

@@ -57,7 +57,7 @@ class Followers:
         it is to go on in the middle of a record.
         """
         mine = self._epochs.epochs
-        end = common_end(mine, self._marks.visible.value, epochs or assumed(mine, epoch), physical_offset)
+        end = common_end(mine, self._marks.committed.value, epochs or assumed(mine, epoch), physical_offset)
         start = max(end, self._chain.min_physical_offset)
         self._reader.check_boundary(start)
         return Handshake(
@@ -75,8 +75,9 @@ class Followers:
         key_count_max = KEYS_PER_RECORD * record_count_max
         columns = ScanColumns(record_count_max, key_count_max, self._config.delay_levels_ms())
         return DispatchTail(
-            self._chain, self._marks.visible, self._config, start_physical_offset, columns, self._count_damage
-        )
+            self._chain, self._marks.visible, self._config, start_physical_offset, columns, self._count_damage,
+            self._epochs, self._epochs.number,
+        )  # fmt: skip
 
     def check(self, epoch: int, history_id: str) -> None:
         """Raise StaleEpoch or BadArgument for a follower of another epoch, or of another history (empty: unknown)."""

@@ -145,8 +145,9 @@ class RecordReader:
         return BelowMinOffset(physical_offset, min_physical_offset=self._chain.min_physical_offset)
 
     def check_boundary(self, physical_offset: int) -> None:
-        """Raise NotARecord unless a record, a blank, a segment or the readable end begins here."""
-        if physical_offset == self._visible.value or physical_offset % self._chain.segment_size_bytes == 0:
+        """Raise NotARecord unless a record, a blank, a segment, or what is not readable yet begins here."""
+        ends = self._visible.value, self._chain.max_physical_offset
+        if physical_offset in ends or physical_offset % self._chain.segment_size_bytes == 0:
             return
         segment = self._chain.find(physical_offset)
         position = physical_offset - segment.base_physical_offset

@@ -67,7 +67,7 @@ class CheckpointKeeper:
 
     def report(self, report: IndexerReport) -> None:
         """Take note of a report of the current epoch. Raises BadArgument or BeyondMaxOffset."""
-        _check(report, self._marks.visible.value)
+        _check(report, self._marks.committed.value)
         self.indexed_physical_offset = max(self.indexed_physical_offset, report.indexed_physical_offset)
         self.indexed_flushed_physical_offset = max(self.indexed_flushed_physical_offset, report.flushed_physical_offset)
         self.reported_at_ms = self._clock.now_ms()

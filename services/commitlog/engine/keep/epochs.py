@@ -5,11 +5,13 @@ Invariants: numbers ascend from 1; an epoch begins where the one before it ended
 A log whose epoch file is missing begins to count anew, under a new name, so that nobody takes its epoch 3 for that of
 another log, or of this one before it lost the file. The name is kept in `reput/history`; if only that is lost, it stays
 unknown, and followers are told by epochs alone.
-Callers: recovery and the segment keeper, one at a time. Layouts: docs/formats/epoch_file.md and reput_files.md.
+Callers: recovery, the segment keeper and what follows a leader, one at a time.
+Layouts: docs/formats/epoch_file.md and reput_files.md.
 """
 
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -63,6 +65,17 @@ class EpochHistory:
             small_files.save_history_id(self._fs, self._data_dir, self.history_id)
         kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self.epochs]
         self._save([*kept, Epoch(self.number + 1, start_physical_offset)])
+
+    def adopt(self, history_id: str, epochs: Sequence[Epoch]) -> None:
+        """Take over, durably, what a leader's history is up to where its log goes on here."""
+        if history_id != self.history_id:
+            small_files.save_history_id(self._fs, self._data_dir, history_id)
+            self.history_id = history_id
+        self._save(list(epochs))
+
+    def follow(self, epoch: Epoch) -> None:
+        """Begin the leader's next epoch, durably."""
+        self._save([*self.epochs, epoch])
 
     def trim(self, min_physical_offset: int) -> None:
         """Forget, durably, the epochs that ended before the first byte that is kept."""

@@ -81,6 +81,8 @@ class SnapshotKeeper:
 
     async def _save(self, *, with_ballast: bool) -> None:
         end, revision = self._marks.wrote.value, self._state.revision
+        if end < self._state.counted_physical_offset:
+            return  # a leader told of records that have not come yet
         is_same = end == self.end_physical_offset and revision == self._revision
         if is_same or self._gate.holds(Reason.SEALED) or self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):
             return

@@ -69,7 +69,7 @@ def recover_store(
         with ballast.given_way():
             _claim_directories(fs, config, directories, files)
             pool = None
-            if config.transient_store_pool:
+            if config.has_pool:
                 pool = TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
             chain = SegmentChain(
                 fs,

@@ -77,7 +77,7 @@ def examine(
     known_end = max(
         snapshot.end_physical_offset if snapshot else 0,
         checkpoint.durable_physical_offset,
-        epochs[-1].start_physical_offset if epochs else 0,
+        epochs[-1].start_physical_offset if epochs and not config.is_follower else 0,
     )
     if not chain.segments and known_end > 0:
         base = segment_base(known_end, config.segment_size_bytes)
@@ -125,9 +125,10 @@ def settle(
     is_torn = report.scan_end is ScanEndKind.TORN_TAIL
     truncated_bytes, copy_path = _copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
     is_unseen = epochs.number == 0 and end == 0
-    if epochs.number == 0:
+    leads = not config.is_follower  # who follows has the epochs of whom it follows
+    if leads and epochs.number == 0:
         epochs.begin(0)
-    if (not report.was_clean_stop and not is_unseen) or is_torn:
+    if leads and ((not report.was_clean_stop and not is_unseen) or is_torn):
         # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
         failpoint("settle.before_epoch")
         epochs.begin(end)

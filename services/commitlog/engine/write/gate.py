@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from libs.requests.errors import ServiceError, Stopping
-from services.commitlog.errors import AppendsRefused, QueueOffsetsUnknown, StoreSealed
+from services.commitlog.errors import AppendsRefused, NotLeader, QueueOffsetsUnknown, StoreSealed
 
 
 class Reason(enum.Enum):
@@ -17,6 +17,8 @@ class Reason(enum.Enum):
 
     STOPPING = "STOPPING", Stopping
     """The store is being closed: what came now would never be synced. Never ends."""
+    NOT_LEADER = "NOT_LEADER", NotLeader
+    """The log follows another one. Never ends."""
     SEALED = "STORE_SEALED", StoreSealed
     """A write, a commit or a sync failed. Never ends."""
     QUEUE_OFFSETS_UNKNOWN = "QUEUE_OFFSETS_UNKNOWN", QueueOffsetsUnknown
@@ -39,8 +41,9 @@ class Reason(enum.Enum):
 class WriteGate:
     """Open as long as no reason holds."""
 
-    def __init__(self) -> None:
-        self._holding: tuple[Reason, ...] = ()
+    def __init__(self, leader_target: str = "") -> None:
+        self._leader_target = leader_target
+        self._holding: tuple[Reason, ...] = (Reason.NOT_LEADER,) if leader_target else ()
 
     @property
     def is_open(self) -> bool:
@@ -59,9 +62,21 @@ class WriteGate:
         return is_news
 
     def check(self) -> None:
-        """Raise Stopping, StoreSealed, QueueOffsetsUnknown or AppendsRefused for the first reason that holds."""
+        """Raise what tells the first reason that holds: Stopping, NotLeader, StoreSealed or one of the others."""
         if self._holding:
+            self.check_leads()
             raise self._holding[0].error()
+
+    def check_leads(self) -> None:
+        """Raise NotLeader where the log follows another one, and Stopping before that."""
+        if self.holds(Reason.NOT_LEADER):
+            raise Stopping if self.holds(Reason.STOPPING) else NotLeader(self._leader_target)
+
+    def check_room(self) -> None:
+        """Raise AppendsRefused while a disk is too full, whoever writes."""
+        for reason in self._holding:
+            if reason.error_reason == "STORE_FULL":
+                raise reason.error()
 
     def refusals(self) -> list[str]:
         """Return the names of the reasons that hold, as in ErrorReason."""

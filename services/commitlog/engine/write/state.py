@@ -57,7 +57,7 @@ class LogState:
         times = np.frombuffer(columns.store_times_ms, dtype=np.int64, count=count)
         if has_writers:
             self._note_writers(columns, times, segment.base_physical_offset + segment.size_bytes)
-        if columns.positions[0] == 0:
+        if columns.physical_offsets[0] == segment.base_physical_offset:
             segment.first_store_time_ms = int(times[0])
         self.last_store_time_ms = max(self.last_store_time_ms, int(times.max()))
         segment.last_store_time_ms = self.last_store_time_ms

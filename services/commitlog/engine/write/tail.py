@@ -33,9 +33,12 @@ class LogTailWriter:
     _seal: Seal
     roll_count: int = 0
 
-    async def segment(self) -> Segment:
-        """Return the segment for the next piece. Raises StoreSealed, StoreFull, or what the gate raises meanwhile."""
-        return self._active() or await self._roll()
+    async def segment(self, *, first_base_physical_offset: int = 0) -> Segment:
+        """Return the segment for the next piece. A log without any begins at `first_base_physical_offset`.
+
+        Raises StoreSealed, StoreFull, or what the gate raises meanwhile.
+        """
+        return self._active() or await self._roll(first_base_physical_offset)
 
     def put(self, segment: Segment, size_bytes: int) -> None:
         """Add the first bytes of the segment's room. Raises StoreSealed, and then nothing was added."""
@@ -70,14 +73,14 @@ class LogTailWriter:
                 raise self._sealed(error) from error
         return active
 
-    async def _roll(self) -> Segment:
+    async def _roll(self, first_base_physical_offset: int) -> Segment:
         """Return the next segment, which another batch may have begun while this one waited for a free buffer."""
         while not self._chain.can_roll:
             await self._marks.committed.soon(self._marks.wrote.value)
             self._gate.check()
             if (segment := self._active()) is not None:
                 return segment
-        segment = self._chain.roll()
+        segment = self._chain.roll(first_base_physical_offset=first_base_physical_offset)
         self.roll_count += 1
         self._state.is_worth_saving.set()
         return segment

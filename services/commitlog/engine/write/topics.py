@@ -19,6 +19,7 @@ from libs.formats.config.topics_json import PERMISSION_READ, PERMISSION_WRITE, T
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.formats.names import is_appendable_topic
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.set_apart import why_by_attributes
 from libs.formats.state.system_topics import SYSTEM_TOPICS, is_system_topic
 from libs.kernel.append.topic_table import TopicTable
 from libs.log.state import topics_file
@@ -76,6 +77,11 @@ class TopicRegistry:
         self._names = sorted(self._file.topics)
         for topic in self._file.topics.values():
             self._put(self.table, topic)
+
+    @property
+    def file(self) -> TopicsFile:
+        """All topics, as the file has them. A change makes another object."""
+        return self._file
 
     @property
     def topic_count(self) -> int:
@@ -194,6 +200,10 @@ class TopicRegistry:
         """Make those of the topics that nobody made meanwhile, durably. Raises BadArgument when there are too many."""
         await uninterrupted(self._add_missing(topics, field=field))
 
+    async def replace(self, file: TopicsFile) -> None:
+        """Have the topics of another store in the place of these, durably."""
+        await uninterrupted(self._replace(file))
+
     async def finish(self) -> None:
         """Wait for the changes that are under way, whose callers may be gone."""
         async with self._change:
@@ -210,6 +220,21 @@ class TopicRegistry:
                     bisect.insort(self._names, topic.name)
                     self._put(self.table, topic)
             return bool(missing)
+
+    async def _replace(self, file: TopicsFile) -> None:
+        async with self._change:
+            if file == self._file:
+                return
+            before = self._file.topics
+            await self._save(file)
+            reasons = {topic.name: why_by_attributes(topic.attributes) for topic in file.topics.values()}
+            self.set_apart.learn({name: why for name, why in reasons.items() if why})
+            self._names = sorted(file.topics)
+            for name in before.keys() - file.topics.keys():
+                self.table.remove_topic(name.encode())
+            for topic in file.topics.values():
+                if before.get(topic.name) != topic:
+                    self._put(self.table, topic)
 
     async def _update(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicConfig:
         async with self._change:

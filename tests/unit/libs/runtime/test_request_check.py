@@ -8,7 +8,13 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from reput.commitlog.v1 import append_service_pb2, log_service_pb2, segment_service_pb2, topic_service_pb2
+from reput.commitlog.v1 import (
+    append_service_pb2,
+    log_service_pb2,
+    replication_service_pb2,
+    segment_service_pb2,
+    topic_service_pb2,
+)
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     index_service_pb2,
@@ -26,7 +32,13 @@ from libs.runtime.rpc.request_check import DEFAULT_LIMITS, RequestLimits, Reques
 from services.commitlog.rpc.limits import LIMITS as COMMITLOG_LIMITS
 from services.indexer.rpc.limits import LIMITS as INDEXER_LIMITS
 
-COMMITLOG = (append_service_pb2, log_service_pb2, segment_service_pb2, topic_service_pb2)
+COMMITLOG = (
+    append_service_pb2,
+    log_service_pb2,
+    replication_service_pb2,
+    segment_service_pb2,
+    topic_service_pb2,
+)
 INDEXER = (
     consumer_offset_service_pb2,
     index_service_pb2,
@@ -128,6 +140,19 @@ LARGEST: dict[str, Message] = {
         epoch=2**31 - 1,
         history_id="h" * 100,
         is_complete=True,
+    ),
+    "Replicate": replication_service_pb2.ReplicateRequest(
+        hello=replication_service_pb2.ReplicaHello(
+            replica_id="r" * 255,
+            epochs=[log_service_pb2.Epoch(number=2**31 - 1, start_physical_offset=2**62)] * 4_096,
+            max_physical_offset=2**62,
+            history_id="h" * 100,
+            flushed_physical_offset=2**62,
+            segment_size_bytes=2**31,
+            needs_queue_offsets=True,
+            window_bytes=2**28,
+            protocol_version=1,
+        )
     ),
     "DeleteSegments": segment_service_pb2.DeleteSegmentsRequest(base_physical_offsets=[2**62] * 1_000),
     "CommitConsumerOffset": consumer_offset_service_pb2.CommitConsumerOffsetRequest(

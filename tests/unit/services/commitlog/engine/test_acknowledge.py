@@ -23,7 +23,7 @@ def batch(end: int, durability: int) -> AppendedBatch:
 def marks(wrote: int, flushed: int) -> Marks:
     """Those of a log without a pool."""
     end = Watermark(wrote)
-    return Marks(end, end, Watermark(flushed), end)
+    return Marks(end, end, Watermark(flushed), end, is_synced_at_once=False)
 
 
 @pytest.mark.parametrize(

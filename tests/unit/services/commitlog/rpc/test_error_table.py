@@ -32,6 +32,8 @@ ARGUMENTS = {
     "WindowFull": {"what": "bytes", "limit": 8},
     "StreamIdle": {"timeout_ms": 8},
     "StaleEpoch": {"epoch": 4},
+    "NotLeader": ("leader:7101",),
+    "HistoryDiffers": {"mine": "a", "theirs": "b"},
     "WriterSequenceGap": {"writer_id": "w", "sequence": 4, "expected": 2},
     "WriterContentDiffers": {"writer_id": "w", "sequence": 4},
     "WriterForgotten": {"writer_id": "w", "sequence": 4},

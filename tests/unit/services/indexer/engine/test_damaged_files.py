@@ -16,7 +16,8 @@ from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queue import ConsumeQueue
 from tests.support import reference
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, feed, make_indexer, running
+from tests.support.patience import eventually
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
 
 QUEUE = "consumequeue/T/0/"

@@ -22,11 +22,11 @@ from tests.support.indexer import (
     DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
-    eventually,
     feed,
     make_indexer,
     write_log,
 )
+from tests.support.patience import eventually
 from tests.support.records import IPV6_BORN
 from tests.unit.services.indexer.delay_world import PATH, World, settle
 

@@ -7,7 +7,7 @@ from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.source import RecordBlock
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink, delay
-from tests.support.indexer import eventually
+from tests.support.patience import eventually
 from tests.unit.services.indexer.delay_world import World, settle
 
 

@@ -11,7 +11,8 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import eventually, make_indexer, running
+from tests.support.indexer import make_indexer, running
+from tests.support.patience import eventually
 from tests.unit.services.indexer.engine.test_full_disk import PLENTY, WITH_BALLAST
 from tests.unit.services.indexer.engine.test_log_history import first_of
 

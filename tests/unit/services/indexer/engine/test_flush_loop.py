@@ -13,8 +13,8 @@ from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from libs.segments.errors import SyncFailed
 from services.indexer.engine.follow.reput_state import ReputState
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import SMALL, eventually, feed, make_indexer, running
-from tests.support.patience import LIMIT_S
+from tests.support.indexer import SMALL, feed, make_indexer, running
+from tests.support.patience import LIMIT_S, eventually
 
 
 def filled(count: int) -> FakeLog:

@@ -12,7 +12,8 @@ from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, feed, files, make_indexer, running
+from tests.support.patience import eventually
 from tests.unit.services.indexer.engine.test_log_history import first_of
 
 BALLAST_BYTES = 4 * PAGE_SIZE_BYTES

@@ -8,7 +8,8 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink
-from tests.support.indexer import eventually, make_indexer, running
+from tests.support.indexer import make_indexer, running
+from tests.support.patience import eventually
 
 PUBLIC_PART_COUNT_MAX, LINE_COUNT_MAX = 5, 150
 

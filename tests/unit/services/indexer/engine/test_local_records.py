@@ -30,11 +30,11 @@ from tests.support.indexer import (
     COMMIT_LOG,
     DATA_DIR,
     SMALL,
-    eventually,
     make_indexer,
     running,
     write_log,
 )
+from tests.support.patience import eventually
 
 SEGMENT_SIZE_BYTES = 1 << 12
 

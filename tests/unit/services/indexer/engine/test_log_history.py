@@ -22,7 +22,8 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables.queue import end_on_disk
 from services.indexer.errors import NotARecord
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, feed, files, make_indexer, running
+from tests.support.patience import eventually
 
 HISTORY_FILE = DATA_DIR / "reput" / "log_history"
 

@@ -22,13 +22,12 @@ from tests.support.indexer import (
     DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
-    eventually,
     feed,
     make_indexer,
     running,
     write_log,
 )
-from tests.support.patience import LIMIT_S
+from tests.support.patience import LIMIT_S, eventually
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
 
 QUEUE_COUNT = 150

@@ -17,7 +17,8 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import Incomplete, QueueNotFound, RebuildRunning
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, eventually, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, feed, make_indexer, running
+from tests.support.patience import eventually
 from tests.unit.services.indexer.engine.test_recovery import assert_complete, filled
 
 

@@ -13,8 +13,8 @@ from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatu
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import SMALL, eventually, feed, make_indexer, running
-from tests.support.patience import LIMIT_S
+from tests.support.indexer import SMALL, feed, make_indexer, running
+from tests.support.patience import LIMIT_S, eventually
 
 # Two texts with one hash: Java's String.hashCode of "Aa" and "BB" is 2112.
 TWINS = ("Aa", "BB")

@@ -21,7 +21,8 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.upkeep.queue_removal import STEP_TOPIC_COUNT, RemovedQueues
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, feed, files, make_indexer, running
+from tests.support.patience import eventually
 from tests.unit.services.indexer.engine.test_log_history import checked, ends_of, first_of, grown
 from tests.unit.services.indexer.engine.test_pull import query
 

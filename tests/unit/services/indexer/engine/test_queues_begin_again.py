@@ -16,7 +16,8 @@ from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import eventually, feed, files, make_indexer, running
+from tests.support.indexer import feed, files, make_indexer, running
+from tests.support.patience import eventually
 
 Survives = Callable[[Path, int], bool]
 QUEUE_COUNT = 4

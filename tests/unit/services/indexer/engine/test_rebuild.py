@@ -24,12 +24,12 @@ from tests.support.indexer import (
     DATA_DIR,
     SEGMENT_SIZE_BYTES,
     SMALL,
-    eventually,
     feed,
     make_indexer,
     running,
     write_log,
 )
+from tests.support.patience import eventually
 from tests.support.records import IPV6_BORN, IPV6_STORE
 from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived
 

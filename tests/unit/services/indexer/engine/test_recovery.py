@@ -17,7 +17,8 @@ from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, feed, files, make_indexer, running
+from tests.support.patience import eventually
 
 PROGRESS = DATA_DIR / "reput" / "index_progress"
 

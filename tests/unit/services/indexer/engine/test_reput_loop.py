@@ -17,7 +17,8 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.statistics import statistics
 from services.indexer.errors import Inapplicable
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, eventually, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, feed, files, make_indexer, running
+from tests.support.patience import eventually
 
 
 def filled(count: int, log: FakeLog | None = None) -> FakeLog:

@@ -25,7 +25,8 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from tests.support import reference
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, eventually, running
+from tests.support.indexer import DATA_DIR, SMALL, running
+from tests.support.patience import eventually
 from tests.unit.services.indexer.delay_world import World, settle
 
 QUEUES = DATA_DIR / "consumequeue"

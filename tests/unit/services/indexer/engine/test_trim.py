@@ -7,7 +7,8 @@ from libs.machine.fs import Fs
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.errors import OffsetBeyondEnd
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, eventually, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, feed, make_indexer, running
+from tests.support.patience import eventually
 
 
 def bytes_of_files(fs: Fs) -> int:

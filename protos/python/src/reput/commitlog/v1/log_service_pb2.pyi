@@ -58,7 +58,7 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     ROLE_SYNC_MASTER: _Role.ValueType  # 2
     """Takes appends; REPLICATED is its own level."""
     ROLE_SLAVE: _Role.ValueType  # 3
-    """Follows a master."""
+    """Follows a master, and refuses appends with NOT_LEADER."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """Role of a node."""
@@ -70,8 +70,40 @@ ROLE_ASYNC_MASTER: Role.ValueType  # 1
 ROLE_SYNC_MASTER: Role.ValueType  # 2
 """Takes appends; REPLICATED is its own level."""
 ROLE_SLAVE: Role.ValueType  # 3
-"""Follows a master."""
+"""Follows a master, and refuses appends with NOT_LEADER."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
+
+class _FollowingState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FollowingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FollowingState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FOLLOWING_STATE_UNSPECIFIED: _FollowingState.ValueType  # 0
+    """Never sent."""
+    FOLLOWING_STATE_CONNECTING: _FollowingState.ValueType  # 1
+    """It asks the leader for a stream."""
+    FOLLOWING_STATE_CATCHING_UP: _FollowingState.ValueType  # 2
+    """It gets what it lacks."""
+    FOLLOWING_STATE_FOLLOWING: _FollowingState.ValueType  # 3
+    """It has all that the leader had at its last word."""
+    FOLLOWING_STATE_OUT: _FollowingState.ValueType  # 4
+    """It can't follow this leader, as last_error says: somebody has to do something."""
+
+class FollowingState(_FollowingState, metaclass=_FollowingStateEnumTypeWrapper):
+    """What a log does that follows another one."""
+
+FOLLOWING_STATE_UNSPECIFIED: FollowingState.ValueType  # 0
+"""Never sent."""
+FOLLOWING_STATE_CONNECTING: FollowingState.ValueType  # 1
+"""It asks the leader for a stream."""
+FOLLOWING_STATE_CATCHING_UP: FollowingState.ValueType  # 2
+"""It gets what it lacks."""
+FOLLOWING_STATE_FOLLOWING: FollowingState.ValueType  # 3
+"""It has all that the leader had at its last word."""
+FOLLOWING_STATE_OUT: FollowingState.ValueType  # 4
+"""It can't follow this leader, as last_error says: somebody has to do something."""
+Global___FollowingState: _TypeAlias = FollowingState  # noqa: Y015
 
 class _LogState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -791,6 +823,8 @@ class GetStatusResponse(_message.Message):
     LOG_DIRECTORIES_FIELD_NUMBER: _builtins.int
     DATA_DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     STORE_TIME_AHEAD_MS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    FOLLOWING_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
     epoch: _builtins.int
@@ -863,6 +897,14 @@ class GetStatusResponse(_message.Message):
     def log_directories(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogDirectory]:
         """The directories of the segments."""
 
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
+        """The logs that follow this one over a stream now, by name."""
+
+    @_builtins.property
+    def following(self) -> Global___Following:
+        """How this log follows another one. Absent for one that takes appends."""
+
     def __init__(
         self,
         *,
@@ -894,14 +936,104 @@ class GetStatusResponse(_message.Message):
         log_directories: _abc.Iterable[Global___LogDirectory] | None = ...,
         data_disk_free_bytes: _builtins.int = ...,
         store_time_ahead_ms: _builtins.int = ...,
+        replicas: _abc.Iterable[Global___Replica] | None = ...,
+        following: Global___Following | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["following", b"following", "indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replicas", b"replicas", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Replica(_message.Message):
+    """A log that follows another one, as that one knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    CONNECTED_TIME_FIELD_NUMBER: _builtins.int
+    RECEIVED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    HEARD_TIME_FIELD_NUMBER: _builtins.int
+    HAD_ALL_TIME_FIELD_NUMBER: _builtins.int
+    replica_id: _builtins.str
+    """Name of the log that follows."""
+    received_physical_offset: _builtins.int
+    """End of what has arrived there, exclusive."""
+    flushed_physical_offset: _builtins.int
+    """End of what is synced there, exclusive."""
+    @_builtins.property
+    def connected_time(self) -> _timestamp_pb2.Timestamp:
+        """When its stream began."""
+
+    @_builtins.property
+    def heard_time(self) -> _timestamp_pb2.Timestamp:
+        """When it said so last."""
+
+    @_builtins.property
+    def had_all_time(self) -> _timestamp_pb2.Timestamp:
+        """When it last had synced all that there was."""
+
+    def __init__(
+        self,
+        *,
+        replica_id: _builtins.str = ...,
+        connected_time: _timestamp_pb2.Timestamp | None = ...,
+        received_physical_offset: _builtins.int = ...,
+        flushed_physical_offset: _builtins.int = ...,
+        heard_time: _timestamp_pb2.Timestamp | None = ...,
+        had_all_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "had_all_time", b"had_all_time", "heard_time", b"heard_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "flushed_physical_offset", b"flushed_physical_offset", "had_all_time", b"had_all_time", "heard_time", b"heard_time", "received_physical_offset", b"received_physical_offset", "replica_id", b"replica_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Replica: _TypeAlias = Replica  # noqa: Y015
+
+@_typing.final
+class Following(_message.Message):
+    """How a log follows another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_TARGET_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    LEADER_MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    HEARD_TIME_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    leader_target: _builtins.str
+    """Address of the leader, host:port."""
+    state: Global___FollowingState.ValueType
+    """What it does."""
+    leader_max_physical_offset: _builtins.int
+    """End of the leader's log, as last heard, exclusive."""
+    last_error: _builtins.str
+    """Why there is no stream; empty while there is one."""
+    @_builtins.property
+    def heard_time(self) -> _timestamp_pb2.Timestamp:
+        """When the leader was heard last. Absent: not since the start."""
+
+    def __init__(
+        self,
+        *,
+        leader_target: _builtins.str = ...,
+        state: Global___FollowingState.ValueType = ...,
+        leader_max_physical_offset: _builtins.int = ...,
+        heard_time: _timestamp_pb2.Timestamp | None = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heard_time", b"heard_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heard_time", b"heard_time", "last_error", b"last_error", "leader_max_physical_offset", b"leader_max_physical_offset", "leader_target", b"leader_target", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Following: _TypeAlias = Following  # noqa: Y015
 
 @_typing.final
 class LogDirectory(_message.Message):

@@ -60,10 +60,28 @@ class ReplicaHello(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    HISTORY_ID_FIELD_NUMBER: _builtins.int
+    FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    SEGMENT_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    NEEDS_QUEUE_OFFSETS_FIELD_NUMBER: _builtins.int
+    WINDOW_BYTES_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     """Stable name of the replica."""
     max_physical_offset: _builtins.int
     """End of its log, exclusive."""
+    history_id: _builtins.str
+    """History that its epochs belong to; empty: it has none yet."""
+    flushed_physical_offset: _builtins.int
+    """End of what it has flushed, exclusive."""
+    segment_size_bytes: _builtins.int
+    """Size of its segments, in bytes; must be the leader's."""
+    needs_queue_offsets: _builtins.bool
+    """True if records that are gone may have had queue offsets that nothing there tells of."""
+    window_bytes: _builtins.int
+    """Most bytes that may be sent and not be received, 1 MiB to 256 MiB."""
+    protocol_version: _builtins.int
+    """Version of what is spoken: 1."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """Its epochs, ascending."""
@@ -74,10 +92,16 @@ class ReplicaHello(_message.Message):
         replica_id: _builtins.str = ...,
         epochs: _abc.Iterable[_log_service_pb2.Epoch] | None = ...,
         max_physical_offset: _builtins.int = ...,
+        history_id: _builtins.str = ...,
+        flushed_physical_offset: _builtins.int = ...,
+        segment_size_bytes: _builtins.int = ...,
+        needs_queue_offsets: _builtins.bool = ...,
+        window_bytes: _builtins.int = ...,
+        protocol_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "max_physical_offset", b"max_physical_offset", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -91,19 +115,23 @@ class ReplicaAck(_message.Message):
 
     FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    RECEIVED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     flushed_physical_offset: _builtins.int
     """End of what it has flushed, exclusive."""
     epoch: _builtins.int
     """Epoch that it follows."""
+    received_physical_offset: _builtins.int
+    """End of what has arrived, exclusive; the window counts from here."""
     def __init__(
         self,
         *,
         flushed_physical_offset: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        received_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "received_physical_offset", b"received_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -117,7 +145,8 @@ class ReplicateResponse(_message.Message):
 
     HANDSHAKE_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    BEAT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handshake(self) -> Global___ReplicateHandshake:
         """Where the histories agree."""
@@ -127,21 +156,26 @@ class ReplicateResponse(_message.Message):
         """Bytes to append."""
 
     @_builtins.property
-    def heartbeat(self) -> _log_service_pb2.DispatchHeartbeat:
-        """Nothing new."""
+    def beat(self) -> Global___ReplicateBeat:
+        """Sent while there is nothing else to send."""
+
+    @_builtins.property
+    def state(self) -> Global___ReplicatedState:
+        """State that the log does not tell, as of now."""
 
     def __init__(
         self,
         *,
         handshake: Global___ReplicateHandshake | None = ...,
         chunk: Global___ReplicateChunk | None = ...,
-        heartbeat: _log_service_pb2.DispatchHeartbeat | None = ...,
+        beat: Global___ReplicateBeat | None = ...,
+        state: Global___ReplicatedState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "handshake", b"handshake", "heartbeat", b"heartbeat", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "handshake", b"handshake", "state", b"state", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "handshake", b"handshake", "heartbeat", b"heartbeat", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "handshake", b"handshake", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["handshake", "chunk", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["handshake", "chunk", "beat", "state"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -155,21 +189,41 @@ class ReplicateHandshake(_message.Message):
 
     COMMON_END_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    HISTORY_ID_FIELD_NUMBER: _builtins.int
+    START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     common_end_physical_offset: _builtins.int
     """End of the common history, exclusive; the replica truncates to it."""
+    epoch: _builtins.int
+    """The leader's epoch."""
+    history_id: _builtins.str
+    """History that the epochs belong to. A replica of another one stays away."""
+    start_physical_offset: _builtins.int
+    """Where chunks begin: the common end, or the leader's first byte if that is later."""
+    min_physical_offset: _builtins.int
+    """First byte that the leader keeps."""
+    confirmed_physical_offset: _builtins.int
+    """End of what readers of the leader see, exclusive."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
-        """The master's epochs, ascending."""
+        """The leader's epochs, ascending."""
 
     def __init__(
         self,
         *,
         common_end_physical_offset: _builtins.int = ...,
         epochs: _abc.Iterable[_log_service_pb2.Epoch] | None = ...,
+        epoch: _builtins.int = ...,
+        history_id: _builtins.str = ...,
+        start_physical_offset: _builtins.int = ...,
+        min_physical_offset: _builtins.int = ...,
+        confirmed_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "epochs", b"epochs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["common_end_physical_offset", b"common_end_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "epochs", b"epochs", "history_id", b"history_id", "min_physical_offset", b"min_physical_offset", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -185,6 +239,8 @@ class ReplicateChunk(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCH_START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte in the whole log."""
     data: _builtins.bytes
@@ -193,6 +249,10 @@ class ReplicateChunk(_message.Message):
     """Epoch that they belong to."""
     confirmed_physical_offset: _builtins.int
     """End of what is confirmed, exclusive."""
+    epoch_start_physical_offset: _builtins.int
+    """First byte of that epoch."""
+    checksum: _builtins.int
+    """CRC-32 of data, as zlib's."""
     def __init__(
         self,
         *,
@@ -200,14 +260,76 @@ class ReplicateChunk(_message.Message):
         data: _builtins.bytes = ...,
         epoch: _builtins.int = ...,
         confirmed_physical_offset: _builtins.int = ...,
+        epoch_start_physical_offset: _builtins.int = ...,
+        checksum: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "data", b"data", "epoch", b"epoch", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "confirmed_physical_offset", b"confirmed_physical_offset", "data", b"data", "epoch", b"epoch", "epoch_start_physical_offset", b"epoch_start_physical_offset", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplicateChunk: _TypeAlias = ReplicateChunk  # noqa: Y015
+
+@_typing.final
+class ReplicateBeat(_message.Message):
+    """Where the leader is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The leader's epoch."""
+    max_physical_offset: _builtins.int
+    """End of its log, exclusive."""
+    confirmed_physical_offset: _builtins.int
+    """End of what readers of the leader see, exclusive."""
+    min_physical_offset: _builtins.int
+    """First byte that it keeps."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        max_physical_offset: _builtins.int = ...,
+        confirmed_physical_offset: _builtins.int = ...,
+        min_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicateBeat: _TypeAlias = ReplicateBeat  # noqa: Y015
+
+@_typing.final
+class ReplicatedState(_message.Message):
+    """A file of the store that is not in the log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to one that needs them."""
+    data: _builtins.bytes
+    """Its content."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicatedState: _TypeAlias = ReplicatedState  # noqa: Y015
 
 @_typing.final
 class PromoteRequest(_message.Message):

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ReplicationServiceStub(object):
-    """High availability. Designed here, not served yet: no server registers this service before replication works.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
+    `role`: Promote and Demote are designed here and not served yet.
     """
 
     def __init__(self, channel):
@@ -53,11 +54,13 @@ class ReplicationServiceStub(object):
 
 
 class ReplicationServiceServicer(object):
-    """High availability. Designed here, not served yet: no server registers this service before replication works.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
+    `role`: Promote and Demote are designed here and not served yet.
     """
 
     def Replicate(self, request_iterator, context):
-        """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed.
+        """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
+        on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +107,8 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ReplicationService(object):
-    """High availability. Designed here, not served yet: no server registers this service before replication works.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
+    `role`: Promote and Demote are designed here and not served yet.
     """
 
     @staticmethod

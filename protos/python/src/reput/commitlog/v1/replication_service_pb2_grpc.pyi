@@ -27,14 +27,18 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ReplicationServiceStub:
-    """High availability. Designed here, not served yet: no server registers this service before replication works."""
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
+    `role`: Promote and Demote are designed here and not served yet.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ReplicationServiceAsyncStub: ...
     Replicate: _grpc.StreamStreamMultiCallable[_replication_service_pb2.ReplicateRequest, _replication_service_pb2.ReplicateResponse]
-    """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed."""
+    """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
+    on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+    """
     Promote: _grpc.UnaryUnaryMultiCallable[_replication_service_pb2.PromoteRequest, _replication_service_pb2.PromoteResponse]
     """Makes a replica the master, in a new epoch."""
     Demote: _grpc.UnaryUnaryMultiCallable[_replication_service_pb2.DemoteRequest, _replication_service_pb2.DemoteResponse]
@@ -42,18 +46,24 @@ class ReplicationServiceStub:
 
 @_typing.type_check_only
 class ReplicationServiceAsyncStub(ReplicationServiceStub):
-    """High availability. Designed here, not served yet: no server registers this service before replication works."""
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
+    `role`: Promote and Demote are designed here and not served yet.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Replicate: _aio.StreamStreamMultiCallable[_replication_service_pb2.ReplicateRequest, _replication_service_pb2.ReplicateResponse]  # type: ignore[assignment]
-    """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed."""
+    """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
+    on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+    """
     Promote: _aio.UnaryUnaryMultiCallable[_replication_service_pb2.PromoteRequest, _replication_service_pb2.PromoteResponse]  # type: ignore[assignment]
     """Makes a replica the master, in a new epoch."""
     Demote: _aio.UnaryUnaryMultiCallable[_replication_service_pb2.DemoteRequest, _replication_service_pb2.DemoteResponse]  # type: ignore[assignment]
     """Makes a master a replica."""
 
 class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """High availability. Designed here, not served yet: no server registers this service before replication works."""
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
+    `role`: Promote and Demote are designed here and not served yet.
+    """
 
     @_abc_1.abstractmethod
     def Replicate(
@@ -61,7 +71,9 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_replication_service_pb2.ReplicateRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replication_service_pb2.ReplicateResponse], _abc.AsyncIterator[_replication_service_pb2.ReplicateResponse]]:
-        """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed."""
+        """A replica follows the log: it says hello, then receives raw chunks and acknowledges what it has flushed. The stream goes
+        on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
+        """
 
     @_abc_1.abstractmethod
     def Promote(

@@ -119,6 +119,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
     next batch. Metadata: limit_ms.
     """
+    ERROR_REASON_HISTORY_DIFFERS: _ErrorReason.ValueType  # 43
+    """Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -222,4 +224,6 @@ ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 42
 """An AppendStream brought no batch for so long that the server ended it; nothing was in flight. Open another one for the
 next batch. Metadata: limit_ms.
 """
+ERROR_REASON_HISTORY_DIFFERS: ErrorReason.ValueType  # 43
+"""Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applier: writes what a leader sends at the end of a log that follows, and keeps the state of the log with it.
+
+Invariants: only whole, sound records are written, each at the place that it names, and a batch of a writer only as a
+whole, so that the log may lead at any time. What is left of a record or a batch waits in memory, at most what a segment
+holds. An epoch is in the epoch file before its first byte is in the log. A byte that is no record ends the stream
+before it is written, and nothing is skipped (RocketMQ's HAClient appends whatever comes).
+Callers: the loop that owns the log.
+"""
+
+import contextlib
+
+from libs.formats.errors import FormatError
+from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX
+from libs.formats.records import writer_stamp
+from libs.formats.records.writer_stamp import WriterStamp
+from libs.kernel import layout
+from libs.kernel.scan import scan_cy
+from libs.kernel.scan.scan_columns import ScanColumns
+from libs.log.end import STATUS_REASONS
+from libs.requests.errors import RecordDamaged
+from libs.segments.chain import SegmentChain
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.small_files import SmallFiles
+from services.commitlog.engine.replicate.steps import Chunk
+from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.state import LogState
+from services.commitlog.engine.write.tail import LogTailWriter
+
+_MORE_MAY_COME = (0, layout.S_FULL, layout.S_TRUNCATED)
+"""Ends of a scan at a record that is not there as a whole yet, or with room for no more columns."""
+
+
+class Applier:
+    """Of one log."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        tail: LogTailWriter,
+        state: LogState,
+        epochs: EpochHistory,
+        small_files: SmallFiles,
+        gate: WriteGate,
+    ) -> None:
+        self._chain = chain
+        self._tail = tail
+        self._state = state
+        self._epochs = epochs
+        self._small_files = small_files
+        self._gate = gate
+        self._columns = ScanColumns(BATCH_MESSAGE_COUNT_MAX, 4 * BATCH_MESSAGE_COUNT_MAX)
+        self._start = chain.max_physical_offset
+        self._rest = b""
+
+    @property
+    def received_physical_offset(self) -> int:
+        """End of what has arrived. What is behind the end of the log waits for the rest of its record or batch."""
+        return self._start + len(self._rest)
+
+    def begin(self, physical_offset: int) -> None:
+        """Go on here: at the end of the log, or in an empty one where the leader begins."""
+        assert not self._chain.segments or physical_offset == self._chain.max_physical_offset
+        self._start, self._rest = physical_offset, b""
+
+    async def apply(self, chunk: Chunk) -> None:
+        """Write the records that the chunk completes.
+
+        Raises RecordDamaged for bytes that do not belong there, AppendsRefused and StoreFull for want of room, and
+        StoreSealed.
+        """
+        if chunk.start_physical_offset != self.received_physical_offset:
+            raise self._damaged(len(self._rest), f"the next chunk begins at {chunk.start_physical_offset}")
+        self._gate.check_room()
+        if (epoch := chunk.epoch).number != self._epochs.number:
+            await self._small_files.write(lambda: self._epochs.follow(epoch), with_ballast=True)
+        rest = self._rest = self._rest + chunk.data if self._rest else chunk.data
+        written = 0
+        while size_bytes := self._whole_size(rest, written):
+            await self._write(memoryview(rest)[written : written + size_bytes])
+            written += size_bytes
+            self._rest = b""  # what is behind `written` is kept again below; an error ends the stream
+        self._rest = rest[written:]
+
+    def _whole_size(self, rest: bytes, at: int) -> int:
+        """Return how much of the rest can be written now, and scan it into the columns.
+
+        Returns 0 if more has to come first.
+        """
+        columns, start, arrived_end = self._columns, self._start, self._start + len(rest) - at
+        segment_end = start - start % self._chain.segment_size_bytes + self._chain.segment_size_bytes
+        status = scan_cy.scan(rest, at, len(rest), start - at, True, columns)
+        if status == layout.S_BLANK and columns.count == 0:
+            return segment_end - start if arrived_end == segment_end else 0
+        claimed_size_bytes = int.from_bytes(rest[columns.end_position : columns.end_position + 4], "big")
+        has_no_end = status == layout.S_TRUNCATED and (
+            start - at + columns.end_position + claimed_size_bytes > segment_end or arrived_end == segment_end
+        )
+        if has_no_end or status not in (*_MORE_MAY_COME, layout.S_BLANK):
+            raise self._damaged(columns.error_position - at, STATUS_REASONS[status])
+        end = start - at + columns.end_position
+        if status != layout.S_BLANK and (batch := self._last_batch()) is not None:
+            has_before, has_arrived = batch.start_physical_offset > start, batch.end_physical_offset <= arrived_end
+            if end < batch.end_physical_offset < segment_end and (has_before or not has_arrived):
+                end = batch.start_physical_offset
+                scan_cy.scan(rest, at, end - start + at, start - at, False, columns)
+        return end - start
+
+    def _last_batch(self) -> WriterStamp | None:
+        """Return the stamp of the last batch of a writer that begins among the scanned records."""
+        for index, value in reversed(self._columns.stamps):
+            with contextlib.suppress(FormatError):
+                stamp = writer_stamp.decode(value)
+                if stamp.start_physical_offset == self._columns.physical_offsets[index]:
+                    return stamp
+        return None
+
+    async def _write(self, data: memoryview) -> None:
+        segment = await self._tail.segment(first_base_physical_offset=self._start)
+        segment.room[: len(data)] = data
+        self._tail.put(segment, len(data))
+        self._state.note(self._columns, segment, has_writers=True)
+        self._start += len(data)
+
+    def _damaged(self, position: int, reason: str) -> RecordDamaged:
+        return RecordDamaged(segment="of the leader", position=self._start + position, reason=reason)

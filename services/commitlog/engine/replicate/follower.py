@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following: keeps a log the same as its leader's, and shows as much of it as the leader shows and this disk has.
+
+It says hello with its table of epochs, and hears where the two logs part. If that is before the end of this one, it has
+bytes that the leader does not have, and stands still; else chunks come, each of which is checked and written at the
+end. Whenever more has arrived or is synced the leader hears of it.
+Invariants: readers see no more than is flushed here and visible there; when the leader goes away what is here stays
+visible; the epochs, topics and queue offsets are the leader's.
+Callers: the loop that owns the log. RocketMQ's counterpart is HAClient.
+"""
+
+import asyncio
+import contextlib
+import enum
+import logging
+from dataclasses import dataclass, field
+
+from libs.formats.config import topics_json
+from libs.formats.errors import FormatError
+from libs.formats.state.queue_snapshot import QueueSnapshot
+from libs.machine.clock import Clock
+from libs.machine.first_of import first_of
+from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import DependencyUnavailable, ServiceError
+from libs.segments.chain import SegmentChain
+from libs.segments.errors import StoreFull
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.small_files import SmallFiles
+from services.commitlog.engine.replicate.applier import Applier
+from services.commitlog.engine.replicate.steps import (
+    QUEUE_OFFSETS,
+    TOPICS,
+    Ack,
+    Beat,
+    Chunk,
+    Handshake,
+    Hello,
+    LeaderAt,
+    Replication,
+    State,
+    Step,
+)
+from services.commitlog.engine.write.gate import Reason, WriteGate
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.state import LogState
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.errors import HistoryDiffers
+
+_log = logging.getLogger(__name__)
+
+
+class CannotFollow(Exception):
+    """Base: the leader's log does not go on where this one ends."""
+
+
+class Diverged(CannotFollow):
+    """This log has bytes that its leader does not have."""
+
+    def __init__(self, *, end_physical_offset: int, common_end_physical_offset: int) -> None:
+        super().__init__(
+            f"the log goes on to {end_physical_offset} with bytes of its own, its leader has the same up to "
+            f"{common_end_physical_offset}"
+        )
+
+
+class LeftBehind(CannotFollow):
+    """The leader has deleted what comes next."""
+
+    def __init__(self, *, end_physical_offset: int, min_physical_offset: int) -> None:
+        super().__init__(f"the log ends at {end_physical_offset}, its leader keeps it from {min_physical_offset} on")
+
+
+class FollowingState(enum.Enum):
+    """What a log does that follows."""
+
+    CONNECTING = enum.auto()
+    """It asks the leader for a stream."""
+    CATCHING_UP = enum.auto()
+    """Chunks come, and the leader has more."""
+    FOLLOWING = enum.auto()
+    """It has all that the leader had at its last word."""
+    OUT = enum.auto()
+    """It can't follow this leader, as `last_error` says; trying again will not help by itself."""
+
+
+@dataclass(slots=True, eq=False)
+class Following:
+    """One stream after the other."""
+
+    leader: LeaderAt
+    _applier: Applier
+    _chain: SegmentChain
+    _state: LogState
+    _marks: Marks
+    _epochs: EpochHistory
+    _topics: TopicRegistry
+    _gate: WriteGate
+    _checkpoint: CheckpointKeeper
+    _small_files: SmallFiles
+    _clock: Clock
+    _config: CommitLogConfig
+    state: FollowingState = FollowingState.CONNECTING
+    leader_max_physical_offset: int = 0
+    """End of the leader's log, as last heard."""
+    heard_at_ms: int | None = None
+    loop: SupervisedLoop = field(init=False)
+    _told_physical_offset: int = 0
+    """End of what the leader shows."""
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.loop = SupervisedLoop(
+            "replication",
+            self._follow,
+            backoff_ms_max=self._config.reconnect_ms_max,
+            expected_errors=(ServiceError, StoreFull, CannotFollow),
+        )
+
+    @property
+    def last_error(self) -> str:
+        """Why there is no stream. Empty while there is one."""
+        return str(self.loop.last_error or "")
+
+    @property
+    def lag_bytes(self) -> int:
+        """How far the end of this log is behind the leader's, as last heard."""
+        return max(self.leader_max_physical_offset - self._marks.wrote.value, 0)
+
+    async def _follow(self) -> None:
+        """Follow one stream to its end."""
+        self.state = FollowingState.CONNECTING
+        try:
+            async with self.leader.open(self._hello()) as stream:
+                await self._follow_stream(stream)
+        except (CannotFollow, HistoryDiffers):
+            self.state = FollowingState.OUT
+            raise
+        except BaseException:
+            self.state = FollowingState.CONNECTING
+            raise
+
+    async def _follow_stream(self, stream: Replication) -> None:
+        steps = aiter(stream)
+        handshake = await anext(steps)
+        if not isinstance(handshake, Handshake):
+            raise DependencyUnavailable("leader", "its first step is no handshake")
+        await self._begin(handshake)
+        acknowledging = asyncio.create_task(self._acknowledge(stream), name="acknowledge to the leader")
+        try:
+            async for step in steps:
+                await self._take(step)
+                if acknowledging.done():
+                    acknowledging.result()
+        finally:
+            acknowledging.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ServiceError):
+                await acknowledging
+
+    def _hello(self) -> Hello:
+        return Hello(
+            replica_id=self._config.replica_id,
+            history_id=self._epochs.history_id,
+            epochs=tuple(self._epochs.epochs),
+            max_physical_offset=self._chain.max_physical_offset,
+            flushed_physical_offset=self._marks.flushed.value,
+            segment_size_bytes=self._chain.segment_size_bytes,
+            needs_queue_offsets=not self._chain.segments or self._gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN),
+            window_bytes=self._config.replica_window_bytes,
+        )
+
+    async def _begin(self, handshake: Handshake) -> None:
+        """Agree with the leader on where this log goes on. Raises HistoryDiffers, Diverged and LeftBehind."""
+        mine, end, start = self._epochs, self._chain.max_physical_offset, handshake.start_physical_offset
+        if mine.history_id and mine.history_id != handshake.history_id:
+            raise HistoryDiffers(mine=mine.history_id, theirs=handshake.history_id)
+        if handshake.common_end_physical_offset < end and start <= end:
+            raise Diverged(end_physical_offset=end, common_end_physical_offset=handshake.common_end_physical_offset)
+        if self._chain.segments and start > end:
+            raise LeftBehind(end_physical_offset=end, min_physical_offset=handshake.min_physical_offset)
+        begun = [one for one in handshake.epochs if one.start_physical_offset <= start] or list(handshake.epochs[:1])
+        if begun != mine.epochs or mine.history_id != handshake.history_id:
+            await self._small_files.write(lambda: mine.adopt(handshake.history_id, begun), with_ballast=True)
+        if not self._chain.segments and start > 0:
+            await self._checkpoint.save_start(start)
+        self._applier.begin(start)
+        self._told_physical_offset = handshake.confirmed_physical_offset
+        self.state = FollowingState.CATCHING_UP
+        _log.info("the log follows %s from %d on", self.leader.target, start)
+
+    async def _take(self, step: Step) -> None:
+        """Do what a step says."""
+        self.heard_at_ms = self._clock.now_ms()
+        match step:
+            case State(name, content):
+                await self._restore(name, content)
+            case Chunk():
+                await self._applier.apply(step)
+                self._hear(step.end_physical_offset, step.confirmed_physical_offset)
+            case Beat():
+                self._hear(step.max_physical_offset, step.confirmed_physical_offset)
+                has_all = self._applier.received_physical_offset >= step.max_physical_offset
+                self.state = FollowingState.FOLLOWING if has_all else FollowingState.CATCHING_UP
+            case Handshake():
+                raise DependencyUnavailable("leader", "a second handshake")
+        self._news.set()
+
+    def _hear(self, max_physical_offset: int, confirmed_physical_offset: int) -> None:
+        self.leader_max_physical_offset = max(self.leader_max_physical_offset, max_physical_offset)
+        self._told_physical_offset = confirmed_physical_offset
+        self._show()
+
+    def _show(self) -> None:
+        """Let readers see what is flushed here and visible there."""
+        self._marks.visible.advance(min(self._told_physical_offset, self._marks.flushed.value))
+
+    async def _restore(self, name: str, content: bytes) -> None:
+        """Have the leader's state in the place of one's own. Raises DependencyUnavailable for what can't be read."""
+        try:
+            if name == TOPICS:
+                await self._topics.replace(topics_json.loads(content.decode()))
+            elif name == QUEUE_OFFSETS:
+                self._state.restore(QueueSnapshot.decode(content))
+                self._gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=False)
+        except (FormatError, UnicodeDecodeError) as error:
+            raise DependencyUnavailable("leader", f"its {name} can't be read: {error}") from error
+
+    async def _acknowledge(self, stream: Replication) -> None:
+        """Tell the leader whenever more has arrived or is synced."""
+        while True:
+            flushed = self._marks.flushed.value
+            await stream.acknowledge(Ack(self._epochs.number, self._applier.received_physical_offset, flushed))
+            self._news.clear()
+            await first_of(self._news.wait(), self._marks.flushed.reached(flushed + 1))
+            self._show()

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas: who follows this log, each with a stream: what is sent, and what the other side says that it has.
+
+Invariants: a stream begins where the histories part, so that nobody gets other bytes than those that follow his own;
+not more than his window is under way to anybody, so that a slow one costs that much memory and nothing else; the log
+keeps no place for anybody: what he has, he says himself. A second stream under a name ends the first one, and a new
+epoch ends all.
+Callers: the loop that owns the log. RocketMQ's counterpart is HAConnection.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from libs.formats import store_layout
+from libs.formats.config import topics_json
+from libs.formats.config.topics_json import TopicsFile
+from libs.log.common_history import common_end
+from libs.machine.clock import Clock
+from libs.machine.first_of import first_of
+from libs.machine.fs import Fs
+from libs.requests.errors import BadArgument, Stopping
+from libs.segments.chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
+from services.commitlog.engine.replicate.chunks import ChunkReader
+from services.commitlog.engine.replicate.steps import QUEUE_OFFSETS, TOPICS, Ack, Beat, Handshake, Hello, State, Step
+from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.errors import HistoryDiffers, QueueOffsetsUnknown, StaleEpoch
+
+BEAT_S = 0.5
+"""Longest silence on a stream."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One that follows over a stream, as the leader knows it. Times in milliseconds."""
+
+    replica_id: str
+    connected_at_ms: int
+    received_physical_offset: int
+    flushed_physical_offset: int
+    heard_at_ms: int
+    had_all_at_ms: int
+    """When it last had synced all that there was."""
+
+
+@dataclass(slots=True, eq=False)
+class Replicas:
+    """Of one log."""
+
+    _fs: Fs
+    _chain: SegmentChain
+    _epochs: EpochHistory
+    _marks: Marks
+    _topics: TopicRegistry
+    _snapshot: SnapshotKeeper
+    _gate: WriteGate
+    _clock: Clock
+    _config: CommitLogConfig
+    _streams: dict[str, "ReplicaStream"] = field(default_factory=dict)
+
+    @property
+    def connected(self) -> list[Replica]:
+        """Who has a stream, by name."""
+        return [self._streams[name].replica for name in sorted(self._streams)]
+
+    @property
+    def lag_bytes(self) -> int:
+        """How far the furthest behind is behind the end of the log."""
+        least = min((stream.replica.received_physical_offset for stream in self._streams.values()), default=None)
+        return 0 if least is None else max(self._marks.committed.value - least, 0)
+
+    def follow(self, hello: Hello) -> "ReplicaStream":
+        """Begin a stream. Raises NotLeader, HistoryDiffers and BadArgument."""
+        self._gate.check_leads()
+        mine = self._epochs.history_id
+        if hello.history_id and mine != hello.history_id:
+            raise HistoryDiffers(mine=mine, theirs=hello.history_id)
+        if hello.segment_size_bytes != self._chain.segment_size_bytes:
+            raise BadArgument(
+                "segments must have the size of the leader's",
+                field="hello.segment_size_bytes",
+                value=hello.segment_size_bytes,
+                limit=self._chain.segment_size_bytes,
+            )
+        if former := self._streams.get(hello.replica_id):
+            former.end()
+        at = common_end(self._epochs.epochs, self._marks.committed.value, hello.epochs, hello.max_physical_offset)
+        stream = self._streams[hello.replica_id] = ReplicaStream(
+            self._chain, self._epochs, self._marks, self._topics, self._clock, hello, common_end_physical_offset=at
+        )
+        return stream
+
+    async def steps(self, stream: "ReplicaStream") -> AsyncGenerator[Step, None]:
+        """Yield a stream's handshake, and then what the other side needs, without an end.
+
+        Raises OffsetTrimmed when it is too slow for what is deleted, RecordDamaged, Stopping, StaleEpoch when the log
+        has begun another epoch or the name another stream, and what was wrong with an acknowledgement.
+        """
+        try:
+            yield stream.handshake()
+            if stream.hello.needs_queue_offsets and stream.start_physical_offset > 0:
+                yield State(QUEUE_OFFSETS, await self._queue_offsets())
+            async for step in stream.steps():
+                yield step
+        finally:
+            if self._streams.get(stream.replica.replica_id) is stream:
+                del self._streams[stream.replica.replica_id]
+
+    def drain(self) -> None:
+        """End all streams."""
+        for stream in self._streams.values():
+            stream.end(Stopping())
+
+    async def _queue_offsets(self) -> bytes:
+        """Return a snapshot of the queue offsets that covers all that is written. Raises QueueOffsetsUnknown."""
+        await self._snapshot.save()
+        if self._snapshot.end_physical_offset is None:
+            raise QueueOffsetsUnknown
+        return await asyncio.to_thread(self._fs.read, self._config.data_dir / store_layout.QUEUE_SNAPSHOT)
+
+
+class ReplicaStream:
+    """What one that follows gets: topics when they change, chunks while its window has room, and a beat otherwise."""
+
+    def __init__(
+        self,
+        chain: SegmentChain,
+        epochs: EpochHistory,
+        marks: Marks,
+        topics: TopicRegistry,
+        clock: Clock,
+        hello: Hello,
+        *,
+        common_end_physical_offset: int,
+    ) -> None:
+        self.hello = hello
+        self.start_physical_offset = at = max(common_end_physical_offset, chain.min_physical_offset)
+        """Where the chunks begin."""
+        now_ms = clock.now_ms()
+        self.replica = Replica(
+            hello.replica_id,
+            connected_at_ms=now_ms,
+            received_physical_offset=at,
+            flushed_physical_offset=min(at, hello.flushed_physical_offset),
+            heard_at_ms=now_ms,
+            had_all_at_ms=now_ms,
+        )
+        self._common_end = common_end_physical_offset
+        self._chain = chain
+        self._epochs = epochs
+        self._epoch = epochs.number
+        self._marks = marks
+        self._topics = topics
+        self._clock = clock
+        self._chunks = ChunkReader(chain, epochs, marks)
+        self._sent_physical_offset = at
+        self._sent_topics: TopicsFile | None = None
+        self._told_physical_offset = marks.visible.value
+        self._news = asyncio.Event()
+        self._failure: Exception | None = None
+
+    def end(self, reason: Exception | None = None) -> None:
+        """Let the stream end, because the name has another one unless there is a reason."""
+        self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")
+        self._news.set()
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument."""
+        if ack.epoch > self._epoch:
+            raise StaleEpoch(epoch=self._epoch, field="ack.epoch")
+        received, flushed = ack.received_physical_offset, ack.flushed_physical_offset
+        if not flushed <= received <= self._sent_physical_offset:
+            reason = "what is flushed has arrived before, and what has arrived was sent before"
+            raise BadArgument(
+                reason, field="ack.received_physical_offset", value=received, limit=self._sent_physical_offset
+            )
+        replica, now_ms = self.replica, self._clock.now_ms()
+        replica.received_physical_offset = max(replica.received_physical_offset, received)
+        replica.flushed_physical_offset = max(replica.flushed_physical_offset, flushed)
+        replica.heard_at_ms = now_ms
+        if flushed >= self._marks.committed.value:
+            replica.had_all_at_ms = now_ms
+        self._news.set()
+
+    def handshake(self) -> Handshake:
+        """Return the first step."""
+        return Handshake(
+            history_id=self._epochs.history_id,
+            epochs=tuple(self._epochs.epochs),
+            common_end_physical_offset=self._common_end,
+            start_physical_offset=self.start_physical_offset,
+            min_physical_offset=self._chain.min_physical_offset,
+            confirmed_physical_offset=self._marks.visible.value,
+        )
+
+    async def steps(self) -> AsyncGenerator[Step, None]:
+        """See `Replicas.steps`."""
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._epochs.number != self._epoch:
+                raise StaleEpoch(epoch=self._epochs.number)
+            if self._sent_topics is not self._topics.file:
+                self._sent_topics = self._topics.file
+                yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
+            elif self._sent_physical_offset < self._marks.committed.value and self._has_room:
+                chunk = await self._chunks.read(self._sent_physical_offset)
+                self._sent_physical_offset = chunk.end_physical_offset
+                self._told_physical_offset = chunk.confirmed_physical_offset
+                yield chunk
+            elif not await self._has_news(BEAT_S):
+                self._told_physical_offset = self._marks.visible.value
+                yield self._beat()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._sent_physical_offset - self.replica.received_physical_offset < self.hello.window_bytes
+
+    async def _has_news(self, timeout_s: float) -> bool:
+        """Wait at most so long for something to do. Returns False when a beat is due, which tells what is visible."""
+        self._news.clear()
+        marks, sent = self._marks, self._sent_physical_offset
+        more = [marks.committed.reached(sent + 1)] if self._has_room else []
+        visible = marks.visible.reached(self._told_physical_offset + 1)
+        is_news = await first_of(self._news.wait(), visible, *more, timeout_s=timeout_s)
+        return is_news and marks.visible.value <= self._told_physical_offset
+
+    def _beat(self) -> Beat:
+        return Beat(
+            epoch=self._epoch,
+            max_physical_offset=self._marks.committed.value,
+            confirmed_physical_offset=self._marks.visible.value,
+            min_physical_offset=self._chain.min_physical_offset,
+        )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a leader and who follows it say to each other, as values. Offsets are physical, ends exclusive."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from libs.formats.epoch import Epoch
+
+TOPICS, QUEUE_OFFSETS = "topics", "queue_offsets"
+"""Names of what travels beside the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who follows, and what it has."""
+
+    replica_id: str
+    history_id: str
+    """Empty before its first epoch."""
+    epochs: tuple[Epoch, ...]
+    max_physical_offset: int
+    flushed_physical_offset: int
+    segment_size_bytes: int
+    needs_queue_offsets: bool
+    """Whether records that are gone may have had queue offsets that nothing on its side tells of."""
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """Where the two logs part, and where the chunks begin."""
+
+    history_id: str
+    epochs: tuple[Epoch, ...]
+    common_end_physical_offset: int
+    start_physical_offset: int
+    min_physical_offset: int
+    confirmed_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A file of the leader's store, by one of the names above."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of one segment and one epoch, as stored."""
+
+    start_physical_offset: int
+    data: bytes
+    epoch: Epoch
+    """That wrote them."""
+    confirmed_physical_offset: int
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Where the next chunk begins."""
+        return self.start_physical_offset + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Where the leader is."""
+
+    epoch: int
+    max_physical_offset: int
+    confirmed_physical_offset: int
+    min_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What there is on the side that follows: what has arrived, and what survives a power cut there."""
+
+    epoch: int
+    received_physical_offset: int
+    flushed_physical_offset: int
+
+
+Step: TypeAlias = Handshake | State | Chunk | Beat
+
+
+class Replication(Protocol):
+    """A stream as the side sees it that follows. Iterating raises DependencyUnavailable when the leader is gone."""
+
+    def __aiter__(self) -> AsyncIterator[Step]: ...
+
+    async def acknowledge(self, ack: Ack) -> None:
+        """Tell the leader what is here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAt:
+    """Whom a log follows."""
+
+    target: str
+    """Its address, host:port."""
+    open: Callable[[Hello], AbstractAsyncContextManager[Replication]]
+    """Opens a stream."""

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LeaderLink: the leader's ReplicationService as the engine's stream of steps.
+
+One step is in memory at a time besides what gRPC reads ahead: the stream is read when the engine is done with the step
+before. The leader sends something each half second, so silence means that it is gone.
+"""
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+from reput.commitlog.v1 import replication_service_pb2 as pb
+from reput.commitlog.v1 import replication_service_pb2_grpc
+
+from libs.formats.epoch import Epoch
+from libs.requests.errors import DependencyUnavailable
+from libs.runtime.rpc.errors import describe, error_info
+from libs.runtime.rpc.peer import Connection
+from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
+from services.commitlog.errors import HistoryDiffers
+from services.commitlog.rpc.epochs import sent
+from services.commitlog.rpc.replicate.servicer import PROTOCOL_VERSION
+
+SERVICE = "leader"
+
+
+class LeaderLink:
+    """Opens streams over one channel."""
+
+    def __init__(self, leader: Connection, *, silence_ms: int) -> None:
+        self._leader = leader
+        self._silence_ms = silence_ms
+        stub: Any = replication_service_pb2_grpc.ReplicationServiceStub(leader.channel)
+        self._replicate = stub.Replicate
+
+    @contextlib.asynccontextmanager
+    async def open(self, hello: Hello) -> AsyncIterator["_Stream"]:
+        """Say hello. See `LeaderAt`. Raises DependencyUnavailable and HistoryDiffers."""
+        stream = _Stream(self._replicate(metadata=self._leader.metadata()), self._silence_ms, hello)
+        with _leader_errors(hello):
+            try:
+                await stream.write(pb.ReplicateRequest(hello=_hello(hello)))
+                yield stream
+            finally:
+                stream.call.cancel()
+
+
+class _Stream:
+    """See `Replication`."""
+
+    def __init__(self, call: Any, silence_ms: int, hello: Hello) -> None:
+        self.call = call
+        self._silence_ms = silence_ms
+        self._hello = hello
+
+    async def write(self, request: pb.ReplicateRequest) -> None:
+        with _leader_errors(self._hello):
+            await self.call.write(request)
+
+    async def acknowledge(self, ack: Ack) -> None:
+        await self.write(
+            pb.ReplicateRequest(
+                ack=pb.ReplicaAck(
+                    epoch=ack.epoch,
+                    received_physical_offset=ack.received_physical_offset,
+                    flushed_physical_offset=ack.flushed_physical_offset,
+                )
+            )
+        )
+
+    async def __aiter__(self) -> AsyncIterator[Step]:
+        with _leader_errors(self._hello):
+            while True:
+                try:
+                    async with asyncio.timeout(self._silence_ms / 1000):
+                        response = await self.call.read()
+                except TimeoutError:
+                    raise DependencyUnavailable(SERVICE, f"silent for {self._silence_ms} ms") from None
+                if response is grpc.aio.EOF:
+                    raise DependencyUnavailable(SERVICE, "the stream has ended")
+                yield _step(response)
+
+
+def _hello(hello: Hello) -> pb.ReplicaHello:
+    return pb.ReplicaHello(
+        replica_id=hello.replica_id,
+        epochs=sent(hello.epochs),
+        max_physical_offset=hello.max_physical_offset,
+        history_id=hello.history_id,
+        flushed_physical_offset=hello.flushed_physical_offset,
+        segment_size_bytes=hello.segment_size_bytes,
+        needs_queue_offsets=hello.needs_queue_offsets,
+        window_bytes=hello.window_bytes,
+        protocol_version=PROTOCOL_VERSION,
+    )
+
+
+def _step(response: pb.ReplicateResponse) -> Step:
+    """Return a response as a step. Raises DependencyUnavailable for one that is none, or was changed on its way."""
+    kind = response.WhichOneof("step")
+    if kind == "chunk":
+        chunk = response.chunk
+        if zlib.crc32(chunk.data) != chunk.checksum or not chunk.data:
+            raise DependencyUnavailable(SERVICE, f"the chunk at {chunk.start_physical_offset} is not what was sent")
+        epoch = Epoch(chunk.epoch, chunk.epoch_start_physical_offset)
+        return Chunk(chunk.start_physical_offset, chunk.data, epoch, chunk.confirmed_physical_offset)
+    if kind == "beat":
+        beat = response.beat
+        return Beat(beat.epoch, beat.max_physical_offset, beat.confirmed_physical_offset, beat.min_physical_offset)
+    if kind == "state":
+        return State(response.state.name, response.state.data)
+    if kind == "handshake":
+        handshake = response.handshake
+        return Handshake(
+            history_id=handshake.history_id,
+            epochs=tuple(Epoch(one.number, one.start_physical_offset) for one in handshake.epochs),
+            common_end_physical_offset=handshake.common_end_physical_offset,
+            start_physical_offset=handshake.start_physical_offset,
+            min_physical_offset=handshake.min_physical_offset,
+            confirmed_physical_offset=handshake.confirmed_physical_offset,
+        )
+    raise DependencyUnavailable(SERVICE, "a step that this version does not know")
+
+
+@contextlib.contextmanager
+def _leader_errors(hello: Hello) -> Iterator[None]:
+    """Turn what a call raises within the block: DependencyUnavailable, or that the logs are different ones."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        info = error_info(error)
+        if info.reason == "HISTORY_DIFFERS":
+            raise HistoryDiffers(mine=hello.history_id, theirs=info.metadata["mine"]) from error
+        raise DependencyUnavailable(SERVICE, describe(error)) from error
+    except asyncio.InvalidStateError as error:  # a write to a call that has ended
+        raise DependencyUnavailable(SERVICE, "the stream has ended") from error

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReplicationService: the streams of those that follow this log. Requests and responses to and from steps."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+
+from reput.commitlog.v1 import replication_service_pb2 as pb
+
+from libs.formats.limits import MIB
+from libs.requests.checks import check_range
+from libs.requests.errors import BadArgument
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.replicate.leader import Replicas, ReplicaStream
+from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
+from services.commitlog.engine.write.inflight import InflightBudget
+from services.commitlog.errors import StreamIdle
+from services.commitlog.rpc.epochs import epochs_of, sent
+
+PROTOCOL_VERSION = 1
+REPLICA_ID_SIZE_BYTES_MAX = 255
+WINDOW_BYTES_MAX = 256 * MIB
+
+
+@dataclass(slots=True, eq=False)
+class ReplicationServicer:
+    """Serves reput.commitlog.v1.ReplicationService, but for who leads."""
+
+    _replicas: Replicas
+    _service_streams: InflightBudget
+    _config: CommitLogConfig
+
+    def drain(self) -> None:
+        """Let the streams end with STOPPING."""
+        self._replicas.drain()
+
+    async def Replicate(
+        self, requests: AsyncIterator[pb.ReplicateRequest], _: object
+    ) -> AsyncGenerator[pb.ReplicateResponse, None]:
+        """Send the log to one that follows it, and hear what it has."""
+        with self._service_streams.held(1):
+            hello = _hello(await self._next(requests))
+            stream = self._replicas.follow(hello)
+            hearing = asyncio.create_task(self._hear(stream, requests), name="acknowledgements of a replica")
+            try:
+                async for step in self._replicas.steps(stream):
+                    yield _response(step)
+            finally:
+                hearing.cancel()
+
+    async def _hear(self, stream: ReplicaStream, requests: AsyncIterator[pb.ReplicateRequest]) -> None:
+        """Take acknowledgements until the other side ends the stream or makes a mistake."""
+        try:
+            while True:
+                stream.acknowledge(_ack(await self._next(requests)))
+        except Exception as error:  # noqa: BLE001 - becomes the end of the stream
+            stream.end(error)
+
+    async def _next(self, requests: AsyncIterator[pb.ReplicateRequest]) -> pb.ReplicateRequest:
+        """Return the next request. Raises StreamIdle when none comes for long, or no more will."""
+        try:
+            async with asyncio.timeout(self._config.replica_silence_ms / 1000):
+                return await anext(requests)
+        except (TimeoutError, StopAsyncIteration):
+            raise StreamIdle(timeout_ms=self._config.replica_silence_ms) from None
+
+
+def _hello(request: pb.ReplicateRequest) -> Hello:
+    """Return the first request as a step. Raises BadArgument for what no log can have."""
+    if request.WhichOneof("step") != "hello":
+        raise BadArgument("the first request must be a hello", field="step")
+    hello = request.hello
+    version, field = hello.protocol_version, "hello.protocol_version"
+    check_range(version, field, least=PROTOCOL_VERSION, most=PROTOCOL_VERSION)
+    check_range(len(hello.replica_id.encode()), "hello.replica_id", least=1, most=REPLICA_ID_SIZE_BYTES_MAX)
+    return Hello(
+        replica_id=hello.replica_id,
+        history_id=hello.history_id,
+        epochs=tuple(epochs_of(hello.epochs, "hello.epochs")),
+        max_physical_offset=check_range(hello.max_physical_offset, "hello.max_physical_offset"),
+        flushed_physical_offset=check_range(
+            hello.flushed_physical_offset, "hello.flushed_physical_offset", most=hello.max_physical_offset
+        ),
+        segment_size_bytes=hello.segment_size_bytes,
+        needs_queue_offsets=hello.needs_queue_offsets,
+        window_bytes=check_range(hello.window_bytes, "hello.window_bytes", least=MIB, most=WINDOW_BYTES_MAX),
+    )
+
+
+def _ack(request: pb.ReplicateRequest) -> Ack:
+    """Return a request after the first one as a step. Raises BadArgument."""
+    if request.WhichOneof("step") != "ack":
+        raise BadArgument("must be an acknowledgement after the first one", field="step")
+    ack = request.ack
+    return Ack(ack.epoch, ack.received_physical_offset, ack.flushed_physical_offset)
+
+
+def _response(step: Step) -> pb.ReplicateResponse:
+    match step:
+        case Chunk(start, data, epoch, confirmed):
+            chunk = pb.ReplicateChunk(
+                start_physical_offset=start,
+                data=data,
+                epoch=epoch.number,
+                confirmed_physical_offset=confirmed,
+                epoch_start_physical_offset=epoch.start_physical_offset,
+                checksum=zlib.crc32(data),
+            )
+            return pb.ReplicateResponse(chunk=chunk)
+        case Beat(epoch_number, end, confirmed, start):
+            beat = pb.ReplicateBeat(
+                epoch=epoch_number,
+                max_physical_offset=end,
+                confirmed_physical_offset=confirmed,
+                min_physical_offset=start,
+            )
+            return pb.ReplicateResponse(beat=beat)
+        case State(name, content):
+            return pb.ReplicateResponse(state=pb.ReplicatedState(name=name, data=content))
+        case Handshake():
+            handshake = pb.ReplicateHandshake(
+                common_end_physical_offset=step.common_end_physical_offset,
+                epochs=sent(step.epochs),
+                epoch=step.epochs[-1].number,
+                history_id=step.history_id,
+                start_physical_offset=step.start_physical_offset,
+                min_physical_offset=step.min_physical_offset,
+                confirmed_physical_offset=step.confirmed_physical_offset,
+            )
+            return pb.ReplicateResponse(handshake=handshake)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log and its copy as processes of their own: what is appended to one is in both, whoever is killed."""
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.commitlog.v1 import topic_service_pb2 as topic_pb
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
+from reput.indexer.v1 import queue_service_pb2 as queue_pb
+
+from cli.verify.findings import Finding, Report
+from cli.verify.store import verify_store
+from tests.support import served_commitlog as log_served
+from tests.support import served_indexer as index_served
+from tests.support.patience import LIMIT_S
+from tests.support.service_process import Refusal
+
+T = "orders"
+SMALL = ("--segment-size-bytes", "65536", "--disk-reserve-bytes", "0", "--disk-ballast-bytes", "0")
+
+
+@contextlib.asynccontextmanager
+async def follower(data_dir: Path, leader_port: int, *flags: str) -> AsyncIterator[log_served.Process]:
+    """A log that follows the one at this port."""
+    role = ("--role", "slave", "--replica-id", data_dir.name, "--reconnect-ms-max", "100")
+    target = ("--leader-target", f"127.0.0.1:{leader_port}")
+    async with log_served.process(data_dir, *SMALL, *role, *target, *flags) as process:
+        yield process
+
+
+async def append(client: log_served.Client, number: int) -> append_pb.AppendResult:
+    """One batch of three messages."""
+    messages = [
+        append_pb.AppendMessage(topic=T, queue_id=0, body=b"%d-%d " % (number, index) * (1 + number % 50))
+        for index in range(3)
+    ]
+    request = append_pb.AppendRequest(messages=messages, durability=DURABILITY_LOCAL_DISK)
+    return (await client.append.Append(request)).result
+
+
+async def status(client: log_served.Client) -> log_pb.GetStatusResponse:
+    """The state of a log."""
+    return await client.log.GetStatus(log_pb.GetStatusRequest())
+
+
+async def reached(client: log_served.Client, end: int) -> log_pb.GetStatusResponse:
+    """Wait until a log shows all up to here."""
+    async with asyncio.timeout(LIMIT_S):
+        while (found := await status(client)).confirmed_physical_offset < end:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_an_indexer_beside_a_follower(tmp_path: Path) -> None:
+    """It answers what the leader's would; what only a leader does is refused with the leader's address."""
+    async with (
+        log_served.process(tmp_path / "a", *SMALL) as one,
+        follower(tmp_path / "b", one.port) as other,
+        index_served.process(tmp_path / "b", f"127.0.0.1:{other.port}") as index,
+        one.client() as leader,
+        other.client() as copy,
+        index.client() as reader,
+    ):
+        end = 0
+        for number in range(50):
+            end = (await append(leader, number)).end_physical_offset
+        found = await reached(copy, end)
+        assert found.role == log_pb.ROLE_SLAVE
+        assert found.refusals == ["NOT_LEADER"]
+        assert found.following.leader_target == f"127.0.0.1:{one.port}"
+        assert found.following.leader_max_physical_offset == end
+        await reader.wait_indexed(end)
+        pulled = await reader.queues.Pull(queue_pb.PullRequest(topic=T, queue_offset=100, message_count_max=32))
+        assert [message.queue_offset for message in pulled.messages] == list(range(100, 132))
+        for call in (
+            append(copy, 0),
+            copy.topics.CreateTopic(topic_pb.CreateTopicRequest(name="new")),
+            copy.topics.DeleteTopic(topic_pb.DeleteTopicRequest(name=T)),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call
+            refusal = Refusal(refused.value)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_LEADER")
+            assert refusal.metadata["leader"] == f"127.0.0.1:{one.port}"
+        (replica,) = (await status(leader)).replicas
+        assert (replica.replica_id, replica.received_physical_offset) == ("b", end)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_kills(tmp_path: Path, seed: int) -> None:
+    """Whoever is killed and comes back, both logs have the same bytes in the end, and all that was acknowledged."""
+    chance, ends = random.Random(seed), [0]
+    signals = (signal.SIGKILL, signal.SIGTERM)
+    port: tuple[str, ...] = ()
+    for _ in range(4):
+        async with log_served.process(tmp_path / "a", *SMALL, *port) as one, one.client() as leader:
+            port = ("--port", str(one.port))
+            for _ in range(3):
+                async with follower(tmp_path / "b", one.port) as other:
+                    for _ in range(chance.randint(10, 60)):
+                        ends.append((await append(leader, len(ends))).end_physical_offset)
+                    if chance.random() < 0.5:
+                        async with other.client() as copy:
+                            await reached(copy, ends[-1])
+                    await other.end(chance.choice(signals))
+            await one.end(chance.choice(signals))
+    async with (
+        log_served.process(tmp_path / "a", *SMALL, *port) as one,
+        follower(tmp_path / "b", one.port) as other,
+        other.client() as copy,
+    ):
+        await reached(copy, ends[-1])
+        await other.end(signal.SIGTERM)
+        await one.end(signal.SIGTERM)
+    found: list[Finding] = []
+    summary = verify_store(tmp_path / "b", Report(show=found.append, limit=10), against=tmp_path / "a")
+    assert [finding for finding in found if finding.severity != "note"] == []
+    assert summary.record_count == 3 * (len(ends) - 1)
+    assert summary.compared_bytes > 0

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log that follows another one in the same process, over a wire that a test may cut."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+from libs.requests.errors import DependencyUnavailable
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate.leader import ReplicaStream
+from services.commitlog.engine.replicate.steps import Ack, Chunk, Hello, LeaderAt, Step
+from tests.support.commitlog import Machine
+from tests.support.patience import eventually
+
+
+class Wire:
+    """Connects followers to a leader, which may be another one later, or none."""
+
+    def __init__(self, leader: OpenLog | None = None) -> None:
+        self.leader = leader
+        self.hellos: list[Hello] = []
+        self.chunk_size_bytes = 1 << 20
+        """How much of a chunk comes at a time."""
+        self.change: Callable[[Step], Step] = lambda step: step
+        """What becomes of a step on its way."""
+
+    def at(self) -> LeaderAt:
+        """What a follower is given."""
+        return LeaderAt("leader:7101", self._open)
+
+    @contextlib.asynccontextmanager
+    async def _open(self, hello: Hello) -> AsyncIterator["_Stream"]:
+        if self.leader is None:
+            raise DependencyUnavailable("leader", "the wire is cut")
+        self.hellos.append(hello)
+        stream = _Stream(self, self.leader, self.leader.replicas.follow(hello))
+        try:
+            yield stream
+        finally:
+            await stream.steps.aclose()
+
+
+class _Stream:
+    def __init__(self, wire: Wire, leader: OpenLog, stream: ReplicaStream) -> None:
+        self._wire = wire
+        self._leader = leader
+        self._stream = stream
+        self.steps = leader.replicas.steps(stream)
+
+    async def __aiter__(self) -> AsyncGenerator[Step, None]:
+        async for step in self.steps:
+            if self._wire.leader is not self._leader:
+                break
+            for piece in self._pieces(self._wire.change(step)):
+                yield piece
+        raise DependencyUnavailable("leader", "the wire is cut")
+
+    def _pieces(self, step: Step) -> list[Step]:
+        if not isinstance(step, Chunk):
+            return [step]
+        size, start = self._wire.chunk_size_bytes, step.start_physical_offset
+        return [
+            Chunk(start + at, step.data[at : at + size], step.epoch, step.confirmed_physical_offset)
+            for at in range(0, len(step.data), size)
+        ]
+
+    async def acknowledge(self, ack: Ack) -> None:
+        self._stream.acknowledge(ack)
+
+
+async def caught_up(follower: OpenLog, leader: OpenLog) -> None:
+    """Wait until the follower shows all that the leader shows, of a log that stands still."""
+    await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+    await follower.marks.flushed.soon(follower.marks.wrote.value)
+    await eventually(lambda: follower.marks.visible.value == leader.marks.visible.value)
+
+
+def same_segments(one: Machine, other: Machine) -> bool:
+    """Whether two stores have the same segments, byte by byte."""
+    mine, theirs = (
+        {path.name: data for path, data in machine.files().items() if path.parent.name == "commitlog"}
+        for machine in (one, other)
+    )
+    return mine == theirs

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log and its copy in one process: same bytes, same state, whatever happens to wire, processes and disks."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as pb
+
+from libs.machine.testing.memory_fs import everything_survives, nothing_survives
+from libs.requests.errors import BadArgument
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.replicate.follower import FollowingState
+from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Hello, Step
+from services.commitlog.engine.write.gate import Reason
+from services.commitlog.errors import NotLeader, StaleEpoch
+from tests.support.commitlog import BORN_HOST, Machine, append, bodies, fill, message, records, request, synced
+from tests.support.patience import eventually
+from tests.support.replication import Wire, caught_up, same_segments
+
+
+@contextlib.asynccontextmanager
+async def two(**changes: Any) -> AsyncIterator[tuple[OpenLog, OpenLog, Wire, Machine, Machine]]:
+    """A leader and a follower on machines of their own."""
+    one, other = Machine(**changes), Machine(**changes)
+    leader = await one.start()
+    wire = Wire(leader)
+    follower = await other.start(leader=wire.at(), role="slave", replica_id="b", reconnect_ms_max=100)
+    try:
+        yield leader, follower, wire, one, other
+    finally:
+        await other.stop(follower)
+        await one.stop(leader)
+    assert one.failures == other.failures == []
+
+
+@pytest.mark.parametrize("chunk_size_bytes", [7, 1_000, 1 << 20])
+async def test_same_bytes(chunk_size_bytes: int) -> None:
+    """Segments, epochs, topics, counters: the follower has the leader's, however the bytes are cut on their way."""
+    async with two() as (leader, follower, wire, one, other):
+        wire.chunk_size_bytes = chunk_size_bytes
+        for number in range(20):
+            await append(leader, *(message(b"%d" % number * 100, topic=topic) for topic in ("orders", "payments")))
+        await fill(leader, 3)
+        await caught_up(follower, leader)
+        assert bodies(follower) == bodies(leader)
+        assert follower.epochs.epochs == leader.epochs.epochs
+        assert follower.epochs.history_id == leader.epochs.history_id
+        assert follower.topics.file == leader.topics.file
+        assert sorted(follower.state.table.frozen_counters()) == sorted(leader.state.table.frozen_counters())
+        assert same_segments(one, other)
+        assert follower.following is not None
+        await eventually(lambda: follower.following.state is FollowingState.FOLLOWING)
+        (replica,) = leader.replicas.connected
+        await eventually(lambda: replica.flushed_physical_offset == leader.marks.wrote.value)
+        assert (replica.replica_id, leader.replicas.lag_bytes, follower.following.lag_bytes) == ("b", 0, 0)
+
+
+async def test_a_follower_takes_nothing_else() -> None:
+    """Appends and followers of its own are refused with the name of the leader."""
+    async with two() as (leader, follower, wire, _, _):
+        await append(leader, message())
+        await caught_up(follower, leader)
+        with pytest.raises(NotLeader) as refused:
+            await append(follower, message())
+        assert refused.value.leader == "leader:7101"
+        assert follower.gate.refusals() == ["NOT_LEADER"]
+        wire.leader = None
+        with pytest.raises(NotLeader):  # whatever becomes of the leader
+            follower.gate.check_leads()
+        with pytest.raises(NotLeader):
+            follower.replicas.follow(wire.hellos[0])
+
+
+async def test_topics_follow() -> None:
+    """Topics that are made, changed and deleted at the leader are so at the follower, on its disk."""
+    async with two() as (leader, follower, _, _, other):
+        await leader.topics.create("a", write_queue_count=3)
+        await leader.topics.create("b")
+        await append(leader, message(topic="a", queue_id=2))
+        await caught_up(follower, leader)
+        assert follower.topics.get("a").write_queue_count == 3
+        await leader.topics.delete("b")
+        await leader.topics.update("a", write_queue_count=5)
+        await eventually(lambda: follower.topics.find("b") is None)
+        assert follower.topics.file == leader.topics.file
+    async with other.running() as promoted:
+        assert promoted.topics.get("a").write_queue_count == 5
+        assert promoted.topics.find("b") is None
+
+
+async def test_readers_see_what_the_leader_shows_and_the_disk_has() -> None:
+    """Nothing is shown that either side could still lose."""
+    async with two() as (leader, follower, wire, _, _):
+        await append(leader, message(b"one"))
+        await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+        assert follower.marks.visible.value == follower.marks.flushed.value == 0
+        await synced(follower)
+        await eventually(lambda: bodies(follower) == [b"one"])
+        wire.change = _tells_nothing
+        await append(leader, message(b"two"))
+        await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+        await synced(follower)
+        assert bodies(follower) == [b"one"]
+
+
+def _tells_nothing(step: Step) -> Step:
+    return replace(step, confirmed_physical_offset=0) if isinstance(step, Chunk | Beat) else step
+
+
+async def test_a_cut_wire() -> None:
+    """What is there stays readable without the leader, and the rest comes when it is back."""
+    async with two() as (leader, follower, wire, one, other):
+        await append(leader, message(b"one"))
+        await caught_up(follower, leader)
+        wire.leader = None
+        await append(leader, message(b"two"))
+        assert bodies(follower) == [b"one"]
+        assert follower.following is not None
+        await eventually(lambda: "cut" in follower.following.last_error)
+        assert follower.following.state is FollowingState.CONNECTING
+        wire.leader = leader
+        await caught_up(follower, leader)
+        assert bodies(follower) == [b"one", b"two"]
+        assert len(leader.replicas.connected) == 1
+        assert same_segments(one, other)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_power_cut", [False, True])
+async def test_a_follower_that_comes_back(is_killed: bool, is_power_cut: bool) -> None:
+    """A start after any end goes on where the log ends, without an epoch of its own."""
+    one, other = Machine(), Machine()
+    async with one.running() as leader:
+        wire = Wire(leader)
+        slave: dict[str, Any] = {"leader": wire.at(), "role": "slave", "replica_id": "b"}
+        follower = await other.start(**slave)
+        await append(leader, message(b"one"))
+        await caught_up(follower, leader)
+        await fill(leader, 2)
+        await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+        if is_killed:
+            await other.kill(follower, nothing_survives if is_power_cut else everything_survives)
+        else:
+            await other.stop(follower)
+        await append(leader, message(b"last"))
+        follower = await other.start(**slave)
+        assert is_killed or bodies(follower)[:1] == [b"one"]
+        await caught_up(follower, leader)
+        assert bodies(follower) == bodies(leader)
+        assert follower.epochs.epochs == leader.epochs.epochs
+        await other.stop(follower)
+        assert same_segments(one, other)
+
+
+async def test_a_leader_that_comes_back() -> None:
+    """The epoch that begins after a crash of the leader is the follower's, too."""
+    one, other = Machine(), Machine()
+    leader = await one.start()
+    wire = Wire(leader)
+    follower = await other.start(leader=wire.at(), role="slave", replica_id="b", reconnect_ms_max=100)
+    await append(leader, message(b"one"))
+    await caught_up(follower, leader)
+    wire.leader = None
+    await one.kill(leader)
+    wire.leader = leader = await one.start()
+    assert leader.epochs.number == 2
+    await append(leader, message(b"two"))
+    await caught_up(follower, leader)
+    assert bodies(follower) == [b"one", b"two"]
+    assert follower.epochs.epochs == leader.epochs.epochs
+    await one.stop(leader)
+    await other.stop(follower)
+    assert same_segments(one, other)
+
+
+async def test_promotion() -> None:
+    """A follower that is started as a master goes on with the numbers of the log, in an epoch of its own."""
+    one, other = Machine(), Machine()
+    async with one.running() as leader:
+        wire = Wire(leader)
+        follower = await other.start(leader=wire.at(), role="slave", replica_id="b")
+        first = await append(leader, message(b"one"), message(b"two", topic="payments"))
+        await caught_up(follower, leader)
+        await other.stop(follower)
+    async with other.running() as promoted:
+        assert [epoch.number for epoch in promoted.epochs.epochs] == [1, 2]
+        assert promoted.epochs.epochs[-1].start_physical_offset == first.end_physical_offset
+        await append(promoted, message(b"three"))
+        assert [(each.topic, each.queue_offset) for each in records(promoted)] == [
+            ("orders", 0), ("payments", 0), ("orders", 1)
+        ]  # fmt: skip
+        former = await one.start(leader=Wire(promoted).at(), role="slave", replica_id="a")
+        await caught_up(former, promoted)
+        assert bodies(former) == [b"one", b"two", b"three"]
+        await one.stop(former)
+    assert same_segments(one, other)
+
+
+async def test_a_tail_of_its_own() -> None:
+    """A former leader that has what nobody else has stands still, and says so."""
+    one, other = Machine(), Machine()
+    leader = await one.start()
+    wire = Wire(leader)
+    follower = await other.start(leader=wire.at(), role="slave", replica_id="b")
+    first = await append(leader, message(b"one"))
+    await caught_up(follower, leader)
+    await other.stop(follower)
+    await append(leader, message(b"two"))
+    await one.stop(leader)
+    async with other.running() as promoted:
+        await append(promoted, message(b"three"))
+        former = await one.start(leader=Wire(promoted).at(), role="slave", replica_id="a")
+        following = former.following
+        assert following is not None
+        await eventually(lambda: following.state is FollowingState.OUT)
+        assert f"the same up to {first.end_physical_offset}" in following.last_error
+        assert former.marks.wrote.value > first.end_physical_offset
+        await one.stop(former)
+
+
+async def test_another_log() -> None:
+    """A store of another history is never written to."""
+    one, other = Machine(), Machine()
+    async with one.running() as leader, other.running() as stranger:
+        await append(leader, message(b"one"))
+        await append(stranger, message(b"two"))
+    async with one.running() as leader:
+        stranger = await other.start(leader=Wire(leader).at(), role="slave", replica_id="b")
+        assert stranger.following is not None
+        await eventually(lambda: stranger.following.state is FollowingState.OUT)
+        assert "different logs" in stranger.following.last_error
+        await synced(stranger)
+        assert stranger.marks.wrote.value > 0
+        await other.stop(stranger)
+
+
+async def test_a_late_start() -> None:
+    """Who begins where the leader begins by now goes on with all numbers, those of queues without a record, too."""
+    one, other = Machine(), Machine()
+    async with one.running() as leader:
+        await append(leader, message(b"gone", topic="quiet"))
+        await fill(leader, 3)
+        await synced(leader)
+        await leader.segments.delete([0], allow_unindexed=True)
+        start = leader.chain.min_physical_offset
+        follower = await other.start(leader=Wire(leader).at(), role="slave", replica_id="b")
+        await caught_up(follower, leader)
+        assert follower.chain.min_physical_offset == start > 0
+        assert bodies(follower) == bodies(leader)
+        assert sorted(follower.state.table.frozen_counters()) == sorted(leader.state.table.frozen_counters())
+        await other.stop(follower)
+    assert same_segments(one, other)
+    async with other.running() as promoted:
+        assert promoted.recovery.missing_bytes == 0
+        assert promoted.gate.is_open
+        await append(promoted, message(b"next", topic="quiet"))
+        assert records(promoted)[-1].queue_offset == 1
+
+
+async def test_left_behind() -> None:
+    """A follower whose next bytes are deleted says so and stays readable."""
+    one, other = Machine(), Machine()
+    async with one.running() as leader:
+        slave: dict[str, Any] = {"leader": Wire(leader).at(), "role": "slave", "replica_id": "b"}
+        follower = await other.start(**slave)
+        await append(leader, message(b"one"))
+        await caught_up(follower, leader)
+        await other.stop(follower)
+        await fill(leader, 3)
+        await synced(leader)
+        await leader.segments.delete([0], allow_unindexed=True)
+        follower = await other.start(**slave)
+        assert follower.following is not None
+        await eventually(lambda: follower.following.state is FollowingState.OUT)
+        assert "its leader keeps it from 65536 on" in follower.following.last_error
+        assert bodies(follower) == [b"one"]
+        await other.stop(follower)
+
+
+@pytest.mark.parametrize("position", [0, 4, 20, 60, 95])
+async def test_changed_bytes(position: int) -> None:
+    """What is no record of this place is never written, and the stream begins again."""
+    async with two() as (leader, follower, wire, one, other):
+        await append(leader, message(b"one"))
+        await caught_up(follower, leader)
+        end = leader.marks.wrote.value
+
+        def changed(step: Step) -> Step:
+            if not isinstance(step, Chunk):
+                return step
+            data = bytearray(step.data)
+            data[position] ^= 0x41
+            return replace(step, data=bytes(data))
+
+        wire.change = changed
+        await append(leader, message(b"two"))
+        assert follower.following is not None
+        await eventually(lambda: len(wire.hellos) > 2)
+        assert (follower.marks.wrote.value, bodies(follower)) == (end, [b"one"])
+        wire.change = lambda step: step
+        await caught_up(follower, leader)
+        assert same_segments(one, other)
+
+
+async def test_a_batch_of_a_writer_comes_whole() -> None:
+    """At no moment a part of a batch is in the log."""
+    async with two() as (leader, follower, wire, one, other):
+        wire.chunk_size_bytes = 200
+        ends, seen = {0}, set()
+        for sequence in range(4):
+            batch = await leader.pipeline.append(
+                request(*(message(b"x" * 90) for _ in range(5)), writer=pb.Writer(id="w", sequence=sequence)), BORN_HOST
+            )
+            ends.add(batch.end_physical_offset)
+        while follower.marks.wrote.value < leader.marks.wrote.value:
+            seen.add(follower.marks.wrote.value)
+            await asyncio.sleep(0)
+        assert seen <= ends
+        await caught_up(follower, leader)
+        assert follower.state.writers.batches() == leader.state.writers.batches()
+        assert same_segments(one, other)
+
+
+async def test_the_window() -> None:
+    """A follower that does not get on is sent no more than it asked for."""
+    async with two(segment_size_bytes=8 << 20) as (leader, _, _, _, _):
+        stream = leader.replicas.follow(
+            Hello("slow", "", (), 0, 0, 8 << 20, needs_queue_offsets=False, window_bytes=1 << 20)
+        )
+        for _ in range(5):
+            await append(leader, message(bytes(1_000_000)))
+        sent = 0
+        steps = leader.replicas.steps(stream)
+        async for step in steps:
+            if isinstance(step, Chunk):
+                sent += len(step.data)
+            elif isinstance(step, Beat):
+                break
+        assert 1 << 20 <= sent <= 2 << 20
+        with pytest.raises(BadArgument, match="was sent before"):
+            stream.acknowledge(Ack(1, sent + 1, 0))
+        with pytest.raises(BadArgument, match="has arrived before"):
+            stream.acknowledge(Ack(1, 5, 6))
+        with pytest.raises(StaleEpoch):
+            stream.acknowledge(Ack(2, 5, 5))
+        stream.acknowledge(Ack(1, sent, 0))
+        assert isinstance(await anext(steps), Chunk)
+        await steps.aclose()
+
+
+async def test_a_second_stream_under_a_name() -> None:
+    """The newest stream counts, so that a dead connection keeps nobody out."""
+    async with two() as (leader, _, wire, _, _):
+        await eventually(lambda: wire.hellos)
+        steps = leader.replicas.steps(leader.replicas.follow(wire.hellos[0]))
+        await anext(steps)
+        await eventually(lambda: len(wire.hellos) == 2)
+        with pytest.raises(StaleEpoch):
+            async for _ in steps:
+                pass
+
+
+async def test_a_follower_without_room() -> None:
+    """It waits for room, says so, and goes on."""
+    async with two() as (leader, follower, _, one, other):
+        await append(leader, message(b"one"))
+        await caught_up(follower, leader)
+        follower.gate.put(Reason.DISK_FULL, holds=True)
+        await append(leader, message(b"two"))
+        assert follower.following is not None
+        await eventually(lambda: "disk" in follower.following.last_error)
+        assert bodies(follower) == [b"one"]
+        follower.gate.put(Reason.DISK_FULL, holds=False)
+        await caught_up(follower, leader)
+        assert same_segments(one, other)

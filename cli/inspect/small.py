@@ -14,7 +14,7 @@ from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, topics_json
 from libs.formats.errors import FormatError
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
-from libs.formats.store_layout import LOCK_CONTENT, OWED
+from libs.formats.store_layout import FOLLOWS, LOCK_CONTENT, OWED
 
 _TIME_MS_MAX = 4_102_444_800_000
 """1 January 2100: a later time in a checkpoint is damage."""
@@ -108,10 +108,10 @@ def _lock(data: bytes) -> Steps:
 
 
 def _abort(data: bytes) -> Steps:
-    process = data.removesuffix(OWED).strip()
+    process = data.removesuffix(OWED).removesuffix(FOLLOWS).strip()
     is_number = process.isdigit() and len(process) < 20
-    is_owed = data.endswith(OWED)
-    yield Item("abort", 0, 0, {"process_id": int(process) if is_number else None, "is_owed_to_rocketmq": is_owed})
+    words = {"is_owed_to_rocketmq": data.endswith(OWED), "follows": data.endswith(FOLLOWS)}
+    yield Item("abort", 0, 0, {"process_id": int(process) if is_number else None} | words)
     if process and not is_number:
         yield Finding(0, "file", "content", f"{data[:16]!r} is no process id")
 

@@ -193,9 +193,10 @@ def _check_abort(files: _SmallFiles) -> bool:
     content = files.read(store_layout.ABORT) or b""
     if content == store_layout.OWED:
         return True
-    message = "the store was not stopped in order; what the next start puts right by itself is a note here"
+    how = "follows another one" if content.endswith(store_layout.FOLLOWS) else "was not stopped in order"
+    message = f"the store {how}; what the next start puts right by itself is a note here"
     files.report.add("STORE_NOT_CLEAN", store_layout.ABORT, message)
-    content = content.removesuffix(store_layout.OWED).strip()
+    content = content.removesuffix(store_layout.OWED).removesuffix(store_layout.FOLLOWS).strip()
     if content and not (content.isdigit() and len(content) < 20):
         files.report.add("ABORT_CONTENT", store_layout.ABORT, f"{content[:16]!r} is no process id", position=0)
     return False

@@ -18,6 +18,8 @@ LOCK_CONTENT = b"lock"
 ABORT = "abort"
 OWED = b"owed\n"
 """What stands in `abort` where RocketMQ has yet to recover: behind the process id, and alone after a clean stop."""
+FOLLOWS = b"follows\n"
+"""What stands in `abort`, behind the process id, while the log is a copy of another one: over all stops, too."""
 CHECKPOINT = "checkpoint"
 EPOCHS = "epochFileCheckpoint"
 

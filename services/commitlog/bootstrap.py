@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CommitLog's composition: settings, real file system and clock, engine, servicers and server."""
 
+import asyncio
 import ipaddress
 import socket
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.replicate.steps import LeaderAt
+from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_result import AppendResultEncoder
@@ -66,6 +68,8 @@ class Service:
                 interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=self._config.reconnect_ms_max
             )
         self._leader_target = settings.leader.target
+        self._cutting: asyncio.Task[None] | None = None
+        self._shell = shell
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
         self.append = LateServicer(AppendServicer)
@@ -93,12 +97,16 @@ class Service:
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
+        await self._open()
+
+    async def _open(self, cut: Cut | None = None) -> None:
         config = self._config
         leader = None
         if self._leader is not None:
             link = LeaderLink(self._leader, silence_ms=config.replica_silence_ms)
-            leader = LeaderAt(self._leader_target, link.open)
-        log = await self.commit_log.open(store_host(self._listen_host, self.server.port), leader=leader)
+            leader = LeaderAt(self._leader_target, link.open, self._ask_for_cut)
+        host = store_host(self._listen_host, self.server.port)
+        log = await self.commit_log.open(host, leader=leader, cut=cut)
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
@@ -110,6 +118,22 @@ class Service:
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
         self._topics.made = TopicServicer(log.topics, log.gate)
         self._replication.made = ReplicationServicer(log.replicas, service_streams, config)
+
+    def _ask_for_cut(self, cut: Cut) -> None:
+        if self._cutting is None:
+            self._cutting = asyncio.create_task(self._cut(cut), name="cut")
+
+    async def _cut(self, cut: Cut) -> None:
+        """Open the log anew, without what its leader does not have. Calls get RECOVERING meanwhile."""
+        try:
+            self.server.hold()
+            await self.drain()
+            await self.commit_log.close()
+            await self._open(cut)
+            self._cutting = None
+            self.server.admit()
+        except Exception as error:  # noqa: BLE001 - without its log the process has nothing to do
+            self._shell.fail(error)
 
     async def until_connected(self) -> None:
         """Return at once: it needs no other service."""
@@ -125,6 +149,8 @@ class Service:
 
     async def close(self) -> None:
         """Sync and close the store, and let go of the leader."""
+        if self._cutting is not None:
+            await asyncio.wait([self._cutting])
         try:
             await self.commit_log.close()
         finally:

@@ -55,6 +55,10 @@ class CommitLogConfig:
     replica_silence_ms: Annotated[int, Meta(ge=1_000)] = 3_000
     """A stream of replication that brings nothing for so long is given up. Both sides send something twice a second."""
 
+    cut_bytes_max: Annotated[int, Meta(ge=0)] = limits.GIB
+    """A slave that has bytes which its newer leader does not have cuts off so many of them, and keeps them below
+    reput/cut; with more it stands still."""
+
     reconnect_ms_max: Annotated[int, Meta(ge=1)] = 2_000
     """Longest wait of a slave between two attempts to reach its leader."""
 

@@ -17,7 +17,7 @@ from reput.commitlog.v1 import log_service_pb2 as log_pb
 from libs.formats.state.store_checkpoint import FILE_SIZE_BYTES
 from tests.support.commitlog import SEGMENT_SIZE, message
 from tests.support.served_commitlog import Client, Process, process
-from tests.support.service_process import Refusal
+from tests.support.service_process import Ended, Refusal
 from tests.support.surroundings import free_port
 
 pytestmark = pytest.mark.slow
@@ -194,12 +194,14 @@ async def test_torn_tail(tmp_path: Path) -> None:
 async def test_kill_where_durability_changes_hands(tmp_path: Path, failpoint: str) -> None:
     """Wherever it dies, what was acknowledged is there afterwards, and what was not is whole or absent."""
     acknowledged = 0
-    async with process(tmp_path, *SMALL, failpoints=failpoint) as child, child.client() as client:
-        with contextlib.suppress(grpc.aio.AioRpcError):
+    child = await Process.start(tmp_path, *SMALL, failpoints=failpoint)
+    with contextlib.suppress(Ended, grpc.aio.AioRpcError):  # a slow machine may come there before it serves
+        await child.wait_serving()
+        async with child.client() as client:
             for index in range(300):
                 await client.append.Append(batch(b"%04d" % index + bytes(1000), durability=1 + index % 2))
                 acknowledged += 1
-        assert await child.wait_ended() == -signal.SIGKILL
+    assert await child.wait_ended() == -signal.SIGKILL
     async with process(tmp_path, *SMALL) as child, child.client() as client:
         found = [body[:4] for body in await stored(client)]
         assert acknowledged <= len(found) <= acknowledged + 1

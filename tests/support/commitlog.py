@@ -20,6 +20,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.steps import LeaderAt
+from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.write.append import AppendedBatch
 from tests.support.patience import LIMIT_S
 
@@ -74,13 +75,15 @@ class Machine:
         self.failures: list[BaseException] = []
         self._processes: dict[OpenLog, CommitLog] = {}
 
-    async def start(self, fs: Fs | None = None, *, leader: LeaderAt | None = None, **changes: Any) -> OpenLog:
+    async def start(
+        self, fs: Fs | None = None, *, leader: LeaderAt | None = None, cut: Cut | None = None, **changes: Any
+    ) -> OpenLog:
         """Open the store, as a new process does. Loops that should never come to anything are not started."""
         config = make_config(**{**self.config, **changes})
         process = CommitLog(config, fs or self.fs, self.clock, on_failure=self.failures.append)
         intervals = {"disk guard": config.disk_interval_ms, "queue offset snapshot": config.snapshot_interval_ms}
         idle = {name for name, interval_ms in intervals.items() if interval_ms == NEVER_MS}
-        log = await process.open(LISTEN_HOST, idle=idle, leader=leader)
+        log = await process.open(LISTEN_HOST, idle=idle, leader=leader, cut=cut)
         self._processes[log] = process
         return log
 

@@ -8,6 +8,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.leader import ReplicaStream
 from services.commitlog.engine.replicate.steps import Ack, Chunk, Hello, LeaderAt, Step
+from services.commitlog.engine.start.cut import Cut
 from tests.support.commitlog import Machine
 from tests.support.patience import eventually
 
@@ -18,6 +19,8 @@ class Wire:
     def __init__(self, leader: OpenLog | None = None) -> None:
         self.leader = leader
         self.hellos: list[Hello] = []
+        self.cuts: list[Cut] = []
+        """What followers asked for."""
         self.chunk_size_bytes = 1 << 20
         """How much of a chunk comes at a time."""
         self.change: Callable[[Step], Step] = lambda step: step
@@ -25,7 +28,7 @@ class Wire:
 
     def at(self) -> LeaderAt:
         """What a follower is given."""
-        return LeaderAt("leader:7101", self._open)
+        return LeaderAt("leader:7101", self._open, self.cuts.append)
 
     @contextlib.asynccontextmanager
     async def _open(self, hello: Hello) -> AsyncIterator["_Stream"]:
@@ -75,9 +78,11 @@ async def caught_up(follower: OpenLog, leader: OpenLog) -> None:
 
 
 def same_segments(one: Machine, other: Machine) -> bool:
-    """Whether two stores have the same segments, byte by byte."""
+    """Whether two stores have the same segments, byte by byte, but for the oldest ones that only one has kept."""
     mine, theirs = (
         {path.name: data for path, data in machine.files().items() if path.parent.name == "commitlog"}
         for machine in (one, other)
     )
-    return mine == theirs
+    common = mine.keys() & theirs.keys()
+    is_tail = all(name < min(common, default="9") for name in mine.keys() ^ theirs.keys())
+    return is_tail and all(mine[name] == theirs[name] for name in common)

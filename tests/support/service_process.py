@@ -51,6 +51,10 @@ class Refusal:
         return self.metadata.get("field", self.fields[0] if self.fields else "")
 
 
+class Ended(AssertionError):
+    """The process has ended before it said what was waited for."""
+
+
 class ServiceProcess:
     """`python -m services.<service>` as a child. Subclasses name the service and the flags that it always gets."""
 
@@ -86,7 +90,8 @@ class ServiceProcess:
         assert self.child.stderr is not None
         while not self.lines or part not in self.lines[-1]:
             line = (await self.child.stderr.readline()).decode()
-            assert line, f"it ended: {self.lines}"
+            if not line:
+                raise Ended(self.lines)
             self.lines.append(line)
 
     async def wait_ended(self) -> int:

@@ -145,6 +145,10 @@ class GrpcServer:
         """Let calls in."""
         self.is_ready = True
 
+    def hold(self) -> None:
+        """Let no calls in until `admit`. Those that are under way go on."""
+        self.is_ready = False
+
     async def set_healthy(self) -> None:
         """Let health say SERVING."""
         assert self.is_ready

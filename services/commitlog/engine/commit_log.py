@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CommitLog: the life of a log in a process: it starts and it stops.
 
-States: made -> `open` -> in use -> `close`. What is done with it meanwhile is done with the parts of the OpenLog. A
-write, a commit or a sync that fails seals it: reads go on, appends do not, and `on_failure` hears of it so that the
-process can end.
+States: made -> `open` -> in use -> `close`, and perhaps once more from there. What is done with it meanwhile is done
+with the parts of the OpenLog. A write, a commit or a sync that fails seals it: reads go on, appends do not, and
+`on_failure` hears of it so that the process can end.
 Callers: one asyncio loop, which is the one that called `open`; worker threads only sync, delete and write small files.
 Not handled: protobuf, streams and their limits (rpc).
 """
@@ -17,6 +17,7 @@ from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.steps import LeaderAt
+from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.write.gate import Reason
 
@@ -36,7 +37,14 @@ class CommitLog:
         self._clock = clock
         self._on_failure = on_failure
 
-    async def open(self, listen_host: Host, *, idle: Container[str] = (), leader: LeaderAt | None = None) -> OpenLog:
+    async def open(
+        self,
+        listen_host: Host,
+        *,
+        idle: Container[str] = (),
+        leader: LeaderAt | None = None,
+        cut: Cut | None = None,
+    ) -> OpenLog:
         """Recover and start, but for the loops with the names in `idle`. See `OpenLog`."""
         log = self.log = await asyncio.to_thread(
             OpenLog,
@@ -47,6 +55,7 @@ class CommitLog:
             listen_host=listen_host,
             on_failure=self._on_failure,
             leader=leader,
+            cut=cut,
         )
         await log.disk.look()
         for loop in (*log.syncers, *log.keepers):

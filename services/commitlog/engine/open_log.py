@@ -25,6 +25,7 @@ from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.follower import Following
 from services.commitlog.engine.replicate.leader import Replicas
 from services.commitlog.engine.replicate.steps import LeaderAt
+from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.opening import recover_store
 from services.commitlog.engine.write.append import AppendPipeline
@@ -47,16 +48,17 @@ class OpenLog:
         listen_host: Host,
         on_failure: Callable[[BaseException], None],
         leader: LeaderAt | None = None,
+        cut: Cut | None = None,
     ) -> None:
         """Recover the store and build all parts. `on_failure` hears of the failure that seals the log, if one does.
 
-        `listen_host` stands in records unless the configuration has another. `leader` is whom a slave follows. Blocks.
-        Raises what `recover_store` does.
+        `listen_host` stands in records unless the configuration has another. `leader` is whom a slave follows, `cut`
+        what it has to give up before. Blocks. Raises what `recover_store` does.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
         self.small_files: Final = SmallFiles(config.ballast(fs))
         directories = config.segment_directories()
-        store = recover_store(fs, config, directories, self.small_files.ballast, clock, meter)
+        store = recover_store(fs, config, directories, self.small_files.ballast, clock, meter, cut=cut)
         self.recovery: Final = store.recovery
         self.files: Final = store.files
         self.chain: Final = store.chain

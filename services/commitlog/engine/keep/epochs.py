@@ -25,6 +25,8 @@ from libs.machine.fs import Fs
 from services.commitlog.errors import EpochsDamaged
 
 HISTORY_ID_SIZE_BYTES = 16
+LEAP_MAX = 1 << 16
+"""Of 32,767 logs that take over one after the other the last one still has a number that RocketMQ can read."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +60,18 @@ class EpochHistory:
         """The current epoch, 0 before the first one."""
         return self.epochs[-1].number if self.epochs else 0
 
-    def begin(self, start_physical_offset: int) -> None:
-        """Start the next epoch, durably. Those that began past this offset have lost all that they wrote."""
+    def begin(self, start_physical_offset: int, *, takes_over: bool = False) -> None:
+        """Start the next epoch, durably. Those that began past this offset have lost all that they wrote.
+
+        A log that takes over leaps to a number that nobody else has, who may have begun epochs of his own since it last
+        heard of the leader: two epochs of one number would be taken for one.
+        """
         if not self.epochs:  # the name comes before the first epoch: a crash in between only changes it once more
             self.history_id = secrets.token_hex(HISTORY_ID_SIZE_BYTES)
             small_files.save_history_id(self._fs, self._data_dir, self.history_id)
         kept = [Epoch(number, min(start, start_physical_offset)) for number, start in self.epochs]
-        self._save([*kept, Epoch(self.number + 1, start_physical_offset)])
+        step = 1 + secrets.randbelow(LEAP_MAX) if takes_over else 1
+        self._save([*kept, Epoch(self.number + step, start_physical_offset)])
 
     def adopt(self, history_id: str, epochs: Sequence[Epoch]) -> None:
         """Take over, durably, what a leader's history is up to where its log goes on here."""
@@ -73,9 +80,9 @@ class EpochHistory:
             self.history_id = history_id
         self._save(list(epochs))
 
-    def follow(self, epoch: Epoch) -> None:
-        """Begin the leader's next epoch, durably."""
-        self._save([*self.epochs, epoch])
+    def follow(self, epochs: Sequence[Epoch]) -> None:
+        """Begin the leader's next epochs, durably."""
+        self._save([*self.epochs, *epochs])
 
     def trim(self, min_physical_offset: int) -> None:
         """Forget, durably, the epochs that ended before the first byte that is kept."""

@@ -38,6 +38,14 @@ def save(fs: Fs, data_dir: Path, snapshot: QueueSnapshot, counters: Iterator[Cou
     fs.write_atomic(data_dir / store_layout.QUEUE_SNAPSHOT, snapshot.encode_with(counters))
 
 
+def remove(fs: Fs, data_dir: Path) -> None:
+    """Remove the snapshot, durably, if there is one. Blocks."""
+    path = data_dir / store_layout.QUEUE_SNAPSHOT
+    if fs.exists(path):
+        fs.remove(path)
+        fs.sync_directory(path.parent)
+
+
 @dataclass(slots=True, eq=False)
 class SnapshotKeeper:
     """`end_physical_offset` is the end of what the file covers; None without one that fits the log."""

@@ -9,7 +9,9 @@ Callers: the loop that owns the log.
 """
 
 import contextlib
+from collections.abc import Sequence
 
+from libs.formats.epoch import Epoch
 from libs.formats.errors import FormatError
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX
 from libs.formats.records import writer_stamp
@@ -52,16 +54,20 @@ class Applier:
         self._columns = ScanColumns(BATCH_MESSAGE_COUNT_MAX, 4 * BATCH_MESSAGE_COUNT_MAX)
         self._start = chain.max_physical_offset
         self._rest = b""
+        self._leader_epochs: Sequence[Epoch] = ()
 
     @property
     def received_physical_offset(self) -> int:
         """End of what has arrived. What is behind the end of the log waits for the rest of its record or batch."""
         return self._start + len(self._rest)
 
-    def begin(self, physical_offset: int) -> None:
-        """Go on here: at the end of the log, or in an empty one where the leader begins."""
+    def begin(self, physical_offset: int, leader_epochs: Sequence[Epoch]) -> None:
+        """Go on here: at the end of the log, or in an empty one where the leader begins.
+
+        The log has the leader's epochs up to here, and follows the rest of them.
+        """
         assert not self._chain.segments or physical_offset == self._chain.max_physical_offset
-        self._start, self._rest = physical_offset, b""
+        self._start, self._rest, self._leader_epochs = physical_offset, b"", leader_epochs
 
     async def apply(self, chunk: Chunk) -> None:
         """Write the records that the chunk completes.
@@ -71,9 +77,10 @@ class Applier:
         """
         if chunk.start_physical_offset != self.received_physical_offset:
             raise self._damaged(len(self._rest), f"the next chunk begins at {chunk.start_physical_offset}")
+        if chunk.epoch.number != self._epochs.number:
+            reason = f"these bytes are of epoch {chunk.epoch.number}, the log is in {self._epochs.number} there"
+            raise self._damaged(len(self._rest), reason)
         self._gate.check_room()
-        if (epoch := chunk.epoch).number != self._epochs.number:
-            await self._small_files.write(lambda: self._epochs.follow(epoch), with_ballast=True)
         rest = self._rest = self._rest + chunk.data if self._rest else chunk.data
         written = 0
         while size_bytes := self._whole_size(rest, written):
@@ -81,6 +88,14 @@ class Applier:
             written += size_bytes
             self._rest = b""  # what is behind `written` is kept again below; an error ends the stream
         self._rest = rest[written:]
+        await self._follow_epochs()
+
+    async def _follow_epochs(self) -> None:
+        """Begin the epochs that the leader began up to the end of the log, those without a byte, too."""
+        number, end = self._epochs.number, self._start
+        begun = [one for one in self._leader_epochs if one.number > number and one.start_physical_offset <= end]
+        if begun:
+            await self._small_files.write(lambda: self._epochs.follow(begun), with_ballast=True)
 
     def _whole_size(self, rest: bytes, at: int) -> int:
         """Return how much of the rest can be written now, and scan it into the columns.

@@ -42,6 +42,7 @@ from services.commitlog.engine.replicate.steps import (
     State,
     Step,
 )
+from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.state import LogState
@@ -56,12 +57,12 @@ class CannotFollow(Exception):
 
 
 class Diverged(CannotFollow):
-    """This log has bytes that its leader does not have."""
+    """This log has bytes that its leader does not have; `why` they are not simply cut off."""
 
-    def __init__(self, *, end_physical_offset: int, common_end_physical_offset: int) -> None:
+    def __init__(self, *, end_physical_offset: int, common_end_physical_offset: int, why: str) -> None:
         super().__init__(
             f"the log goes on to {end_physical_offset} with bytes of its own, its leader has the same up to "
-            f"{common_end_physical_offset}"
+            f"{common_end_physical_offset}: {why}"
         )
 
 
@@ -175,19 +176,33 @@ class Following:
         mine, end, start = self._epochs, self._chain.max_physical_offset, handshake.start_physical_offset
         if mine.history_id and mine.history_id != handshake.history_id:
             raise HistoryDiffers(mine=mine.history_id, theirs=handshake.history_id)
-        if handshake.common_end_physical_offset < end and start <= end:
-            raise Diverged(end_physical_offset=end, common_end_physical_offset=handshake.common_end_physical_offset)
         if self._chain.segments and start > end:
             raise LeftBehind(end_physical_offset=end, min_physical_offset=handshake.min_physical_offset)
+        if handshake.common_end_physical_offset < end:
+            raise self._diverged(handshake, end)
         begun = [one for one in handshake.epochs if one.start_physical_offset <= start] or list(handshake.epochs[:1])
         if begun != mine.epochs or mine.history_id != handshake.history_id:
             await self._small_files.write(lambda: mine.adopt(handshake.history_id, begun), with_ballast=True)
         if not self._chain.segments and start > 0:
             await self._checkpoint.save_start(start)
-        self._applier.begin(start)
+        self._applier.begin(start, handshake.epochs)
         self._told_physical_offset = handshake.confirmed_physical_offset
         self.state = FollowingState.CATCHING_UP
         _log.info("the log follows %s from %d on", self.leader.target, start)
+
+    def _diverged(self, handshake: Handshake, end: int) -> Diverged:
+        """Ask for a cut where the leader is newer and what goes can be kept. Returns what tells of it."""
+        common_end, limit = handshake.common_end_physical_offset, self._config.cut_bytes_max
+        if not self._epochs.number < handshake.epochs[-1].number:
+            why = "the leader has no newer epoch, so nothing says that these were given up"
+        elif end - common_end > limit:
+            why = f"these are more than cut_bytes_max, {limit}"
+        elif common_end < self._chain.min_physical_offset:
+            why = "these are all that it has"
+        else:
+            why = "the log is cut there"
+            self.leader.cut(Cut(common_end, handshake.epochs))
+        return Diverged(end_physical_offset=end, common_end_physical_offset=common_end, why=why)
 
     async def _take(self, step: Step) -> None:
         """Do what a step says."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from libs.formats.epoch import Epoch
+from services.commitlog.engine.start.cut import Cut
 
 TOPICS, QUEUE_OFFSETS = "topics", "queue_offsets"
 """Names of what travels beside the log."""
@@ -104,3 +105,5 @@ class LeaderAt:
     """Its address, host:port."""
     open: Callable[[Hello], AbstractAsyncContextManager[Replication]]
     """Opens a stream."""
+    cut: Callable[[Cut], None]
+    """Asks whoever runs the log to cut it, and to open it again."""

@@ -26,6 +26,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.start import recovery
+from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.recovery import RecoveryReport
 from services.commitlog.engine.start.store_files import StoreFiles
@@ -56,8 +57,10 @@ def recover_store(
     ballast: Ballast,
     clock: Clock,
     meter: RecoveryMeter,
+    *,
+    cut: Cut | None = None,
 ) -> RecoveredStore:
-    """Claim and recover the store of `config.data_dir`, whose segments are in `directories`.
+    """Claim and recover the store of `config.data_dir`, whose segments are in `directories`, after a `cut` if any.
 
     Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
     LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
@@ -68,24 +71,17 @@ def recover_store(
         undo.callback(files.release)
         with ballast.given_way():
             _claim_directories(fs, config, directories, files)
-            pool = None
-            if config.has_pool:
-                pool = TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
-            chain = SegmentChain(
-                fs,
-                directories.writable[0],
-                config.segment_size_bytes,
-                preallocates=config.preallocate,
-                warms=config.warm_segments,
-                pool=pool,
-                directories=directories,
-            ).open(is_clean=was_clean_stop)
+            epochs = EpochHistory.open(fs, config.data_dir)
+            cut_off = (0, "")
+            if cut is not None:
+                with contextlib.closing(_open_chain(fs, config, directories, is_clean=False)) as uncut:
+                    cut_off = cut.apply(fs, config, uncut, epochs)
+            chain = _open_chain(fs, config, directories, is_clean=was_clean_stop)
             undo.callback(chain.close)
             # A segment whose removal is not durable yet must not come back, once it was missed or made elsewhere.
             if not was_clean_stop or len(directories.all) > 1:
                 for directory in chain.directory_paths:
                     fs.sync_directory(directory)
-            epochs = EpochHistory.open(fs, config.data_dir)
             topics = TopicRegistry(fs, config, clock)
             state = LogState(topics.table, WriterTable(config.writer_batch_count_max, config.writer_count_max))
             checkpoint = small_files.load_checkpoint(fs, config.data_dir)
@@ -107,13 +103,32 @@ def recover_store(
             topics.load()
             files.is_owed = files.is_owed and topics.set_apart.has_files
             log_directories.save(fs, config.data_dir, directories.used)
-            files.mark_in_use()
-            report = recovery.settle(fs, config, chain, epochs, finding)
+            files.mark_in_use(follows=config.is_follower or files.has_followed)
+            report = recovery.settle(fs, config, chain, epochs, finding, has_followed=files.has_followed)
+            if files.has_followed and not config.is_follower:
+                files.mark_in_use()
         undo.pop_all()
     duration_ms = round((clock.monotonic_s() - started_s) * 1000)
     report = replace(report, duration_ms=duration_ms, missing_bytes=_missing_bytes(chain, checkpoint))
+    if cut is not None:
+        report = replace(report, truncated_bytes=cut_off[0], truncated_copy_path=cut_off[1])
     _tell(report)
     return RecoveredStore(files, chain, topics, state, epochs, checkpoint, report)
+
+
+def _open_chain(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, *, is_clean: bool) -> SegmentChain:
+    pool = None
+    if config.has_pool:
+        pool = TransientStorePool(config.transient_store_pool_segment_count, config.segment_size_bytes)
+    return SegmentChain(
+        fs,
+        directories.writable[0],
+        config.segment_size_bytes,
+        preallocates=config.preallocate,
+        warms=config.warm_segments,
+        pool=pool,
+        directories=directories,
+    ).open(is_clean=is_clean)
 
 
 def _tell(report: RecoveryReport) -> None:

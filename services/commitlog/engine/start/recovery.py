@@ -10,12 +10,10 @@ Rules: docs/formats/commit_log.md section 9; RocketMQ's counterparts are CommitL
 recoverAbnormally.
 """
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from libs.formats import store_layout
 from libs.formats.epoch import Epoch
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.formats.state.store_checkpoint import MARGIN_MS, StoreCheckpoint
@@ -30,12 +28,12 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.scan import LogScan
+from services.commitlog.engine.start.tail_copy import copy_tail
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import LogDamaged
 
 CLEAN_SCAN_SEGMENT_COUNT = 3
 """Segments that a start after a clean stop looks at, as RocketMQ's recoverNormally does."""
-COPY_CHUNK_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -118,12 +116,21 @@ def examine(
 
 
 def settle(
-    fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory, report: RecoveryReport
+    fs: Fs,
+    config: CommitLogConfig,
+    chain: SegmentChain,
+    epochs: EpochHistory,
+    report: RecoveryReport,
+    *,
+    has_followed: bool,
 ) -> RecoveryReport:
-    """Make the store end where `examine` found that the log ends, durably. Raises OSError or SyncFailed. Blocks."""
+    """Make the store end where `examine` found that the log ends, durably. Raises OSError or SyncFailed. Blocks.
+
+    `has_followed` says that the log was another one's copy until now.
+    """
     end = report.end_physical_offset
     is_torn = report.scan_end is ScanEndKind.TORN_TAIL
-    truncated_bytes, copy_path = _copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
+    truncated_bytes, copy_path = copy_tail(fs, config, chain, end, epochs.number + 1) if is_torn else (0, "")
     is_unseen = epochs.number == 0 and end == 0
     leads = not config.is_follower  # who follows has the epochs of whom it follows
     if leads and epochs.number == 0:
@@ -131,7 +138,7 @@ def settle(
     if leads and ((not report.was_clean_stop and not is_unseen) or is_torn):
         # After an unclean stop nobody can tell whether the log once went further: a power cut leaves zeros.
         failpoint("settle.before_epoch")
-        epochs.begin(end)
+        epochs.begin(end, takes_over=has_followed)
         failpoint("settle.after_epoch")
     if chain.segments:
         failpoint("settle.before_truncate")
@@ -204,34 +211,3 @@ def _first_doubtful(chain: SegmentChain, checkpoint: StoreCheckpoint) -> int:
         if first_time_ms is not None and first_time_ms <= durable_time_ms:
             return segment.base_physical_offset
     return chain.min_physical_offset
-
-
-def _copy_tail(fs: Fs, config: CommitLogConfig, chain: SegmentChain, end: int, epoch: int) -> tuple[int, str]:
-    """Copy what will be cut off, without the zeros behind it, to a file for each segment. Returns size and first file.
-
-    The names tell the epoch that begins with the cut: a start that died while it cut leaves less to copy for the next
-    one, whose copy must not take the place of the first.
-    """
-    directory = config.data_dir / store_layout.CUT
-    fs.make_directory(directory)
-    copied_bytes, first_path = 0, ""
-    for segment in chain.segments:
-        start = max(end - segment.base_physical_offset, 0)
-        if start >= segment.size_bytes:
-            continue
-        content_end = tail_search.content_end(segment, start)
-        if content_end == start:
-            continue
-        path = directory / store_layout.cut_name(segment.base_physical_offset + start, epoch)
-        if fs.exists(path):
-            fs.remove(path)
-        try:
-            for at in range(start, content_end, COPY_CHUNK_BYTES):
-                fs.append(path, bytes(segment.buffer[at : min(at + COPY_CHUNK_BYTES, content_end)]))
-        except OSError:
-            with contextlib.suppress(OSError):  # a half copy would only take space from the next attempt
-                fs.remove(path)
-            raise
-        copied_bytes += content_end - start
-        first_path = first_path or str(path)
-    return copied_bytes, first_path

@@ -4,7 +4,8 @@
 Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop; its
 presence is the only sign of an unclean stop. It holds the process id as text and a line feed, which RocketMQ does not
 write: so it tells whose stop was unclean. Where RocketMQ stopped so, and has queues that only it recovers (SetApart),
-the file stays over our own clean stops, with a word in it that says so.
+the file stays over our own clean stops, with a word in it that says so. A log that follows another one never stops
+cleanly, and has a word of its own there: whoever leads it next must begin an epoch.
 Layout: docs/formats/config_files.md; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
 
@@ -35,6 +36,8 @@ class StoreFiles:
         """Whether it was RocketMQ that did not stop cleanly; `claim` finds out."""
         self.is_owed = False
         """Whether RocketMQ has yet to recover from that; `claim` finds out, and who knows better may deny it."""
+        self.has_followed = False
+        """Whether the log was another one's copy; `claim` finds out."""
 
     def claim(self) -> bool:
         """Lock the directory, made when missing. Returns whether the stop before was clean. Raises StoreLocked."""
@@ -45,17 +48,17 @@ class StoreFiles:
         content = self._fs.read(self._abort)
         self.is_of_rocketmq = not content.endswith(OWN_END)
         self.is_owed = self.is_of_rocketmq or content.endswith(store_layout.OWED)
+        self.has_followed = content.endswith(store_layout.FOLLOWS)
         return content == store_layout.OWED
 
     def claim_directory(self, directory: Path) -> None:
         """Lock a directory of the log elsewhere, which the data directory's lock does not cover. Raises StoreLocked."""
         self._locks.callback(self._fs.lock_directory(directory).release)
 
-    def mark_in_use(self) -> None:
-        """Note, durably, that a stop from here on is unclean."""
-        self._fs.write_atomic(
-            self._abort, b"%d" % os.getpid() + (b" " + store_layout.OWED if self.is_owed else OWN_END)
-        )
+    def mark_in_use(self, *, follows: bool = False) -> None:
+        """Note, durably, that a stop from here on is unclean, and whether the log is another one's copy."""
+        word = store_layout.FOLLOWS if follows else store_layout.OWED if self.is_owed else b""
+        self._fs.write_atomic(self._abort, b"%d " % os.getpid() + word if word else b"%d" % os.getpid() + OWN_END)
 
     def mark_clean(self) -> None:
         """Note, durably, that the store is complete on disk. Comes last."""

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cut: takes from a log what its leader does not have, before it is recovered.
+
+Invariants: what is cut off is copied first; nothing tells of more than the log has at any moment, so that a crash in
+between leaves a log that starts, and that is cut again when its leader is heard. The epochs go after the bytes: a log
+that is shorter than its table is harmless.
+Callers: a start, in a worker thread, before anybody else uses the chain.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from libs.formats.epoch import Epoch
+from libs.log.state import small_files
+from libs.machine.failpoints import failpoint
+from libs.machine.fs import Fs
+from libs.segments.chain import SegmentChain
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep import queue_snapshot
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.start.tail_copy import copy_tail
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where the log and that of its leader part, and the leader's epochs."""
+
+    physical_offset: int
+    epochs: Sequence[Epoch]
+
+    def apply(self, fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory) -> tuple[int, str]:
+        """Cut the log, durably. Returns how many bytes were copied, and the first copy's path. Raises OSError."""
+        end = self.physical_offset
+        copied_bytes, path = copy_tail(fs, config, chain, end, self.epochs[-1].number)
+        failpoint("cut.after_copy")
+        checkpoint = small_files.load_checkpoint(fs, config.data_dir)
+        lowered = replace(
+            checkpoint,
+            commit_log_time_ms=0,
+            consume_queue_time_ms=0,
+            index_time_ms=0,
+            confirmed_physical_offset=min(checkpoint.confirmed_physical_offset, end),
+            flushed_physical_offset=min(checkpoint.flushed_physical_offset, end),
+        )
+        small_files.save_checkpoint(fs, config.data_dir, lowered.of_reput())
+        failpoint("cut.after_checkpoint")
+        snapshot = queue_snapshot.load(fs, config.data_dir)
+        if snapshot is None or snapshot.end_physical_offset > end:
+            queue_snapshot.remove(fs, config.data_dir)
+        failpoint("cut.after_snapshot")
+        chain.truncate_after(end, clear_rest=True)
+        chain.sync()
+        failpoint("cut.after_truncate")
+        common = [one for one in epochs.epochs if one.start_physical_offset < end or one in self.epochs]
+        epochs.adopt(epochs.history_id, common or list(epochs.epochs[:1]))
+        _log.warning("the log is cut at %d, where its leader's parts: %d bytes are kept in %s", end, copied_bytes, path)
+        return copied_bytes, path

@@ -214,7 +214,11 @@ _STORE: dict[str, tuple[Severity, str, str]] = {
     ),
     "LOG_NOT_COMPARED": ("note", "only one of the two logs has this part", NOTHING),
     "FILE_UNREADABLE": ("fault", "the operating system can't read a file or a part of it", "look at the disk"),
-    "STORE_NOT_CLEAN": ("note", "the store was not stopped in order, or follows another one", "start the CommitLog once, then verify again"),
+    "STORE_NOT_CLEAN": (
+        "note",
+        "the store was not stopped in order, or follows",
+        "start the CommitLog once, then verify again",
+    ),
     "NO_LOG": ("note", "there is no log to compare with", NOTHING),
     "NO_QUEUES": ("note", "there are no queues", NOTHING),
     "NO_INDEX": ("note", "there is no index", NOTHING),

@@ -110,8 +110,9 @@ def _lock(data: bytes) -> Steps:
 def _abort(data: bytes) -> Steps:
     process = data.removesuffix(OWED).removesuffix(FOLLOWS).strip()
     is_number = process.isdigit() and len(process) < 20
-    words = {"is_owed_to_rocketmq": data.endswith(OWED), "follows": data.endswith(FOLLOWS)}
-    yield Item("abort", 0, 0, {"process_id": int(process) if is_number else None} | words)
+    fields: dict[str, object] = {"process_id": int(process) if is_number else None}
+    fields |= {"is_owed_to_rocketmq": data.endswith(OWED), "follows": data.endswith(FOLLOWS)}
+    yield Item("abort", 0, 0, fields)
     if process and not is_number:
         yield Finding(0, "file", "content", f"{data[:16]!r} is no process id")
 

@@ -22,8 +22,9 @@ from libs.machine.posix_fs import PosixFs
 from libs.runtime import malloc
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK, Acknowledgement
+from services.commitlog.engine.durable.acknowledge import Acknowledgement
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK
 
 WARM_UP_S = 1.0
 WINDOW_COUNT = 8

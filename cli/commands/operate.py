@@ -29,12 +29,19 @@ STEPPED_OVER_COLUMNS = (
     "topic", "queue_id", "reason", "record_count", "first_physical_offset", "last_physical_offset", "last_queue_offset",
 )  # fmt: skip
 DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", "own_bytes")
-REPLICA_COLUMNS = ("replica_id", "lag_bytes", "unsynced_bytes", "lag_s", "connected_time")
+REPLICA_COLUMNS = ("replica_id", "is_in_sync", "lag_bytes", "unsynced_bytes", "lag_s", "connected_time")
 TABLES = {
     "log_directories": DIRECTORY_COLUMNS,
     "stepped_over": STEPPED_OVER_COLUMNS,
     "disks": DISK_COLUMNS,
-    "replicas": ("replica_id", "received_physical_offset", "flushed_physical_offset", "had_all_time", "connected_time"),
+    "replicas": (
+        "replica_id",
+        "is_in_sync",
+        "received_physical_offset",
+        "flushed_physical_offset",
+        "had_all_time",
+        "connected_time",
+    ),
 }
 """Lists in the states, below the other fields."""
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
@@ -80,14 +87,17 @@ def segments(context: typer.Context, as_json: JsonOption = False) -> None:
 
 
 def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Show which logs follow this one and how far behind each is.
+    """Show which logs follow this one, how far behind each is, and whether REPLICATED waits for it.
 
-    Of a log that follows another one, show whom it follows, and how far it is behind. Exit code 5 if it can't.
+    A member of the in-sync set that is not connected has no figures. Of a log that follows another one, show whom it
+    follows, and how far it is behind. Exit code 5 if it can't.
     """
     with client_of(context) as client:
         state = client.admin.commitlog_status()
     if not state.HasField("following"):
-        print_rows((_replica(replica, state) for replica in state.replicas), REPLICA_COLUMNS, as_json=as_json)
+        connected = {replica.replica_id: _replica(replica, state) for replica in state.replicas}
+        away = {name: {"replica_id": name, "is_in_sync": True} for name in state.in_sync_replica_ids[1:]}
+        print_rows((away | connected).values(), REPLICA_COLUMNS, as_json=as_json)
         return
     following = state.following
     lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)

@@ -188,6 +188,12 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
     ),
     "DELAY_OFFSET_OUTSIDE": ("note", "delivery of a delay level is at a queue offset outside of its queue", NOTHING),
     "HISTORY_DAMAGED": ("fault", "`reput/history` can't be read", "remove it: followers go by epochs alone"),
+    "REPLICA_DAMAGED": ("fault", "`reput/replica` can't be read", "remove it: this copy counts as a new member"),
+    "IN_SYNC_DAMAGED": (
+        "fault",
+        "`reput/in_sync_set` of a leader can't be read",
+        "remove it once you know that no other member has more: the log then leads alone until others have caught up",
+    ),
     "EPOCHS_DAMAGED": ("fault", "`epochFileCheckpoint` can't be read, or its epochs do not ascend", REPLACE),
     "EPOCH_BEYOND_LOG": ("fault", "an epoch begins behind the end of the log: its end is lost", RESTORE),
     "SNAPSHOT_DAMAGED": ("fault", "`reput/queue_offsets` can't be read", RESCAN),

@@ -28,6 +28,7 @@ from libs.formats.state import epoch_file, log_history, store_checkpoint
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
+from libs.formats.state.replication import InSyncFile, ReplicaFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state.set_apart import SetApart
 from libs.machine.fs import TEMPORARY_SUFFIX
@@ -111,6 +112,8 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     """Read the small files of a store whose indexes may lie in another directory."""
     log, index = _SmallFiles(log_dir, report), _SmallFiles(index_dir, report)
     log.load(store_layout.HISTORY, "HISTORY_DAMAGED", log_history.decode_name)
+    log.load(store_layout.REPLICA, "REPLICA_DAMAGED", ReplicaFile.decode)
+    log.load(store_layout.IN_SYNC, "IN_SYNC_DAMAGED", InSyncFile.decode)
     topics = log.load(store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads))
     offsets = index.load(store_layout.CONSUMER_OFFSETS, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads))
     delays = index.load(store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads))

@@ -43,11 +43,25 @@ class CommitLogConfig:
     """
 
     role: Literal["async_master", "sync_master", "slave"] = "async_master"
-    """A master takes appends; so far neither kind waits for its replicas. A slave follows the log of leader_target,
-    and refuses appends. RocketMQ's brokerRole."""
+    """A master takes appends; a synchronous one lets readers see only what all members of the in-sync set have on their
+    disks, and waits for that unless a request asks for less. A slave follows the log of leader_target, and refuses
+    appends. RocketMQ's brokerRole."""
 
     replica_id: str = ""
-    """Name of a slave among those that follow one log; empty is the host's name and the port."""
+    """Name of this log among its copies; empty is the host's name and the port."""
+
+    min_in_sync_replicas: Annotated[int, Meta(ge=1, le=16)] = 2
+    """Members of the in-sync set, leader included, without which nothing becomes REPLICATED: it is refused with
+    NOT_ENOUGH_REPLICAS. The set never gets smaller once it was so large. RocketMQ's minInSyncReplicas."""
+
+    replica_lag_ms_max: Annotated[int, Meta(ge=1_000)] = 10_000
+    """A member that has not reached for so long what the log had then, or is not connected, leaves the in-sync set."""
+
+    replica_lag_bytes_max: Annotated[int, Meta(ge=limits.MIB)] = 256 * limits.MIB
+    """A member that is further behind leaves the in-sync set."""
+
+    replicate_timeout_ms: Annotated[int, Meta(ge=1)] = 3_000
+    """Longest wait for the other members; then the answer says how durable the batch is, which is stored."""
 
     replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
     """Bytes that a slave lets its leader send ahead of what has arrived."""

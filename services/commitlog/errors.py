@@ -183,6 +183,14 @@ class NotLeader(ServiceError):
         self.leader = leader_target
 
 
+class NotEnoughReplicas(ServiceError):
+    """What is written now would be on fewer disks than the caller asks for. Nothing was stored."""
+
+    def __init__(self, *, in_sync: int = 0, needed: int = 0) -> None:
+        super().__init__(f"{in_sync} of the in-sync set are connected, this log included, and {needed} are needed")
+        self.in_sync, self.needed = in_sync, needed
+
+
 class HistoryDiffers(ServiceError):
     """Two logs have nothing to do with each other, so that neither can follow the other."""
 

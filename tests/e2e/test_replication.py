@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import grpc
@@ -13,7 +13,7 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
-from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED, DURABILITY_UNSPECIFIED
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from cli.verify.findings import Finding, Report
@@ -184,3 +184,60 @@ def compared(directory: Path) -> int:
     assert [finding for finding in found if finding.severity != "note"] == []
     assert summary.compared_bytes > 0
     return summary.record_count
+
+
+async def test_replicated_survives_any_one_of_three(tmp_path: Path) -> None:
+    """Members are killed in turn under load, and led by who is in sync: what was REPLICATED is where it was."""
+    chance, replicated = random.Random(3), dict[int, bytes]()
+    flags = ("--replica-lag-ms-max", "1000", "--replicate-timeout-ms", "10000")
+    leads, number = "a", 0
+    for _ in range(4):
+        others = [name for name in "abc" if name != leads]
+        async with contextlib.AsyncExitStack() as stack:
+            role = ("--role", "sync_master", "--replica-id", leads)
+            one = await stack.enter_async_context(log_served.process(tmp_path / leads, *SMALL, *flags, *role))
+            leader = await stack.enter_async_context(one.client())
+            copies = {
+                name: await stack.enter_async_context(follower(tmp_path / name, one.port, *flags)) for name in others
+            }
+            await in_sync(leader, "abc")
+            for step in range(30):
+                if step == 15:
+                    await copies.pop(chance.choice(others)).end(signal.SIGKILL)
+                if step == 25:
+                    await in_sync(leader, [leads, *copies])
+                number += 1
+                body = b"%d " % number * 50
+                request = append_pb.AppendRequest(messages=[append_pb.AppendMessage(topic=T, body=body)])
+                result = (await leader.append.Append(request)).result
+                assert result.durability == DURABILITY_REPLICATED
+                replicated[result.start_physical_offset] = body
+            await append(leader, number)  # on one disk alone for sure, so it may be lost
+            await one.end(signal.SIGKILL)
+        (leads,) = copies
+    async with log_served.process(tmp_path / leads, *SMALL) as one, one.client() as leader:
+        request = log_pb.ReadRecordsRequest(physical_offsets=replicated, view=log_pb.RECORD_VIEW_MESSAGES)
+        answer = await leader.log.ReadRecords(request)
+        assert [bytes(message.body) for message in answer.messages] == list(replicated.values())
+
+
+async def in_sync(client: log_served.Client, replica_ids: Iterable[str]) -> None:
+    """Wait until REPLICATED waits for these and no others."""
+    async with asyncio.timeout(LIMIT_S):
+        while set((await status(client)).in_sync_replica_ids) != set(replica_ids):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_too_few_members(tmp_path: Path) -> None:
+    """Clients hear that nothing was stored, and when to try again; less durable batches are taken."""
+    async with log_served.process(tmp_path, *SMALL, "--role", "sync_master") as one, one.client() as leader:
+        for durability in (DURABILITY_REPLICATED, DURABILITY_UNSPECIFIED):
+            message = append_pb.AppendMessage(topic=T, body=b"x")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await leader.append.Append(append_pb.AppendRequest(messages=[message], durability=durability))
+            refusal = Refusal(refused.value)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_ENOUGH_REPLICAS")
+            assert (refusal.metadata["in_sync"], refusal.metadata["needed"]) == ("1", "2")
+        assert (await status(leader)).max_physical_offset == 0
+        assert (await append(leader, 1)).start_physical_offset == 0
+        assert len((await status(leader)).in_sync_replica_ids) == 1

@@ -17,6 +17,7 @@ from tests.support.service_process import Refusal
 
 HELLO: dict[str, Any] = {
     "replica_id": "b",
+    "store_id": "0" * 32,
     "segment_size_bytes": SEGMENT_SIZE,
     "window_bytes": 1 << 20,
     "protocol_version": 1,
@@ -55,6 +56,8 @@ async def refusal(client: Client, *requests: pb.ReplicateRequest) -> Refusal:
         ({"protocol_version": 2}, "hello.protocol_version"),
         ({"replica_id": ""}, "hello.replica_id"),
         ({"replica_id": "x" * 256}, "hello.replica_id"),
+        ({"store_id": "A" * 32}, "hello.store_id"),
+        ({"store_id": "a" * 33}, "hello.store_id"),
         ({"window_bytes": 1}, "hello.window_bytes"),
         ({"window_bytes": 1 << 30}, "hello.window_bytes"),
         ({"segment_size_bytes": 2 * SEGMENT_SIZE}, "hello.segment_size_bytes"),

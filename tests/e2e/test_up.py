@@ -76,6 +76,7 @@ def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> Non
 
 SLOW_STOP = {"REPUT_FAILPOINTS": "mark_clean.before_remove=sleep:3000"}
 """The CommitLog, which is stopped last, takes its time."""
+NEVER_STOPS = {"REPUT_FAILPOINTS": "mark_clean.before_remove=sleep:600000"}
 
 
 def wait_stopping(running: Store) -> None:
@@ -105,7 +106,7 @@ def test_sigterm_may_come_again(tmp_path: Path) -> None:
 
 def test_ctrl_c_during_the_stop_kills(tmp_path: Path) -> None:
     """Whoever presses it again will not wait; the next start recovers."""
-    with store(tmp_path, extra=SLOW_STOP) as running:
+    with store(tmp_path, extra=NEVER_STOPS) as running:
         children = [running.child(name) for name in running.targets]
         running.process.terminate()
         wait_stopping(running)

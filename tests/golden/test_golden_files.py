@@ -20,6 +20,7 @@ from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
+from libs.formats.state.replication import InSyncFile, Member, ReplicaFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden
@@ -187,3 +188,16 @@ def test_log_history() -> None:
     assert LogHistoryFile.decode(checksummed.wrap("log-history", LOG_HISTORY)) == known
     older = LOG_HISTORY.replace(b',"epochs":[[1,0],[4,512]]', b"")
     assert LogHistoryFile.decode(checksummed.wrap("log-history", older)) == msgspec.structs.replace(known, epochs=[])
+
+
+def test_replication() -> None:
+    """Who a copy is, and who is in sync with it; fields of later versions are passed over."""
+    replica = ReplicaFile(store_id="0123456789abcdef" * 2, replicated_physical_offset=900)
+    data = b'{"store_id":"0123456789abcdef0123456789abcdef","replicated_physical_offset":900}'
+    assert checksummed.unwrap("replica", replica.encode()) == data
+    assert ReplicaFile.decode(checksummed.wrap("replica", data)) == replica
+    in_sync = InSyncFile(history_id="h", epoch=3, leader=Member("a", "0a"), others=[Member("b", "0b")], min_in_sync=2)
+    data = b'{"history_id":"h","epoch":3,"leader":["a","0a"],"others":[["b","0b"]],"min_in_sync":2}'
+    assert checksummed.unwrap("in-sync-set", in_sync.encode()) == data
+    later = data.replace(b"}", b',"successor":"b"}')
+    assert InSyncFile.decode(checksummed.wrap("in-sync-set", later)) == in_sync

@@ -8,17 +8,31 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as pb
 
 from libs.formats import store_layout
+from libs.log.state import small_files
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.follower import FollowingState
 from services.commitlog.engine.write.gate import Reason
-from tests.support.commitlog import BORN_HOST, Machine, append, fill, message, records, request, synced
+from services.commitlog.engine.write.marks import DURABILITY_REPLICATED
+from services.commitlog.errors import NotEnoughReplicas
+from tests.support.commitlog import (
+    BORN_HOST,
+    DATA_DIR,
+    Machine,
+    append,
+    durability_of,
+    fill,
+    message,
+    records,
+    request,
+    synced,
+)
 from tests.support.patience import eventually
 from tests.support.replication import Wire, caught_up, same_segments
 
 KINDS = {
-    "append": 10, "writer": 6, "fill": 3, "sync": 4, "topic": 2, "follow": 6, "end leader": 2, "end follower": 4,
-    "wire": 3, "delete": 2, "swap": 2,
+    "append": 10, "replicated": 10, "writer": 6, "fill": 3, "sync": 4, "topic": 2, "follow": 6, "end leader": 2,
+    "end follower": 4, "wire": 3, "delete": 2, "swap": 2,
 }  # fmt: skip
 TOPICS = ("orders", "payments", "audit")
 
@@ -39,13 +53,16 @@ class Pair:
         self.leading = 0
         self.leader: OpenLog | None = None
         self.follower: OpenLog | None = None
+        self.role = chance.choice(("async_master", "sync_master"))
+        self.replicated: dict[int, bytes] = {}
+        """Bodies of what was acknowledged as replicated, by physical offset."""
         self.number = 0
         self.sequences: dict[str, int] = {}
 
     async def lead(self) -> OpenLog:
         """The leader, started if it is down. One that does not know its queue offsets gives way to the other."""
         while self.leader is None:
-            log = await self.machines[self.leading].start()
+            log = await self.machines[self.leading].start(role=self.role, replicate_timeout_ms=300)
             if log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):
                 await self.end_follower()
                 await self.machines[self.leading].stop(log)
@@ -72,7 +89,10 @@ class Pair:
             elif self.wire.cuts:
                 await self.end(machine, log)
             else:
-                assert re.search("its leader keeps it from|no newer epoch|all that it has", following.last_error)
+                why = "its leader keeps it from|no newer epoch|all that it has"
+                if not self.replicated:  # then whoever has less may lead
+                    why += "|it is the leader that lacks something"
+                assert re.search(why, following.last_error)
                 await self.end(machine, log)
                 machine.fs = MemoryFs()
         return self.follower
@@ -109,6 +129,8 @@ class Pair:
                 await append(
                     log, *(message(body, chance.choice(TOPICS)) for _ in range(chance.choice((1, 3)))), durability=1
                 )
+            case "replicated":
+                await self.append_replicated(log)
             case "writer":
                 await self.append_as_writer(log)
             case "fill":
@@ -133,8 +155,28 @@ class Pair:
             case "swap":
                 await self.end_follower()
                 await self.end_leader()
-                if self.machines[1 - self.leading].exists(store_layout.EPOCHS):
+                if self.may_lead(self.machines[1 - self.leading]):
                     self.leading = 1 - self.leading
+
+    def may_lead(self, machine: Machine) -> bool:
+        """Whether it was waited for last, or nothing was."""
+        if not machine.exists(store_layout.EPOCHS):
+            return False
+        replica = small_files.load_replica(machine.fs, DATA_DIR)
+        in_sync = small_files.load_in_sync(self.machines[self.leading].fs, DATA_DIR)
+        others = in_sync.others if in_sync else []
+        return not self.replicated or (replica is not None and replica.store_id in {one.store_id for one in others})
+
+    async def append_replicated(self, log: OpenLog) -> None:
+        """One message, if there are enough members, and what is made of it."""
+        self.number += 1
+        body = b"replicated %d " % self.number * self.chance.choice((1, 20))
+        try:
+            batch = await log.pipeline.append(request(message(body), durability=DURABILITY_REPLICATED), BORN_HOST)
+        except NotEnoughReplicas:
+            return
+        if await durability_of(log, batch) == DURABILITY_REPLICATED:
+            self.replicated[batch.start_physical_offset] = body
 
     async def append_as_writer(self, log: OpenLog) -> None:
         """The next batch of a writer, as the log knows it."""
@@ -159,8 +201,15 @@ class Pair:
         self.wire.leader = leader
         await self.end_follower()  # it may have been left behind, or have to be cut
         follower = await self.follow()
+        await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
+        await follower.marks.flushed.soon(follower.marks.wrote.value)
+        self.machines[self.leading].clock.advance(60_000)  # who is gone for good leaves the set
+        await synced(leader)
+        await eventually(lambda: leader.marks.visible.value == leader.marks.wrote.value)
         await caught_up(follower, leader)
         start = max(follower.chain.min_physical_offset, leader.chain.min_physical_offset)
+        found = {record.physical_offset: record.body for record in records(leader, start)}
+        assert self.replicated.items() <= found.items() | {one for one in self.replicated.items() if one[0] < start}
         assert records(follower, start) == records(leader, start)
         assert follower.epochs.epochs[-1] == leader.epochs.epochs[-1]
         assert sorted(follower.state.writers.next_sequences()) == sorted(leader.state.writers.next_sequences())
@@ -181,7 +230,7 @@ def counters(log: OpenLog) -> list[tuple[bytes, int, int]]:
 
 async def fill_some(log: OpenLog) -> None:
     """Begin another segment."""
-    await fill(log, len(log.chain.segments) + 1, bytes(9_000))
+    await fill(log, len(log.chain.segments) + 1, bytes(9_000), durability=1)
 
 
 @pytest.mark.parametrize("seed", range(40))

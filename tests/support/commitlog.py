@@ -167,11 +167,11 @@ async def synced(log: OpenLog) -> None:
     await log.marks.flushed.soon(log.chain.max_physical_offset)
 
 
-async def fill(log: OpenLog, segment_count: int, body: bytes = bytes(1000)) -> int:
+async def fill(log: OpenLog, segment_count: int, body: bytes = bytes(1000), *, durability: int = 0) -> int:
     """Append single messages until the log has so many segments; the number of messages."""
     count = 0
     while len(log.chain.segments) < segment_count:
-        await append(log, message(body))
+        await append(log, message(body), durability=durability)
         count += 1
     return count
 

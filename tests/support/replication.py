@@ -3,6 +3,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
 
 from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.open_log import OpenLog
@@ -62,7 +63,7 @@ class _Stream:
             return [step]
         size, start = self._wire.chunk_size_bytes, step.start_physical_offset
         return [
-            Chunk(start + at, step.data[at : at + size], step.epoch, step.confirmed_physical_offset)
+            replace(step, start_physical_offset=start + at, data=step.data[at : at + size])
             for at in range(0, len(step.data), size)
         ]
 

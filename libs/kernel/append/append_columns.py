@@ -24,11 +24,14 @@ class AppendLimits:
     """A message with a higher delay level gets the last one."""
     begun_queue_count_max: int = 2**31
     """Messages of one batch whose queue may have had none before."""
+    refused_durabilities: int = 0
+    """A bit for each durability that no request may ask for."""
 
     def __post_init__(self) -> None:
         assert 0 < self.body_size_bytes_max < 2**31
         assert 0 < self.record_size_bytes_max < 2**31
         assert 0 < self.delay_level_count <= DELAY_LEVEL_COUNT_MAX
+        assert 0 <= self.refused_durabilities < 16
 
 
 class AppendColumns:

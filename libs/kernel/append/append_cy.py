@@ -58,6 +58,7 @@ def append(
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (make the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (by the
       timer wheel, or by level without a schedule topic), E_LIGHT (for light queues), E_HOST, E_FIELD (any other value).
+      E_DURABILITY: the limits refuse it.
       E_RECORD_SIZE: above the limit. E_QUEUES: nothing else is wrong, but error_value messages are for queues that may
       have none yet, more than the limit; columns.places() tells which. E_WRITER: nothing is wrong, but the request
       names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed without
@@ -117,6 +118,7 @@ def append(
     job.unknown_index = -1
     job.begun_count = 0
     job.begun_count_max = limits.begun_queue_count_max
+    job.refused_durabilities = limits.refused_durabilities
     job.writer_start = -1
     job.writer_size = 0
     job.last_topic_size = 0
@@ -206,6 +208,8 @@ def plan_request(job, message, field, piece):
         at = next_at
     if job.count == 0:
         return refuse(job, -1, E_EMPTY, APPEND_REQUEST_MESSAGES, 0)
+    if job.refused_durabilities >> job.durability & 1:
+        return refuse(job, -1, E_DURABILITY, APPEND_REQUEST_DURABILITY, job.durability)
     if job.unknown_index >= 0:
         job.topic_start = job.unknown_start
         job.topic_size = job.unknown_size

@@ -15,6 +15,7 @@ from typing import TypeVar
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import log_history, store_checkpoint
+from libs.formats.state.replication import InSyncFile, ReplicaFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.machine.fs import Fs
 
@@ -57,3 +58,35 @@ def save_history_id(fs: Fs, data_dir: Path, history_id: str) -> None:
     path = data_dir / store_layout.HISTORY
     fs.make_directory(path.parent)
     fs.write_atomic(path, log_history.encode_name(history_id))
+
+
+def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
+    """Return what a copy of a log knows of itself. Raises OSError."""
+    path, otherwise = data_dir / store_layout.REPLICA, "this copy counts as another one, which has to catch up anew"
+    return read(fs, path, ReplicaFile.decode, otherwise=otherwise)
+
+
+def save_replica(fs: Fs, data_dir: Path, file: ReplicaFile) -> None:
+    """Replace what a copy knows of itself, durably. Raises OSError."""
+    path = data_dir / store_layout.REPLICA
+    fs.make_directory(path.parent)
+    fs.write_atomic(path, file.encode())
+
+
+def load_in_sync(fs: Fs, data_dir: Path) -> InSyncFile | None:
+    """Return who was in sync with the log when it led last. Raises OSError."""
+    path, otherwise = data_dir / store_layout.IN_SYNC, "the log leads alone until replicas have caught up"
+    return read(fs, path, InSyncFile.decode, otherwise=otherwise)
+
+
+def save_in_sync(fs: Fs, data_dir: Path, file: InSyncFile) -> None:
+    """Replace who is in sync with the log, durably. Raises OSError."""
+    fs.write_atomic(data_dir / store_layout.IN_SYNC, file.encode())
+
+
+def forget_in_sync(fs: Fs, data_dir: Path) -> None:
+    """Remove who was in sync with the log, durably: it does not lead any more. Raises OSError."""
+    path = data_dir / store_layout.IN_SYNC
+    if fs.exists(path):
+        fs.remove(path)
+        fs.sync_directory(path.parent)

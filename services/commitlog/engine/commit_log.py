@@ -58,6 +58,8 @@ class CommitLog:
             cut=cut,
         )
         await log.disk.look()
+        if log.in_sync is not None:
+            log.in_sync.watch()
         for loop in (*log.syncers, *log.keepers):
             if loop.name not in idle:
                 loop.start()
@@ -95,5 +97,6 @@ class CommitLog:
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
         await log.checkpoint.save()
+        await log.identity.save()
         if log.following is None:  # whoever begins as a leader after a follower begins an epoch, as after a crash
             await log.small_files.write(log.files.mark_clean)

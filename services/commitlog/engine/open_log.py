@@ -17,12 +17,14 @@ from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
 from services.commitlog.engine.keep.disk_guard import DiskGuard
+from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.segments import SegmentKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.follower import Following
+from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.leader import Replicas
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
@@ -68,15 +70,20 @@ class OpenLog:
         assert (leader is not None) is config.is_follower
         self.gate: Final = WriteGate(leader.target if leader else "")
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
-        self.marks: Final = Marks.of(self.chain, config, store.checkpoint.confirmed_physical_offset)
-        failing = self.marks.committed, self.marks.flushed
+        self.identity: Final = Identity.open(fs, config.data_dir, self.small_files)
+        known = store.checkpoint.confirmed_physical_offset, self.identity.replicated_physical_offset
+        self.marks: Final = Marks.of(self.chain, config, *known)
+        failing = self.marks.committed, self.marks.flushed, self.marks.replicated
         self.seal: Final = Seal(self.gate, failing, self.chain.directory, on_failure)
         self.tail: Final = LogTailWriter(self.chain, self.state, self.marks, self.gate, self.seal)
         host = self.store_host.to_bytes()
         self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
-        self.acknowledgements: Final = Acknowledgements(self.marks, config)
+        self.in_sync: Final = None if leader else InSyncKeeper(
+            fs, self.identity, self.epochs, self.marks, self.pipeline, self.small_files, clock, config
+        )  # fmt: skip
+        self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared)
         self.disk: Final = DiskGuard(fs, clock, config, directories, self.gate, self.small_files)
         self.store_time: Final = StoreTimeWatch(clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
         kept_time_ms = store.checkpoint.consume_queue_time_ms if self.files.is_owed else INT64_MAX
@@ -96,25 +103,34 @@ class OpenLog:
         self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
         self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.topics, self.state, self.gate)
         self.replicas: Final = Replicas(
-            fs, self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, clock, config
+            fs, self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync, clock, config
         )
         applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
         self.following: Final = None if leader is None else Following(
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
-            self.small_files, clock, config,
+            self.identity, self.small_files, clock, config,
         )  # fmt: skip
 
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:
-        """Loops that follow a leader, write small files and look at the disk."""
-        loops = self.disk.loop, self.checkpoint.loop, self.snapshot.loop
-        return (self.following.loop, *loops) if self.following is not None else loops
+        """Loops that follow a leader or keep account of those that follow, write small files and look at the disk."""
+        side = self.following or self.in_sync
+        assert side is not None
+        return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop, self.identity.loop
 
     @property
     def syncers(self) -> tuple[SupervisedLoop, ...]:
         """Loops that make the log durable. Without a pool there is nothing to commit."""
         has_pool = self.marks.committed is not self.marks.wrote
         return (self.committer.loop, self.flusher.loop) if has_pool else (self.flusher.loop,)
+
+    @property
+    def replicated_physical_offset(self) -> int:
+        """End of what all members of the in-sync set have on their disks. One that follows knows it from its leader."""
+        return (self.identity if self.in_sync is None else self.in_sync).replicated_physical_offset
+
+    def _is_shared(self) -> bool:
+        return self.in_sync is not None and self.in_sync.set.size > 1
 
     async def abandon(self) -> None:
         """End all that runs, without the last steps of a stop: the files stay as a killed process leaves them."""

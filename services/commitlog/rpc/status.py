@@ -15,7 +15,7 @@ EARLY_METHODS = ("GetStatus",)
 
 _LATER = (
     *("role", "segment_size_bytes", "start_time", "version", "state", "recovery_progress"),
-    *("indexed_time", "recovery", "log_directories", "replicas", "following"),
+    *("indexed_time", "recovery", "log_directories", "replicas", "following", "in_sync_replica_ids"),
 )
 """Fields of the status that are filled apart: what is known before the log is open, and parts that are messages."""
 
@@ -61,6 +61,8 @@ def _open_status(log: OpenLog) -> pb.GetStatusResponse:
         )
         for replica in log.replicas.connected
     )
+    if log.in_sync is not None:
+        status.in_sync_replica_ids.extend(log.in_sync.replica_ids)
     if (following := log.following) is not None:
         heard = None if following.heard_at_ms is None else timestamp(following.heard_at_ms)
         state = pb.FollowingState.Value(f"FOLLOWING_STATE_{following.state.name}")

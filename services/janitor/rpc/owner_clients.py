@@ -52,7 +52,7 @@ class CommitLogClient:
             for one in status.log_directories
             if not one.is_read_only
         ]
-        return LogFacts(await self._segments(), status.confirmed_physical_offset, disks)
+        return LogFacts(await self._segments(), status.replicated_physical_offset, disks)
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""

@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch waits for before it is acknowledged, and as what: a durability is a mark of the log.
 
-Invariants: the batch is stored whatever the answer; an answer names no durability that its mark has not reached. Who
-waits for the disk shares a sync with all who wait; one that takes too long lowers the durability in the answer.
+Invariants: the batch is stored whatever the answer; an answer names no durability that its mark has not reached, and
+REPLICATED only while the in-sync set has another member. Who waits for the disk shares a sync with all who wait; a mark
+that takes too long lowers the durability in the answer.
 Callers: the loop that owns the log.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from libs.log.watermark import Watermark
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.append import AppendedBatch
-from services.commitlog.engine.write.marks import Marks
-
-DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED = range(4)
+from services.commitlog.engine.write.marks import (
+    DURABILITY_LOCAL_DISK,
+    DURABILITY_MEMORY,
+    DURABILITY_REPLICATED,
+    DURABILITY_STORE,
+    Marks,
+)
 
 
 class Acknowledgement:
-    """That of one batch. With nothing to wait for it is settled from the start."""
+    """That of one batch. With nothing to wait for it is settled from the start, and the durability is known."""
 
-    __slots__ = ("_deadline_s", "_durability", "_reached")
+    __slots__ = ("_deadline_s", "_reached", "_told")
 
-    def __init__(self, durability: int, reached: asyncio.Future[None] | None = None, deadline_s: float = 0.0) -> None:
-        self._durability = durability
+    def __init__(
+        self, told: int | Callable[[], int], reached: asyncio.Future[None] | None = None, deadline_s: float = 0.0
+    ) -> None:
+        self._told = told
         self._reached = reached
         self._deadline_s = deadline_s
 
@@ -44,12 +52,9 @@ class Acknowledgement:
 
     def durability(self) -> int:
         """Return the durability that was reached when it was settled. Raises StoreSealed."""
-        if self._reached is None:
-            return self._durability
-        if not self._reached.done():
-            return DURABILITY_MEMORY
-        self._reached.result()
-        return self._durability
+        if self._reached is not None and self._reached.done():
+            self._reached.result()
+        return self._told if isinstance(self._told, int) else self._told()
 
     def when_reached(self, act: Callable[[], None]) -> None:
         """Call `act` when the mark is there or has failed, however long after the deadline, and at once if it has."""
@@ -59,26 +64,49 @@ class Acknowledgement:
             self._reached.add_done_callback(lambda _: act())
 
 
-class Acknowledgements:
-    """Makes the acknowledgements of one log."""
+class _Level(NamedTuple):
+    """What a request asks for."""
 
-    def __init__(self, marks: Marks, config: CommitLogConfig) -> None:
-        memory, disk = (DURABILITY_MEMORY, marks.wrote), (DURABILITY_LOCAL_DISK, marks.flushed)
-        self._levels: dict[int, tuple[int, Watermark]] = {
-            DURABILITY_STORE: disk if config.flush_mode == "sync" else memory,
+    durability: int
+    mark: Watermark
+    timeout_s: float
+
+
+class Acknowledgements:
+    """Makes the acknowledgements of one log. `is_shared` says whether the in-sync set has another member."""
+
+    def __init__(self, marks: Marks, config: CommitLogConfig, is_shared: Callable[[], bool] = lambda: False) -> None:
+        timeout_s = config.sync_timeout_ms / 1000
+        memory = _Level(DURABILITY_MEMORY, marks.wrote, timeout_s)
+        disk = _Level(DURABILITY_LOCAL_DISK, marks.flushed, timeout_s)
+        replicated = _Level(DURABILITY_REPLICATED, marks.replicated, config.replicate_timeout_ms / 1000)
+        store = disk if config.flush_mode == "sync" else memory
+        self._levels = {
+            DURABILITY_STORE: replicated if marks.is_replicated_at_once else store,
             DURABILITY_MEMORY: memory,
             DURABILITY_LOCAL_DISK: disk,
-            DURABILITY_REPLICATED: disk,  # without replicas
+            DURABILITY_REPLICATED: replicated,
         }
-        self._at_once = {durability: Acknowledgement(durability) for durability, _ in (memory, disk)}
-        self._timeout_s = config.sync_timeout_ms / 1000
+        self._marks = marks
+        self._is_shared = is_shared
+        self._at_once = {level.durability: Acknowledgement(level.durability) for level in (memory, disk)}
 
     def of(self, batch: AppendedBatch) -> Acknowledgement:
-        """Return what this batch waits for, at most the sync time-out."""
-        durability, mark = self._levels[batch.requested_durability]
-        if batch.end_physical_offset <= mark.value:
-            return self._at_once[durability]
-        return Acknowledgement(durability, mark.soon(batch.end_physical_offset), _now_s() + self._timeout_s)
+        """Return what this batch waits for, at most the level's time-out."""
+        level, end = self._levels[batch.requested_durability], batch.end_physical_offset
+        if end <= level.mark.value:
+            return self._at_once.get(level.durability) or Acknowledgement(self._reached(level.durability, end))
+        if level.mark is self._marks.replicated:
+            self._marks.flushed.hurry(end)
+        reached = level.mark.soon(end)
+        return Acknowledgement(lambda: self._reached(level.durability, end), reached, _now_s() + level.timeout_s)
+
+    def _reached(self, asked: int, end: int) -> int:
+        """Return the highest durability up to what was asked for that what ends here has."""
+        marks = self._marks
+        if asked == DURABILITY_REPLICATED and marks.replicated.value >= end and self._is_shared():
+            return DURABILITY_REPLICATED
+        return DURABILITY_LOCAL_DISK if asked > DURABILITY_MEMORY and marks.flushed.value >= end else DURABILITY_MEMORY
 
 
 def _now_s() -> float:

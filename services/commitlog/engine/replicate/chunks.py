@@ -45,7 +45,7 @@ class ChunkReader:
             raise RecordDamaged(segment=segment.path.name, position=error.position, reason=error.reason) from error
         if not data:
             raise OffsetTrimmed(value=start, min_offset=self._chain.min_physical_offset)
-        return Chunk(start, data, epoch, self._marks.visible.value)
+        return Chunk(start, data, epoch, self._marks.visible.value, self._marks.replicated.wanted)
 
     def _epoch_at(self, physical_offset: int) -> tuple[Epoch, int]:
         """Return the epoch that wrote the byte at an offset, and where its part of the log ends at the latest."""

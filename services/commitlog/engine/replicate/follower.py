@@ -27,6 +27,7 @@ from libs.segments.errors import StoreFull
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
 from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.steps import (
@@ -99,6 +100,7 @@ class Following:
     _topics: TopicRegistry
     _gate: WriteGate
     _checkpoint: CheckpointKeeper
+    _identity: Identity
     _small_files: SmallFiles
     _clock: Clock
     _config: CommitLogConfig
@@ -106,6 +108,8 @@ class Following:
     leader_max_physical_offset: int = 0
     """End of the leader's log, as last heard."""
     heard_at_ms: int | None = None
+    is_in_sync: bool = False
+    """Whether the leader waits for this log, as last heard."""
     loop: SupervisedLoop = field(init=False)
     _told_physical_offset: int = 0
     """End of what the leader shows."""
@@ -132,8 +136,9 @@ class Following:
     async def _follow(self) -> None:
         """Follow one stream to its end."""
         self.state = FollowingState.CONNECTING
+        store_id = await self._identity.claim()
         try:
-            async with self.leader.open(self._hello()) as stream:
+            async with self.leader.open(self._hello(store_id)) as stream:
                 await self._follow_stream(stream)
         except (CannotFollow, HistoryDiffers):
             self.state = FollowingState.OUT
@@ -159,9 +164,10 @@ class Following:
             with contextlib.suppress(asyncio.CancelledError, ServiceError):
                 await acknowledging
 
-    def _hello(self) -> Hello:
+    def _hello(self, store_id: str) -> Hello:
         return Hello(
             replica_id=self._config.replica_id,
+            store_id=store_id,
             history_id=self._epochs.history_id,
             epochs=tuple(self._epochs.epochs),
             max_physical_offset=self._chain.max_physical_offset,
@@ -197,6 +203,8 @@ class Following:
             why = "the leader has no newer epoch, so nothing says that these were given up"
         elif end - common_end > limit:
             why = f"these are more than cut_bytes_max, {limit}"
+        elif common_end < (replicated := self._identity.replicated_physical_offset):
+            why = f"other members had the same as this log up to {replicated}, so it is the leader that lacks something"
         elif common_end < self._chain.min_physical_offset:
             why = "these are all that it has"
         else:
@@ -213,7 +221,11 @@ class Following:
             case Chunk():
                 await self._applier.apply(step)
                 self._hear(step.end_physical_offset, step.confirmed_physical_offset)
+                self._sync_to(step.sync_to_physical_offset)
             case Beat():
+                self._sync_to(step.sync_to_physical_offset)
+                self.is_in_sync = step.is_in_sync
+                self._identity.note_replicated(min(step.replicated_physical_offset, self._marks.flushed.value))
                 self._hear(step.max_physical_offset, step.confirmed_physical_offset)
                 has_all = self._applier.received_physical_offset >= step.max_physical_offset
                 self.state = FollowingState.FOLLOWING if has_all else FollowingState.CATCHING_UP
@@ -225,6 +237,10 @@ class Following:
         self.leader_max_physical_offset = max(self.leader_max_physical_offset, max_physical_offset)
         self._told_physical_offset = confirmed_physical_offset
         self._show()
+
+    def _sync_to(self, physical_offset: int) -> None:
+        """Sync soon what is here of that, because somebody waits for it at the leader."""
+        self._marks.flushed.hurry(min(physical_offset, self._marks.wrote.value))
 
     def _show(self) -> None:
         """Let readers see what is flushed here and visible there."""

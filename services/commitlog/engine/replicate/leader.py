@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from libs.formats import store_layout
 from libs.formats.config import topics_json
 from libs.formats.config.topics_json import TopicsFile
+from libs.formats.state.replication import Member
 from libs.log.common_history import common_end
 from libs.machine.clock import Clock
 from libs.machine.first_of import first_of
@@ -25,6 +26,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.replicate.chunks import ChunkReader
+from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.steps import QUEUE_OFFSETS, TOPICS, Ack, Beat, Handshake, Hello, State, Step
 from services.commitlog.engine.write.gate import WriteGate
 from services.commitlog.engine.write.marks import Marks
@@ -46,6 +48,7 @@ class Replica:
     heard_at_ms: int
     had_all_at_ms: int
     """When it last had synced all that there was."""
+    is_in_sync: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +62,8 @@ class Replicas:
     _topics: TopicRegistry
     _snapshot: SnapshotKeeper
     _gate: WriteGate
+    _in_sync: InSyncKeeper | None
+    """None in a log that follows."""
     _clock: Clock
     _config: CommitLogConfig
     _streams: dict[str, "ReplicaStream"] = field(default_factory=dict)
@@ -66,7 +71,7 @@ class Replicas:
     @property
     def connected(self) -> list[Replica]:
         """Who has a stream, by name."""
-        return [self._streams[name].replica for name in sorted(self._streams)]
+        return [self._streams[name].look() for name in sorted(self._streams)]
 
     @property
     def lag_bytes(self) -> int:
@@ -77,6 +82,7 @@ class Replicas:
     def follow(self, hello: Hello) -> "ReplicaStream":
         """Begin a stream. Raises NotLeader, HistoryDiffers and BadArgument."""
         self._gate.check_leads()
+        assert self._in_sync is not None
         mine = self._epochs.history_id
         if hello.history_id and mine != hello.history_id:
             raise HistoryDiffers(mine=mine, theirs=hello.history_id)
@@ -88,11 +94,16 @@ class Replicas:
                 limit=self._chain.segment_size_bytes,
             )
         if former := self._streams.get(hello.replica_id):
+            if former.hello.store_id != hello.store_id:
+                reason = "another log follows under this name"
+                raise BadArgument(reason, field="hello.replica_id", value=hello.replica_id)
             former.end()
         at = common_end(self._epochs.epochs, self._marks.committed.value, hello.epochs, hello.max_physical_offset)
         stream = self._streams[hello.replica_id] = ReplicaStream(
-            self._chain, self._epochs, self._marks, self._topics, self._clock, hello, common_end_physical_offset=at
-        )
+            self._chain, self._epochs, self._marks, self._topics, self._in_sync, self._clock, hello,
+            common_end_physical_offset=at,
+        )  # fmt: skip
+        self._in_sync.join(stream.member, stream.replica.flushed_physical_offset)
         return stream
 
     async def steps(self, stream: "ReplicaStream") -> AsyncGenerator[Step, None]:
@@ -110,6 +121,8 @@ class Replicas:
         finally:
             if self._streams.get(stream.replica.replica_id) is stream:
                 del self._streams[stream.replica.replica_id]
+                assert self._in_sync is not None
+                self._in_sync.leave(stream.member)
 
     def drain(self) -> None:
         """End all streams."""
@@ -133,12 +146,14 @@ class ReplicaStream:
         epochs: EpochHistory,
         marks: Marks,
         topics: TopicRegistry,
+        in_sync: InSyncKeeper,
         clock: Clock,
         hello: Hello,
         *,
         common_end_physical_offset: int,
     ) -> None:
         self.hello = hello
+        self.member = Member(hello.replica_id, hello.store_id)
         self.start_physical_offset = at = max(common_end_physical_offset, chain.min_physical_offset)
         """Where the chunks begin."""
         now_ms = clock.now_ms()
@@ -146,7 +161,7 @@ class ReplicaStream:
             hello.replica_id,
             connected_at_ms=now_ms,
             received_physical_offset=at,
-            flushed_physical_offset=min(at, hello.flushed_physical_offset),
+            flushed_physical_offset=min(common_end_physical_offset, hello.flushed_physical_offset),
             heard_at_ms=now_ms,
             had_all_at_ms=now_ms,
         )
@@ -156,6 +171,7 @@ class ReplicaStream:
         self._epoch = epochs.number
         self._marks = marks
         self._topics = topics
+        self._in_sync = in_sync
         self._clock = clock
         self._chunks = ChunkReader(chain, epochs, marks)
         self._sent_physical_offset = at
@@ -169,8 +185,18 @@ class ReplicaStream:
         self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")
         self._news.set()
 
+    def look(self) -> Replica:
+        """Return the other side as it is known now."""
+        self.replica.is_in_sync = self.member in self._in_sync.set.others
+        return self.replica
+
     def acknowledge(self, ack: Ack) -> None:
-        """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument."""
+        """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument.
+
+        After the end of the stream it counts for nothing.
+        """
+        if self._failure is not None:
+            return
         if ack.epoch > self._epoch:
             raise StaleEpoch(epoch=self._epoch, field="ack.epoch")
         received, flushed = ack.received_physical_offset, ack.flushed_physical_offset
@@ -185,6 +211,7 @@ class ReplicaStream:
         replica.heard_at_ms = now_ms
         if flushed >= self._marks.committed.value:
             replica.had_all_at_ms = now_ms
+        self._in_sync.hear(self.member, replica.flushed_physical_offset)
         self._news.set()
 
     def handshake(self) -> Handshake:
@@ -236,4 +263,7 @@ class ReplicaStream:
             max_physical_offset=self._marks.committed.value,
             confirmed_physical_offset=self._marks.visible.value,
             min_physical_offset=self._chain.min_physical_offset,
+            sync_to_physical_offset=self._marks.replicated.wanted,
+            is_in_sync=self.look().is_in_sync,
+            replicated_physical_offset=self._in_sync.shared_physical_offset,
         )

@@ -18,6 +18,8 @@ class Hello:
     """Who follows, and what it has."""
 
     replica_id: str
+    store_id: str
+    """Of its data directory."""
     history_id: str
     """Empty before its first epoch."""
     epochs: tuple[Epoch, ...]
@@ -58,6 +60,8 @@ class Chunk:
     epoch: Epoch
     """That wrote them."""
     confirmed_physical_offset: int
+    sync_to_physical_offset: int = 0
+    """Somebody waits until the log is synced up to here."""
 
     @property
     def end_physical_offset(self) -> int:
@@ -73,6 +77,11 @@ class Beat:
     max_physical_offset: int
     confirmed_physical_offset: int
     min_physical_offset: int
+    sync_to_physical_offset: int = 0
+    is_in_sync: bool = False
+    """Whether the other side is in the in-sync set."""
+    replicated_physical_offset: int = 0
+    """Up to here at least two members have the log on their disks."""
 
 
 @dataclass(frozen=True, slots=True)

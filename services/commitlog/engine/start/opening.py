@@ -107,6 +107,8 @@ def recover_store(
             report = recovery.settle(fs, config, chain, epochs, finding, has_followed=files.has_followed)
             if files.has_followed and not config.is_follower:
                 files.mark_in_use()
+            elif config.is_follower:
+                small_files.forget_in_sync(fs, config.data_dir)
         undo.pop_all()
     duration_ms = round((clock.monotonic_s() - started_s) * 1000)
     report = replace(report, duration_ms=duration_ms, missing_bytes=_missing_bytes(chain, checkpoint))

@@ -10,6 +10,7 @@ Not handled: where the bytes go (LogTailWriter), durability (Syncer) and who hea
 Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog.asyncPutMessages.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
@@ -21,6 +22,7 @@ from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.kernel.append.topic_table import TopicTable
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
+from libs.requests.errors import ServiceError, Stopping
 from libs.segments.segment import Segment
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.gate import WriteGate
@@ -71,6 +73,7 @@ class AppendPipeline:
     _store_time_ms: int = 0
     _writer_batch: WriterBatch | None = None
     """Of the request that is being placed: what it will be, or what the log has if it is REPEATED."""
+    _durability_refusal: Callable[[], ServiceError] = Stopping
     _limits: AppendLimits = field(init=False)
     _limits_of_checked: AppendLimits = field(init=False)
     _columns: AppendColumns = field(init=False)
@@ -118,9 +121,18 @@ class AppendPipeline:
             code = self._place(segment, segment.room, request, born_host, self._topics.table)
         if code == REPEATED:
             return self._repeated()
+        if code == layout.E_DURABILITY:
+            raise self._durability_refusal()
         if code < 0:
             raise refusal_of(code, request, self._columns, self._limits, self._topics)
         return self._publish(segment, code)
+
+    def refuse_durabilities(self, durabilities: Iterable[int], refusal: Callable[[], ServiceError]) -> None:
+        """Refuse batches that ask for one of these, and no others, before anything is written."""
+        bits = sum(1 << durability for durability in durabilities)
+        self._limits = replace(self._limits, refused_durabilities=bits)
+        self._limits_of_checked = replace(self._limits_of_checked, refused_durabilities=bits)
+        self._durability_refusal = refusal
 
     def _place(self, segment: Segment, room: memoryview, request: bytes, born_host: bytes, table: TopicTable) -> int:
         """Make the records of a request. Returns their size in bytes, REPEATED, or a negative code of the kernel."""
@@ -173,7 +185,7 @@ class AppendPipeline:
     def _publish(self, segment: Segment, size_bytes: int) -> AppendedBatch:
         columns, count = self._columns, self._columns.count
         start, is_first = segment.end_physical_offset, segment.wrote_position == 0
-        self._tail.put(segment, size_bytes)
+        self._tail.put(segment, size_bytes, columns.durability)
         if self._writer_batch is not None:  # at once: whatever fails from here on, the log has the batch
             self._state.writers.note(self._writer_batch)
         self._state.last_store_time_ms = self._store_time_ms

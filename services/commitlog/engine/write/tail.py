@@ -16,7 +16,7 @@ from libs.segments.chain import SegmentChain
 from libs.segments.errors import SyncFailed
 from libs.segments.segment import Segment
 from services.commitlog.engine.write.gate import WriteGate
-from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.marks import DURABILITY_REPLICATED, DURABILITY_STORE, Marks
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.errors import StoreSealed
@@ -40,8 +40,13 @@ class LogTailWriter:
         """
         return self._active() or await self._roll(first_base_physical_offset)
 
-    def put(self, segment: Segment, size_bytes: int) -> None:
-        """Add the first bytes of the segment's room. Raises StoreSealed, and then nothing was added."""
+    def put(self, segment: Segment, size_bytes: int, durability: int = DURABILITY_STORE) -> None:
+        """Add the first bytes of the segment's room. Raises StoreSealed, and then nothing was added.
+
+        Those that follow hear with the bytes whether somebody is about to wait for their disks.
+        """
+        if durability == DURABILITY_REPLICATED or self._marks.is_replicated_at_once:
+            self._marks.replicated.hurry(segment.end_physical_offset + size_bytes)
         try:
             segment.put(size_bytes)
         except SyncFailed as error:

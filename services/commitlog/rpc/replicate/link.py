@@ -89,6 +89,7 @@ def _hello(hello: Hello) -> pb.ReplicaHello:
         replica_id=hello.replica_id,
         epochs=sent(hello.epochs),
         max_physical_offset=hello.max_physical_offset,
+        store_id=hello.store_id,
         history_id=hello.history_id,
         flushed_physical_offset=hello.flushed_physical_offset,
         segment_size_bytes=hello.segment_size_bytes,
@@ -106,10 +107,19 @@ def _step(response: pb.ReplicateResponse) -> Step:
         if zlib.crc32(chunk.data) != chunk.checksum or not chunk.data:
             raise DependencyUnavailable(SERVICE, f"the chunk at {chunk.start_physical_offset} is not what was sent")
         epoch = Epoch(chunk.epoch, chunk.epoch_start_physical_offset)
-        return Chunk(chunk.start_physical_offset, chunk.data, epoch, chunk.confirmed_physical_offset)
+        confirmed, sync_to = chunk.confirmed_physical_offset, chunk.sync_to_physical_offset
+        return Chunk(chunk.start_physical_offset, chunk.data, epoch, confirmed, sync_to)
     if kind == "beat":
         beat = response.beat
-        return Beat(beat.epoch, beat.max_physical_offset, beat.confirmed_physical_offset, beat.min_physical_offset)
+        return Beat(
+            beat.epoch,
+            beat.max_physical_offset,
+            beat.confirmed_physical_offset,
+            beat.min_physical_offset,
+            sync_to_physical_offset=beat.sync_to_physical_offset,
+            is_in_sync=beat.is_in_sync,
+            replicated_physical_offset=beat.replicated_physical_offset,
+        )
     if kind == "state":
         return State(response.state.name, response.state.data)
     if kind == "handshake":

@@ -2,6 +2,7 @@
 """ReplicationService: the streams of those that follow this log. Requests and responses to and from steps."""
 
 import asyncio
+import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from reput.commitlog.v1 import replication_service_pb2 as pb
 from libs.formats.limits import MIB
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
+from libs.runtime.rpc.by_name import named
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.replicate.leader import Replicas, ReplicaStream
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
@@ -76,6 +78,7 @@ def _hello(request: pb.ReplicateRequest) -> Hello:
     check_range(len(hello.replica_id.encode()), "hello.replica_id", least=1, most=REPLICA_ID_SIZE_BYTES_MAX)
     return Hello(
         replica_id=hello.replica_id,
+        store_id=_store_id(hello.store_id),
         history_id=hello.history_id,
         epochs=tuple(epochs_of(hello.epochs, "hello.epochs")),
         max_physical_offset=check_range(hello.max_physical_offset, "hello.max_physical_offset"),
@@ -88,6 +91,13 @@ def _hello(request: pb.ReplicateRequest) -> Hello:
     )
 
 
+def _store_id(value: str) -> str:
+    """Return the name of a data directory. Raises BadArgument."""
+    if not re.fullmatch("[0-9a-f]{32}", value):
+        raise BadArgument("the name of a data directory has 32 hexadecimal digits", field="hello.store_id", value=value)
+    return value
+
+
 def _ack(request: pb.ReplicateRequest) -> Ack:
     """Return a request after the first one as a step. Raises BadArgument."""
     if request.WhichOneof("step") != "ack":
@@ -98,7 +108,7 @@ def _ack(request: pb.ReplicateRequest) -> Ack:
 
 def _response(step: Step) -> pb.ReplicateResponse:
     match step:
-        case Chunk(start, data, epoch, confirmed):
+        case Chunk(start, data, epoch, confirmed, sync_to):
             chunk = pb.ReplicateChunk(
                 start_physical_offset=start,
                 data=data,
@@ -106,16 +116,11 @@ def _response(step: Step) -> pb.ReplicateResponse:
                 confirmed_physical_offset=confirmed,
                 epoch_start_physical_offset=epoch.start_physical_offset,
                 checksum=zlib.crc32(data),
+                sync_to_physical_offset=sync_to,
             )
             return pb.ReplicateResponse(chunk=chunk)
-        case Beat(epoch_number, end, confirmed, start):
-            beat = pb.ReplicateBeat(
-                epoch=epoch_number,
-                max_physical_offset=end,
-                confirmed_physical_offset=confirmed,
-                min_physical_offset=start,
-            )
-            return pb.ReplicateResponse(beat=beat)
+        case Beat():
+            return pb.ReplicateResponse(beat=named(pb.ReplicateBeat, step))
         case State(name, content):
             return pb.ReplicateResponse(state=pb.ReplicatedState(name=name, data=content))
         case Handshake():

@@ -22,6 +22,7 @@ from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_directories import LogDirectories
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueSnapshot, SegmentTimes
+from libs.formats.state.replication import InSyncFile, Member, ReplicaFile
 from tests.support.golden import golden
 
 
@@ -68,6 +69,11 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "index progress": (IndexProgress.decode, IndexProgress(epoch=3).encode()),
     "log history": (LogHistoryFile.decode, LogHistoryFile(ends=[QueueEnd("t", 0, 7, 5)]).encode()),
     "history's name": (log_history.decode_name, log_history.encode_name("0a1b")),
+    "replica": (ReplicaFile.decode, ReplicaFile(store_id="0a" * 16, replicated_physical_offset=7).encode()),
+    "in-sync set": (
+        InSyncFile.decode,
+        InSyncFile(history_id="h", epoch=1, leader=Member("a", "0"), others=[Member("b", "1")], min_in_sync=2).encode(),
+    ),
     "log directories": (LogDirectories.decode, LogDirectories(["commitlog", "/disk2"]).encode()),
     "protobuf": (lambda data: list(protobuf_wire.fields(data)), b"\x08\x96\x01\x12\x03abc\x1d\0\0\0\0\x21" + bytes(8)),
     "file name": (_text(store_layout.parse_file_name), b"00000000001073741824"),

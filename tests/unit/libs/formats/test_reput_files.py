@@ -12,6 +12,7 @@ from libs.formats.state.index_progress import IndexProgress, QueueBegin, Stepped
 from libs.formats.state.log_directories import LogDirectories
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
 from libs.formats.state.queue_snapshot import QueueCounter, QueueSnapshot, SegmentTimes, WriterBatch
+from libs.formats.state.replication import InSyncFile, ReplicaFile
 
 
 def test_they_come_back_as_they_were() -> None:
@@ -40,6 +41,9 @@ def test_they_come_back_as_they_were() -> None:
         (IndexProgress.KIND, IndexProgress.decode, {"unknown": 1}),
         (LogHistoryFile.KIND, LogHistoryFile.decode, {"ends": [["t"]]}),
         (LogDirectories.KIND, LogDirectories.decode, ["commitlog"]),
+        (ReplicaFile.KIND, ReplicaFile.decode, {"replicated_physical_offset": 1}),
+        (ReplicaFile.KIND, ReplicaFile.decode, {"store_id": "0a", "unknown": 1}),
+        (InSyncFile.KIND, InSyncFile.decode, {"history_id": "h", "epoch": 1, "leader": ["a"], "others": []}),
     ],
 )
 def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes], object], content: object) -> None:

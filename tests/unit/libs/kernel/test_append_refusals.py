@@ -188,6 +188,24 @@ def test_refused_request_leaves_no_trace(build: Build, name: str) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_durability_that_is_refused_now(build: Build) -> None:
+    """Before anything is written, and before an unknown topic is told; other faults come first."""
+    appender = Appender(build)
+    appender.limits["refused_durabilities"] = 0b1001
+    for durability in (0, 3):
+        for data in (request(message(), durability=durability), request(message(b"unknown"), durability=durability)):
+            assert appender.append(data) == layout.E_DURABILITY
+            columns = appender.columns
+            assert (columns.error_index, columns.error_field, columns.error_value) == (-1, 2, durability)
+            assert not any(appender.segment)
+        assert appender.append(request(message(b"a b"), durability=durability)) == layout.E_TOPIC_NAME
+    assert appender.append(request(message(), durability=1)) > 0
+    assert appender.append(request(message(), durability=2)) > 0
+    appender.limits["refused_durabilities"] = 0
+    assert appender.append(request(message(), durability=3)) > 0
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_crc_property_counts(build: Build) -> None:
     """The store's 20 bytes count in the limit of the properties."""
     for size, fits in ((32747, True), (32748, False)):

@@ -23,7 +23,7 @@ def batch(end: int, durability: int) -> AppendedBatch:
 def marks(wrote: int, flushed: int) -> Marks:
     """Those of a log without a pool."""
     end = Watermark(wrote)
-    return Marks(end, end, Watermark(flushed), end, is_synced_at_once=False)
+    return Marks(end, end, Watermark(flushed), Watermark(flushed), end, is_synced_at_once=False)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,6 @@ def marks(wrote: int, flushed: int) -> Marks:
         ("async", STORE, False, MEMORY),
         ("async", MEMORY, False, MEMORY),
         ("async", DISK, True, DISK),
-        ("async", REPLICATED, True, DISK),
         ("sync", STORE, True, DISK),
         ("sync", MEMORY, False, MEMORY),
     ],
@@ -45,6 +44,33 @@ async def test_each_durability_waits_for_its_mark(flush_mode: str, asked: int, *
     log.flushed.advance(100)
     await acknowledgement.settle()
     assert acknowledgement.durability() == reached
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_replicated_is_on_other_disks(*, is_shared: bool) -> None:
+    """It asks the own disk, too; with nobody else in the set the answer is what that disk gives."""
+    log = marks(wrote=100, flushed=50)
+    made = Acknowledgements(log, make_config(), lambda: is_shared)
+    acknowledgement = made.of(batch(100, REPLICATED))
+    assert (log.flushed.wanted, log.replicated.wanted, acknowledgement.is_settled) == (100, 100, False)
+    log.flushed.advance(100)
+    assert not acknowledgement.is_settled
+    log.replicated.advance(100)
+    await acknowledgement.settle()
+    expected = REPLICATED if is_shared else DISK
+    assert (acknowledgement.durability(), made.of(batch(100, REPLICATED)).durability()) == (expected, expected)
+
+
+async def test_late_replicas_lower_the_durability() -> None:
+    """To what the leader's own disk gives by then."""
+    log = marks(wrote=100, flushed=50)
+    acknowledgement = Acknowledgements(log, make_config(replicate_timeout_ms=1), lambda: True).of(
+        batch(100, REPLICATED)
+    )
+    await acknowledgement.settle()
+    assert acknowledgement.durability() == MEMORY
+    log.flushed.advance(100)
+    assert acknowledgement.durability() == DISK
 
 
 async def test_what_is_there_is_not_waited_for() -> None:

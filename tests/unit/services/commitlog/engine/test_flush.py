@@ -49,14 +49,13 @@ async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
         ("async", 0, MEMORY),
         ("async", 1, MEMORY),
         ("async", 2, LOCAL_DISK),
-        ("async", 3, LOCAL_DISK),
         ("sync", 0, LOCAL_DISK),
         ("sync", 1, MEMORY),
         ("sync", 2, LOCAL_DISK),
     ],
 )
 async def test_durability_reached(mode: str, asked: int, reached: int) -> None:
-    """A caller gets the level that it asks for, by default the store's own, and the disk's instead of a replica's."""
+    """A caller gets the level that it asks for, by default the store's own."""
     machine = Machine(flush_mode=mode)
     async with machine.running() as log:
         batch = await log.pipeline.append(request(durability=asked), BORN)

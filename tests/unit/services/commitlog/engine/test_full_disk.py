@@ -14,7 +14,7 @@ from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_ordinal
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.start import recovery
+from services.commitlog.engine.start import tail_copy
 from tests.support.commitlog import (
     DATA_DIR,
     SEGMENT_SIZE,
@@ -86,7 +86,7 @@ async def test_a_new_store_on_a_full_disk_says_what_it_lacks() -> None:
 
 async def test_a_torn_tail_that_can_not_be_copied_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be cut off is not cut off before its copy is whole; the half copy goes."""
-    monkeypatch.setattr(recovery, "COPY_CHUNK_BYTES", PAGE_SIZE_BYTES)
+    monkeypatch.setattr(tail_copy, "COPY_CHUNK_BYTES", PAGE_SIZE_BYTES)
     machine = await full_and_killed(disk_ballast_bytes=BALLAST_BYTES)
     data = machine.segment_bytes()
     data[5_000 : 5_000 + 3 * BALLAST_BYTES] = b"x" * (3 * BALLAST_BYTES)

@@ -418,7 +418,7 @@ async def test_the_window() -> None:
     """A follower that does not get on is sent no more than it asked for."""
     async with two(segment_size_bytes=8 << 20) as (leader, _, _, _, _):
         stream = leader.replicas.follow(
-            Hello("slow", "", (), 0, 0, 8 << 20, needs_queue_offsets=False, window_bytes=1 << 20)
+            Hello("slow", "1" * 32, "", (), 0, 0, 8 << 20, needs_queue_offsets=False, window_bytes=1 << 20)
         )
         for _ in range(5):
             await append(leader, message(bytes(1_000_000)))

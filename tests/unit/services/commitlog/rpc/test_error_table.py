@@ -26,6 +26,7 @@ ARGUMENTS = {
     "BeyondMaxOffset": {"value": 5, "max_physical_offset": 2, "field": "start_physical_offset"},
     "RecordDamaged": {"segment": "0" * 20, "position": 7, "reason": "checksum"},
     "AppendsRefused": ("full",),
+    "NotEnoughReplicas": {"in_sync": 1, "needed": 2},
     "QueueOffsetsUnknown": (),
     "StoreSealed": (),
     "Stopping": (),

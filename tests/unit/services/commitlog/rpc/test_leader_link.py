@@ -16,7 +16,7 @@ from libs.runtime.rpc.peer import Connection
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
 from services.commitlog.rpc.replicate.link import LeaderLink
 
-HELLO = Hello("b", "h", (Epoch(1, 0),), 10, 5, 65_536, needs_queue_offsets=True, window_bytes=1 << 20)
+HELLO = Hello("b", "1" * 32, "h", (Epoch(1, 0),), 10, 5, 65_536, needs_queue_offsets=True, window_bytes=1 << 20)
 CHUNK = {"start_physical_offset": 10, "data": b"abc", "epoch": 2, "epoch_start_physical_offset": 7}
 
 

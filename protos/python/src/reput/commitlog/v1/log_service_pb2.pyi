@@ -56,7 +56,7 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     ROLE_ASYNC_MASTER: _Role.ValueType  # 1
     """Takes appends; does not wait for replicas."""
     ROLE_SYNC_MASTER: _Role.ValueType  # 2
-    """Takes appends; REPLICATED is its own level."""
+    """Takes appends; REPLICATED is its own level, and readers see nothing else."""
     ROLE_SLAVE: _Role.ValueType  # 3
     """Follows a master, and refuses appends with NOT_LEADER."""
 
@@ -68,7 +68,7 @@ ROLE_UNSPECIFIED: Role.ValueType  # 0
 ROLE_ASYNC_MASTER: Role.ValueType  # 1
 """Takes appends; does not wait for replicas."""
 ROLE_SYNC_MASTER: Role.ValueType  # 2
-"""Takes appends; REPLICATED is its own level."""
+"""Takes appends; REPLICATED is its own level, and readers see nothing else."""
 ROLE_SLAVE: Role.ValueType  # 3
 """Follows a master, and refuses appends with NOT_LEADER."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
@@ -825,6 +825,9 @@ class GetStatusResponse(_message.Message):
     STORE_TIME_AHEAD_MS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     FOLLOWING_FIELD_NUMBER: _builtins.int
+    REPLICATED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    IN_SYNC_REPLICA_IDS_FIELD_NUMBER: _builtins.int
+    LIVE_IN_SYNC_COUNT_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Role of this node."""
     epoch: _builtins.int
@@ -873,6 +876,10 @@ class GetStatusResponse(_message.Message):
     """How far the store time of the last record is ahead of the service's clock, in milliseconds; 0 if it is not. Until the
     clock has caught up, all messages get this one store time, because store times never go back.
     """
+    replicated_physical_offset: _builtins.int
+    """End of what all members of the in-sync set have synced, exclusive; of a log that follows, as its leader told."""
+    live_in_sync_count: _builtins.int
+    """Members of the in-sync set that are connected, leader included. 0 for a log that follows."""
     @_builtins.property
     def indexed_time(self) -> _timestamp_pb2.Timestamp:
         """When the Indexer last reported. Absent: not since the start."""
@@ -904,6 +911,10 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def following(self) -> Global___Following:
         """How this log follows another one. Absent for one that takes appends."""
+
+    @_builtins.property
+    def in_sync_replica_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the members of the in-sync set, the leader's first. Empty for a log that follows."""
 
     def __init__(
         self,
@@ -938,10 +949,13 @@ class GetStatusResponse(_message.Message):
         store_time_ahead_ms: _builtins.int = ...,
         replicas: _abc.Iterable[Global___Replica] | None = ...,
         following: Global___Following | None = ...,
+        replicated_physical_offset: _builtins.int = ...,
+        in_sync_replica_ids: _abc.Iterable[_builtins.str] | None = ...,
+        live_in_sync_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["following", b"following", "indexed_time", b"indexed_time", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replicas", b"replicas", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_message_count", b"appended_message_count", "confirmed_physical_offset", b"confirmed_physical_offset", "contradicting_queue_count", b"contradicting_queue_count", "data_disk_free_bytes", b"data_disk_free_bytes", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "following", b"following", "in_sync_replica_ids", b"in_sync_replica_ids", "indexed_physical_offset", b"indexed_physical_offset", "indexed_time", b"indexed_time", "is_writable", b"is_writable", "live_in_sync_count", b"live_in_sync_count", "log_directories", b"log_directories", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "raised_queue_count", b"raised_queue_count", "recovery", b"recovery", "recovery_progress", b"recovery_progress", "refusals", b"refusals", "replicas", b"replicas", "replicated_physical_offset", b"replicated_physical_offset", "role", b"role", "segment_count", b"segment_count", "segment_size_bytes", b"segment_size_bytes", "start_time", b"start_time", "state", b"state", "store_time_ahead_ms", b"store_time_ahead_ms", "sync_count", b"sync_count", "topic_count", b"topic_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -959,12 +973,15 @@ class Replica(_message.Message):
     FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     HEARD_TIME_FIELD_NUMBER: _builtins.int
     HAD_ALL_TIME_FIELD_NUMBER: _builtins.int
+    IS_IN_SYNC_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     """Name of the log that follows."""
     received_physical_offset: _builtins.int
     """End of what has arrived there, exclusive."""
     flushed_physical_offset: _builtins.int
     """End of what is synced there, exclusive."""
+    is_in_sync: _builtins.bool
+    """True if an acknowledgement as REPLICATED waits for it."""
     @_builtins.property
     def connected_time(self) -> _timestamp_pb2.Timestamp:
         """When its stream began."""
@@ -986,10 +1003,11 @@ class Replica(_message.Message):
         flushed_physical_offset: _builtins.int = ...,
         heard_time: _timestamp_pb2.Timestamp | None = ...,
         had_all_time: _timestamp_pb2.Timestamp | None = ...,
+        is_in_sync: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "had_all_time", b"had_all_time", "heard_time", b"heard_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "flushed_physical_offset", b"flushed_physical_offset", "had_all_time", b"had_all_time", "heard_time", b"heard_time", "received_physical_offset", b"received_physical_offset", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected_time", b"connected_time", "flushed_physical_offset", b"flushed_physical_offset", "had_all_time", b"had_all_time", "heard_time", b"heard_time", "is_in_sync", b"is_in_sync", "received_physical_offset", b"received_physical_offset", "replica_id", b"replica_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1006,6 +1024,7 @@ class Following(_message.Message):
     LEADER_MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     HEARD_TIME_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    IS_IN_SYNC_FIELD_NUMBER: _builtins.int
     leader_target: _builtins.str
     """Address of the leader, host:port."""
     state: Global___FollowingState.ValueType
@@ -1014,6 +1033,8 @@ class Following(_message.Message):
     """End of the leader's log, as last heard, exclusive."""
     last_error: _builtins.str
     """Why there is no stream; empty while there is one."""
+    is_in_sync: _builtins.bool
+    """True if the leader's acknowledgements as REPLICATED wait for this log, as last heard."""
     @_builtins.property
     def heard_time(self) -> _timestamp_pb2.Timestamp:
         """When the leader was heard last. Absent: not since the start."""
@@ -1026,10 +1047,11 @@ class Following(_message.Message):
         leader_max_physical_offset: _builtins.int = ...,
         heard_time: _timestamp_pb2.Timestamp | None = ...,
         last_error: _builtins.str = ...,
+        is_in_sync: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heard_time", b"heard_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heard_time", b"heard_time", "last_error", b"last_error", "leader_max_physical_offset", b"leader_max_physical_offset", "leader_target", b"leader_target", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heard_time", b"heard_time", "is_in_sync", b"is_in_sync", "last_error", b"last_error", "leader_max_physical_offset", b"leader_max_physical_offset", "leader_target", b"leader_target", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

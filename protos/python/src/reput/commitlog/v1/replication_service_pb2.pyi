@@ -60,6 +60,7 @@ class ReplicaHello(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
     HISTORY_ID_FIELD_NUMBER: _builtins.int
     FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     SEGMENT_SIZE_BYTES_FIELD_NUMBER: _builtins.int
@@ -70,6 +71,8 @@ class ReplicaHello(_message.Message):
     """Stable name of the replica."""
     max_physical_offset: _builtins.int
     """End of its log, exclusive."""
+    store_id: _builtins.str
+    """Random name of its data directory, 32 hexadecimal digits: a replaced disk is another member."""
     history_id: _builtins.str
     """History that its epochs belong to; empty: it has none yet."""
     flushed_physical_offset: _builtins.int
@@ -92,6 +95,7 @@ class ReplicaHello(_message.Message):
         replica_id: _builtins.str = ...,
         epochs: _abc.Iterable[_log_service_pb2.Epoch] | None = ...,
         max_physical_offset: _builtins.int = ...,
+        store_id: _builtins.str = ...,
         history_id: _builtins.str = ...,
         flushed_physical_offset: _builtins.int = ...,
         segment_size_bytes: _builtins.int = ...,
@@ -101,7 +105,7 @@ class ReplicaHello(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -241,6 +245,7 @@ class ReplicateChunk(_message.Message):
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     EPOCH_START_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
+    SYNC_TO_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     start_physical_offset: _builtins.int
     """First byte in the whole log."""
     data: _builtins.bytes
@@ -253,6 +258,8 @@ class ReplicateChunk(_message.Message):
     """First byte of that epoch."""
     checksum: _builtins.int
     """CRC-32 of data, as zlib's."""
+    sync_to_physical_offset: _builtins.int
+    """Somebody waits until the log is synced up to here."""
     def __init__(
         self,
         *,
@@ -262,10 +269,11 @@ class ReplicateChunk(_message.Message):
         confirmed_physical_offset: _builtins.int = ...,
         epoch_start_physical_offset: _builtins.int = ...,
         checksum: _builtins.int = ...,
+        sync_to_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "confirmed_physical_offset", b"confirmed_physical_offset", "data", b"data", "epoch", b"epoch", "epoch_start_physical_offset", b"epoch_start_physical_offset", "start_physical_offset", b"start_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "confirmed_physical_offset", b"confirmed_physical_offset", "data", b"data", "epoch", b"epoch", "epoch_start_physical_offset", b"epoch_start_physical_offset", "start_physical_offset", b"start_physical_offset", "sync_to_physical_offset", b"sync_to_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -281,6 +289,9 @@ class ReplicateBeat(_message.Message):
     MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     CONFIRMED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    SYNC_TO_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    IS_IN_SYNC_FIELD_NUMBER: _builtins.int
+    REPLICATED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The leader's epoch."""
     max_physical_offset: _builtins.int
@@ -289,6 +300,12 @@ class ReplicateBeat(_message.Message):
     """End of what readers of the leader see, exclusive."""
     min_physical_offset: _builtins.int
     """First byte that it keeps."""
+    sync_to_physical_offset: _builtins.int
+    """Somebody waits until the log is synced up to here."""
+    is_in_sync: _builtins.bool
+    """True if the one that follows is in the in-sync set."""
+    replicated_physical_offset: _builtins.int
+    """Up to here at least two members have the log on their disks, exclusive."""
     def __init__(
         self,
         *,
@@ -296,10 +313,13 @@ class ReplicateBeat(_message.Message):
         max_physical_offset: _builtins.int = ...,
         confirmed_physical_offset: _builtins.int = ...,
         min_physical_offset: _builtins.int = ...,
+        sync_to_physical_offset: _builtins.int = ...,
+        is_in_sync: _builtins.bool = ...,
+        replicated_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_physical_offset", b"confirmed_physical_offset", "epoch", b"epoch", "is_in_sync", b"is_in_sync", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "replicated_physical_offset", b"replicated_physical_offset", "sync_to_physical_offset", b"sync_to_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -121,6 +121,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_HISTORY_DIFFERS: _ErrorReason.ValueType  # 43
     """Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs."""
+    ERROR_REASON_NOT_ENOUGH_REPLICAS: _ErrorReason.ValueType  # 44
+    """Too few replicas that are in sync are connected for an acknowledgement as REPLICATED. Nothing was stored: retry after
+    the delay in RetryInfo. Metadata: in_sync, needed.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -226,4 +230,8 @@ next batch. Metadata: limit_ms.
 """
 ERROR_REASON_HISTORY_DIFFERS: ErrorReason.ValueType  # 43
 """Two logs have nothing to do with each other, so that neither can follow the other. Metadata: mine, theirs."""
+ERROR_REASON_NOT_ENOUGH_REPLICAS: ErrorReason.ValueType  # 44
+"""Too few replicas that are in sync are connected for an acknowledgement as REPLICATED. Nothing was stored: retry after
+the delay in RetryInfo. Metadata: in_sync, needed.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

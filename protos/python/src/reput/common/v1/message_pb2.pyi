@@ -26,25 +26,29 @@ class _Durability:
 class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DURABILITY_UNSPECIFIED: _Durability.ValueType  # 0
-    """In a request: the store's own level, MEMORY with asynchronous and LOCAL_DISK with synchronous flushing."""
+    """In a request: the store's own level, MEMORY with asynchronous and LOCAL_DISK with synchronous flushing, REPLICATED of a
+    synchronous master.
+    """
     DURABILITY_MEMORY: _Durability.ValueType  # 1
     """In the page cache: survives a crash of the service, not of the machine."""
     DURABILITY_LOCAL_DISK: _Durability.ValueType  # 2
     """Synced to the disk: survives a power cut."""
     DURABILITY_REPLICATED: _Durability.ValueType  # 3
-    """Synced to the disks of the in-sync replicas: survives the loss of a machine."""
+    """Synced to the disks of the whole in-sync set, two members at least: survives the loss of a machine."""
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
     """How safe a stored message is. Each level covers the faults of the levels before it."""
 
 DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
-"""In a request: the store's own level, MEMORY with asynchronous and LOCAL_DISK with synchronous flushing."""
+"""In a request: the store's own level, MEMORY with asynchronous and LOCAL_DISK with synchronous flushing, REPLICATED of a
+synchronous master.
+"""
 DURABILITY_MEMORY: Durability.ValueType  # 1
 """In the page cache: survives a crash of the service, not of the machine."""
 DURABILITY_LOCAL_DISK: Durability.ValueType  # 2
 """Synced to the disk: survives a power cut."""
 DURABILITY_REPLICATED: Durability.ValueType  # 3
-"""Synced to the disks of the in-sync replicas: survives the loss of a machine."""
+"""Synced to the disks of the whole in-sync set, two members at least: survives the loss of a machine."""
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
 
 @_typing.final

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two files of a log that is replicated: who it is, and who is in sync with it. Spec: docs/formats/reput_files.md 6."""
+
+import msgspec
+
+from libs.formats.state.checksummed import JsonFile
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One copy of a log: its name, and that of its data directory, so that a replaced disk is another member."""
+
+    replica_id: str
+    store_id: str
+
+
+class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a copy knows of itself."""
+
+    KIND = "replica"
+
+    store_id: str
+    """32 hexadecimal digits, made with the file."""
+    replicated_physical_offset: int = 0
+    """Up to here at least two members had the log on their disks; it may be more. An exclusive end."""
+
+
+class InSyncFile(JsonFile, frozen=True, kw_only=True):
+    """The leader's: whose disks an acknowledgement as replicated waits for. Unknown fields are for later versions."""
+
+    KIND = "in-sync-set"
+
+    history_id: str
+    epoch: int
+    leader: Member
+    others: list[Member]
+    min_in_sync: int
+    """The set, leader included, never gets smaller."""

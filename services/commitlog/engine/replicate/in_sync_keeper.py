@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""InSyncKeeper: the in-sync set of a log that leads, its file, and all that follows from it.
+
+Invariants: a change counts only once it is in the file; whoever is in there counts after a restart, too, connected or
+not. Appends that can't become as durable as they ask for now are refused before anything is written.
+Callers: the loop that owns the log. The rules are InSyncSet's. File: docs/formats/reput_files.md section 6.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+
+from libs.formats.state.replication import InSyncFile, Member
+from libs.log.state import small_files
+from libs.machine.clock import Clock
+from libs.machine.fs import Fs
+from libs.machine.loop import SupervisedLoop
+from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.keep.identity import Identity
+from services.commitlog.engine.keep.small_files import SmallFiles
+from services.commitlog.engine.replicate.in_sync_set import InSyncSet, LagLimits
+from services.commitlog.engine.write.append import AppendPipeline
+from services.commitlog.engine.write.marks import DURABILITY_REPLICATED, DURABILITY_STORE, Marks
+from services.commitlog.errors import NotEnoughReplicas
+
+LOOK_MS = 500
+REPLICATED_COUNT_MIN = 2
+"""One copy is no replica."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class InSyncKeeper:
+    """Of one log that leads. Blocks when it is made: it reads the file."""
+
+    _fs: Fs
+    _identity: Identity
+    _epochs: EpochHistory
+    _marks: Marks
+    _pipeline: AppendPipeline
+    _small_files: SmallFiles
+    _clock: Clock
+    _config: CommitLogConfig
+    set: InSyncSet = field(init=False)
+    change_count: int = 0
+    loop: SupervisedLoop = field(init=False)
+    _is_watching: bool = False
+
+    def __post_init__(self) -> None:
+        config, file = self._config, small_files.load_in_sync(self._fs, self._config.data_dir)
+        if file is not None and (file.history_id, file.leader.store_id) != (
+            self._epochs.history_id,
+            self._identity.store_id,
+        ):
+            file = None  # of another log, or of whom it led here before
+        self.set = InSyncSet(
+            file.others if file else (),
+            min_in_sync=file.min_in_sync if file else 1,
+            min_in_sync_setting=config.min_in_sync_replicas,
+            limits=LagLimits(config.replica_lag_ms_max, config.replica_lag_bytes_max),
+            epoch_start_physical_offset=self._epochs.epochs[-1].start_physical_offset,
+            now_ms=self._now_ms(),
+        )
+        self.loop = SupervisedLoop("in-sync set", self._look, interval_ms=LOOK_MS)
+        self._tell()
+
+    @property
+    def replica_ids(self) -> list[str]:
+        """Who is in the set, this log first."""
+        return [self._config.replica_id, *sorted(one.replica_id for one in self.set.others)]
+
+    @property
+    def replicated_physical_offset(self) -> int:
+        """End of what all members of the set have on their disks."""
+        return max(self._marks.replicated.value, self.set.replicated(self._marks.flushed.value))
+
+    @property
+    def shared_physical_offset(self) -> int:
+        """Up to here at least two members had the log on their disks at one time."""
+        return self._identity.replicated_physical_offset
+
+    def join(self, member: Member, flushed_physical_offset: int) -> None:
+        """Take note that a member is connected."""
+        self.set.join(member, flushed_physical_offset, self._now_ms())
+        self._tell()
+        self.watch()
+        self.loop.wake()
+
+    def hear(self, member: Member, flushed_physical_offset: int) -> None:
+        """Take note of what a member has on its disk."""
+        self.set.hear(member, flushed_physical_offset)
+        self._advance()
+        if member not in self.set.others:
+            self.loop.wake()
+
+    def leave(self, member: Member) -> None:
+        """Take note that a member is not connected any more."""
+        self.set.leave(member, self._now_ms())
+        self._tell()
+        self.loop.wake()
+
+    def watch(self) -> None:
+        """Begin to follow what this log syncs, if it is not followed yet."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._own_moved()
+
+    def _own_moved(self, _: object = None) -> None:
+        """Go on for as long as it matters to anybody how much is replicated."""
+        self._advance()
+        flushed, marks = self._marks.flushed, self._marks
+        self._is_watching = marks.visible is marks.replicated or not self.set.is_alone
+        if self._is_watching:
+            flushed.reached(flushed.value + 1).add_done_callback(self._own_moved)
+
+    def _advance(self) -> None:
+        self._marks.replicated.advance(self.set.replicated(self._marks.flushed.value))
+        if self.set.size >= REPLICATED_COUNT_MIN:
+            self._identity.note_replicated(self._marks.replicated.value)
+
+    async def _look(self) -> None:
+        """Record the set that should be, if it is another one."""
+        end, replicated = self._marks.committed.value, self.replicated_physical_offset
+        proposed = self.set.look(replicated, end, self._now_ms())
+        self._advance()
+        if proposed is None:
+            return
+        min_in_sync = self.set.propose(proposed)
+        store_id = await self._identity.claim()
+        file = InSyncFile(
+            history_id=self._epochs.history_id,
+            epoch=self._epochs.number,
+            leader=Member(self._config.replica_id, store_id),
+            others=sorted(proposed),
+            min_in_sync=min_in_sync,
+        )
+        save = partial(small_files.save_in_sync, self._fs, self._config.data_dir, file)
+        await self._small_files.write(save, with_ballast=True)
+        self.set.decide(min_in_sync)
+        self.change_count += 1
+        self._advance()
+        self._tell()
+        _log.info("in sync from %d on: %s", self._marks.replicated.value, ", ".join(self.replica_ids))
+
+    def _tell(self) -> None:
+        """Let appends be refused that ask for more members than there are."""
+        live_count, least = self.set.live_count, self._config.min_in_sync_replicas
+        needed = {DURABILITY_REPLICATED: max(least, REPLICATED_COUNT_MIN)}
+        if self._marks.visible is self._marks.replicated:
+            needed[DURABILITY_STORE] = least
+        short = {durability for durability, count in needed.items() if live_count < count}
+        refusal = partial(NotEnoughReplicas, in_sync=live_count, needed=needed[DURABILITY_REPLICATED])
+        self._pipeline.refuse_durabilities(short, refusal)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic_s() * 1000)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""InSyncSet: what is replicated is on the disk of everybody who is, or may be, recorded."""
+
+import random
+
+import pytest
+
+from libs.formats.state.replication import Member
+from services.commitlog.engine.replicate.in_sync_set import InSyncSet, LagLimits
+
+B, C, D = (Member(name, name * 32) for name in "bcd")
+NEW_B = Member("b", "e" * 32)
+LIMITS = LagLimits(time_ms=10_000, size_bytes=1 << 20)
+
+
+def set_of(*others: Member, min_in_sync: int = 1, setting: int = 2, epoch_start: int = 0) -> InSyncSet:
+    """The set of a leader that has just begun, at time 0."""
+    return InSyncSet(
+        others,
+        min_in_sync=min_in_sync,
+        min_in_sync_setting=setting,
+        limits=LIMITS,
+        epoch_start_physical_offset=epoch_start,
+        now_ms=0,
+    )
+
+
+def recorded(group: InSyncSet, replicated: int, end: int, now_ms: int) -> frozenset[Member]:
+    """The members after a look whose proposal is recorded."""
+    proposed = group.look(replicated, end, now_ms)
+    if proposed is not None:
+        group.decide(group.propose(proposed))
+    return group.others
+
+
+def test_all_recorded_count_connected_or_not() -> None:
+    """A leader that begins knows nothing of the others' disks, and forgets nothing when they go."""
+    group = set_of(B, C)
+    assert group.replicated(100) == 0
+    group.join(B, 90, 0)
+    group.join(C, 50, 0)
+    assert (group.replicated(100), group.replicated(40), group.live_count) == (50, 40, 3)
+    group.leave(C, 1)
+    group.hear(B, 100)
+    assert (group.replicated(100), group.live_count) == (50, 2)
+
+
+def test_who_has_all_comes_in() -> None:
+    """All that is replicated, and the start of the epoch; until that is recorded both sets count."""
+    group = set_of(epoch_start=70)
+    group.join(B, 60, 0)
+    assert group.look(50, 100, 0) is None
+    group.hear(B, 69)
+    assert group.look(50, 69, 1) is None
+    group.hear(B, 80)
+    proposed = group.look(80, 80, 2)
+    assert proposed == {B}
+    assert (group.propose(proposed), group.size, group.replicated(100)) == (2, 1, 80)
+    assert group.look(80, 100, 3) == proposed
+    group.decide(2)
+    assert (group.others, group.size, group.min_in_sync, group.replicated(100)) == ({B}, 2, 2, 80)
+
+
+def test_what_is_replicated_waits_a_moment_for_who_is_near() -> None:
+    """Under load a leader that is alone is always ahead; one that can't keep up doesn't stop it for long."""
+    group = set_of()
+    group.join(B, 0, 0)
+    group.look(0, 0, 0)
+    for now_ms in range(500, 2_000, 500):
+        group.hear(B, now_ms - 500)
+        assert group.look(now_ms, now_ms, now_ms) is None
+    assert group.replicated(2_000) == 1_000
+    group.hear(B, 1_500)
+    assert group.look(1_500, 2_100, 1_600) == {B}
+    group.leave(B, 1_700)
+    assert group.replicated(2_000) == 2_000
+    group.join(B, 1_600, 1_800)
+    group.look(2_000, 2_000, 1_800)
+    group.look(3_000, 3_000, 3_000)
+    assert group.replicated(3_000) == 3_000
+
+
+@pytest.mark.parametrize("why", ["time", "bytes", "gone"])
+def test_who_is_late_goes(why: str) -> None:
+    """In time, in bytes, or because it is not there; not before."""
+    group = set_of(B, setting=1)
+    group.join(B, 100, 0)
+    assert recorded(group, 100, 100, 1) == {B}
+    end = 101 if why == "time" else 100 + LIMITS.size_bytes + 1 if why == "bytes" else 100
+    if why == "gone":
+        group.leave(B, 2)
+    assert recorded(group, 100, end, 9_000) == (set() if why == "bytes" else {B})
+    assert recorded(group, 100, end, 10_003) == set()
+    assert group.replicated(end) == end
+
+
+def test_an_idle_log_makes_nobody_late() -> None:
+    """Who has all stays, however long nothing comes."""
+    group = set_of(B, setting=1)
+    group.join(B, 100, 0)
+    for now_ms in range(0, 100_000, 5_000):
+        assert recorded(group, 100, 100, now_ms) == {B}
+
+
+def test_the_set_never_gets_smaller_than_it_had_to_be() -> None:
+    """But members may be exchanged, in one change, and the nearest of those that are late stays."""
+    group = set_of(B, min_in_sync=2)
+    group.join(B, 100, 0)
+    group.leave(B, 1)
+    assert recorded(group, 100, 100, 20_000) == {B}
+    group.join(NEW_B, 100, 20_001)
+    assert recorded(group, 100, 100, 20_002) == {NEW_B}
+    group = set_of(B, C, min_in_sync=2)
+    group.join(B, 70, 0)
+    group.join(C, 60, 0)
+    group.leave(B, 1)
+    group.leave(C, 1)
+    assert recorded(group, 60, 100, 20_000) == {B}
+
+
+def test_a_smaller_setting_lowers_the_size() -> None:
+    """An operator may decide so, with a restart."""
+    group = set_of(B, min_in_sync=2, setting=1)
+    assert recorded(group, 0, 0, 20_000) == set()
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whoever_is_or_may_be_recorded_has_all_that_is_replicated(seed: int) -> None:
+    """Whatever happens: so any of them may lead next. And the set keeps its least size."""
+    chance = random.Random(seed)
+    setting = chance.choice((1, 2, 3))
+    group = set_of(setting=setting)
+    disks = dict.fromkeys((B, C, D, NEW_B), 0)
+    own = end = replicated = now_ms = 0
+    live: set[Member] = set()
+    least = 1
+    for _ in range(300):
+        now_ms += chance.choice((1, 100, 5_000))
+        member = chance.choice(list(disks))
+        match chance.choice(
+            ("append", "append", "sync", "member syncs", "member syncs", "join", "leave", "look", "look")
+        ):
+            case "append":
+                end += chance.choice((1, 1_000, LIMITS.size_bytes))
+            case "sync":
+                own = chance.randint(own, end)
+            case "member syncs" if member in live:
+                disks[member] = chance.choice((end, chance.randint(disks[member], end)))
+                group.hear(member, disks[member])
+            case "join" if member not in live:
+                group.join(member, disks[member], now_ms)
+                live.add(member)
+            case "leave" if member in live:
+                group.leave(member, now_ms)
+                live.remove(member)
+            case "look":
+                proposed = group.look(replicated, end, now_ms)
+                if proposed is not None:
+                    may_be_recorded = group.others | proposed
+                    min_in_sync = group.propose(proposed)
+                    assert all(disks[one] >= replicated for one in may_be_recorded)
+                    if chance.random() < 0.7:
+                        group.decide(min_in_sync)
+                        least = setting if group.size >= setting else least
+                        assert group.size >= least
+        replicated = max(replicated, group.replicated(own))
+        assert replicated <= own
+        assert all(disks[one] >= replicated for one in group.others)

@@ -108,11 +108,21 @@ def test_put_lines_as_they_come(running: Store) -> None:
         assert (process.stdout.read(), process.stderr.read()) == ("2 messages stored in slow-lines\n", "")
 
 
-def test_put_with_less_durability_than_asked(running: Store) -> None:
-    """Who asks for more than the store gives is warned; the messages are stored all the same."""
-    result = running.run("put", "durable", "a", "b", "--durability", "replicated")
+def test_put_with_less_durability_than_asked(tmp_path: Path) -> None:
+    """Who asks for more than the store gave is warned; the messages are stored all the same."""
+    slow = {"REPUT_FAILPOINTS": "segment.before_sync=sleep:200", "REPUT_COMMITLOG_SYNC_TIMEOUT_MS": "1"}
+    with store(tmp_path, extra=slow) as running:
+        result = running.run("put", "durable", "a", "b", "--durability", "local-disk")
     assert (result.code, result.output) == (0, "2 messages stored in durable\n")
-    assert result.errors.startswith("warning: the store gave durability ")
+    assert result.errors == "warning: the store gave durability MEMORY, less than LOCAL_DISK\n"
+
+
+def test_put_with_more_durability_than_there_is(running: Store) -> None:
+    """Without replicas nothing is replicated, and nothing is stored."""
+    result = running.run("put", "durable", "a", "b", "--durability", "replicated")
+    assert (result.code, result.output) == (4, "")
+    assert "NOT_ENOUGH_REPLICAS" in result.errors
+    assert "durable" not in running.run("topics", "list").output
     assert running.run("put", "durable", "a", "--durability", "memory").errors == ""
 
 

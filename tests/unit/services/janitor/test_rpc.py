@@ -67,7 +67,7 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
     async def GetStatus(self, request, context):
         return log_service_pb2.GetStatusResponse(
             state=log_service_pb2.LOG_STATE_SERVING,
-            confirmed_physical_offset=1 << 40,
+            replicated_physical_offset=1 << 40,
             log_directories=[
                 log_service_pb2.LogDirectory(
                     path=path, disk_total_bytes=1000, disk_free_bytes=free, disk_used_percent=used, is_read_only=old

@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from cli.commands.put import FILE_FIELDS
-from cli.commands.registry import app
 from cli.exit_codes import MEANINGS, REASONS, SERVE_MEANINGS
+from cli.registry import app
 from cli.verify.codes import CODES, Area
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"

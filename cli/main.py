@@ -18,7 +18,7 @@ def main() -> int:
     )
     if is_ours:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    from cli.commands.registry import run  # takes a while, in which an exception could come out anywhere
+    from cli.registry import run  # takes a while, in which an exception could come out anywhere
 
     if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)

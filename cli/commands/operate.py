@@ -46,7 +46,7 @@ TABLES = {
 """Lists in the states, below the other fields."""
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 POLL_INTERVAL_S = 0.2
-RECOVERING_FIELDS = ("state", "recovery_progress", "role", "segment_size_bytes", "start_time", "version")
+RECOVERING_FIELDS = ("state", "recovery_progress", "role", "replica_id", "segment_size_bytes", "start_time", "version")
 ONE_CHECK_TIMEOUT_S = 3.0
 
 

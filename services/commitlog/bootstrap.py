@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CommitLog's composition: settings, real file system and clock, engine, servicers and server."""
 
-import asyncio
 import ipaddress
 import socket
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,11 @@ from reput.commitlog.v1 import (
 )
 
 from libs.formats.records.host import Host
+from libs.formats.state.replication import Seat
+from libs.log.state import small_files
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
+from libs.requests.errors import Stopping
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.late import LateServicer
@@ -25,7 +27,9 @@ from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.steps import LeaderAt
+from services.commitlog.engine.roles import SLAVE, Roles
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.inflight import InflightBudget
@@ -62,13 +66,10 @@ class Service:
         replica_id = settings.engine.replica_id or f"{socket.gethostname()}:{settings.server.port}"
         self._config = replace(settings.engine, replica_id=replica_id)
         self._listen_host = settings.server.listen_host
+        self._peer = Peer(name="leader", config=settings.leader, token=service_token_of(settings.server))
         self._leader: Connection | None = None
-        if self._config.is_follower:
-            self._leader = Peer(name="leader", config=settings.leader, token=service_token_of(settings.server)).connect(
-                interceptors=shell.telemetry.client_interceptors(), reconnect_ms_max=self._config.reconnect_ms_max
-            )
-        self._leader_target = settings.leader.target
-        self._cutting: asyncio.Task[None] | None = None
+        self._roles: Roles | None = None
+        self._drain_timeout_s = settings.server.drain_timeout_ms / 1000
         self._shell = shell
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
@@ -97,16 +98,23 @@ class Service:
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
-        await self._open()
+        settings = Seat(self._config.role, self._peer.config.target)
+        seat = small_files.seat_of(PosixFs(), self._config.data_dir, settings)
+        self._roles = Roles(settings, seat, self._open_log, self._reopen, self._shell.fail, SystemClock())
+        await self._open(seat)
 
-    async def _open(self, cut: Cut | None = None) -> None:
-        config = self._config
+    async def _open(self, seat: Seat, cut: Cut | None = None) -> None:
+        config, roles = self._config, self._roles
+        assert roles is not None
         leader = None
-        if self._leader is not None:
+        if seat.role == SLAVE:
+            self._leader = replace(self._peer, config=replace(self._peer.config, target=seat.leader_target)).connect(
+                interceptors=self._shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max
+            )
             link = LeaderLink(self._leader, silence_ms=config.replica_silence_ms)
-            leader = LeaderAt(self._leader_target, link.open, self._ask_for_cut)
+            leader = LeaderAt(seat.leader_target, link.open, roles.cut, roles.move)
         host = store_host(self._listen_host, self.server.port)
-        log = await self.commit_log.open(host, leader=leader, cut=cut)
+        log = await self.commit_log.open(host, leader=leader, cut=cut, role=seat.role)
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
@@ -117,23 +125,31 @@ class Service:
         )
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
         self._topics.made = TopicServicer(log.topics, log.gate)
-        self._replication.made = ReplicationServicer(log.replicas, service_streams, config)
+        self._replication.made = ReplicationServicer(log.replicas, service_streams, config, roles)
 
-    def _ask_for_cut(self, cut: Cut) -> None:
-        if self._cutting is None:
-            self._cutting = asyncio.create_task(self._cut(cut), name="cut")
+    async def _reopen(self, seat: Seat, cut: Cut | None) -> None:
+        """Open the log anew. Calls get RECOVERING meanwhile, and those that last too long use what is closed."""
+        self.server.hold()
+        await self.drain()
+        assert self._roles is not None
+        await self.server.wait_calls(self._drain_timeout_s, but_count=self._roles.asking_count)
+        await self._close_log()
+        await self._open(seat, cut)
+        self.server.admit()
 
-    async def _cut(self, cut: Cut) -> None:
-        """Open the log anew, without what its leader does not have. Calls get RECOVERING meanwhile."""
+    async def _close_log(self) -> None:
+        leader, self._leader = self._leader, None
         try:
-            self.server.hold()
-            await self.drain()
             await self.commit_log.close()
-            await self._open(cut)
-            self._cutting = None
-            self.server.admit()
-        except Exception as error:  # noqa: BLE001 - without its log the process has nothing to do
-            self._shell.fail(error)
+        finally:
+            if leader is not None:
+                await leader.channel.close()
+
+    def _open_log(self) -> OpenLog:
+        """Return the log. Raises Stopping."""
+        if self.commit_log.log is None:
+            raise Stopping
+        return self.commit_log.log
 
     async def until_connected(self) -> None:
         """Return at once: it needs no other service."""
@@ -149,13 +165,9 @@ class Service:
 
     async def close(self) -> None:
         """Sync and close the store, and let go of the leader."""
-        if self._cutting is not None:
-            await asyncio.wait([self._cutting])
-        try:
-            await self.commit_log.close()
-        finally:
-            if self._leader is not None:
-                await self._leader.channel.close()
+        if self._roles is not None:
+            await self._roles.finish()
+        await self._close_log()
 
 
 def store_host(listen_host: str, port: int) -> Host:

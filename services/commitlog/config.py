@@ -14,6 +14,7 @@ from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.records.host import Host
+from libs.formats.state.replication import RoleName
 from libs.log.state.directories import real
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.segments.ballast import Ballast
@@ -42,7 +43,7 @@ class CommitLogConfig:
     RocketMQ's readOnlyCommitLogStorePaths.
     """
 
-    role: Literal["async_master", "sync_master", "slave"] = "async_master"
+    role: RoleName = "async_master"
     """A master takes appends; a synchronous one lets readers see only what all members of the in-sync set have on their
     disks, and waits for that unless a request asks for less. A slave follows the log of leader_target, and refuses
     appends. RocketMQ's brokerRole."""
@@ -62,6 +63,9 @@ class CommitLogConfig:
 
     replicate_timeout_ms: Annotated[int, Meta(ge=1)] = 3_000
     """Longest wait for the other members; then the answer says how durable the batch is, which is stored."""
+
+    handover_timeout_ms: Annotated[int, Meta(ge=1)] = 2_000
+    """Longest time that a leader which hands over takes no appends; then it goes on leading."""
 
     replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
     """Bytes that a slave lets its leader send ahead of what has arrived."""

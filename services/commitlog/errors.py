@@ -191,6 +191,21 @@ class NotEnoughReplicas(ServiceError):
         self.in_sync, self.needed = in_sync, needed
 
 
+class ReplicaBehind(ServiceError):
+    """One that follows can't lead now: it lacks something, or is not there."""
+
+    def __init__(self, reason: str, *, replica_id: str = "") -> None:
+        super().__init__(f"{replica_id}: {reason}")
+        self.replica_id = replica_id
+
+
+class MayLoseData(ServiceError):
+    """Nobody can tell whether this log has all that was acknowledged."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}; with accept_data_loss what others have besides is given up")
+
+
 class HistoryDiffers(ServiceError):
     """Two logs have nothing to do with each other, so that neither can follow the other."""
 

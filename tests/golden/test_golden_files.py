@@ -20,7 +20,7 @@ from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd
-from libs.formats.state.replication import InSyncFile, Member, ReplicaFile
+from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden
@@ -193,8 +193,12 @@ def test_log_history() -> None:
 def test_replication() -> None:
     """Who a copy is, and who is in sync with it; fields of later versions are passed over."""
     replica = ReplicaFile(store_id="0123456789abcdef" * 2, replicated_physical_offset=900)
-    data = b'{"store_id":"0123456789abcdef0123456789abcdef","replicated_physical_offset":900}'
+    data = b'{"store_id":"%s","replicated_physical_offset":900,"seat":null,"instead_of":null}'
+    data %= b"0123456789abcdef" * 2
     assert checksummed.unwrap("replica", replica.encode()) == data
+    told = msgspec.structs.replace(replica, seat=Seat("slave", "b:7101"), instead_of=Seat("async_master"))
+    assert told.encode().endswith(b'"seat":["slave","b:7101"],"instead_of":["async_master",""]}')
+    assert ReplicaFile.decode(told.encode()) == told
     assert ReplicaFile.decode(checksummed.wrap("replica", data)) == replica
     in_sync = InSyncFile(history_id="h", epoch=3, leader=Member("a", "0a"), others=[Member("b", "0b")], min_in_sync=2)
     data = b'{"history_id":"h","epoch":3,"leader":["a","0a"],"others":[["b","0b"]],"min_in_sync":2}'

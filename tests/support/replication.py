@@ -22,6 +22,7 @@ class Wire:
         self.hellos: list[Hello] = []
         self.cuts: list[Cut] = []
         """What followers asked for."""
+        self.moves: list[str] = []
         self.chunk_size_bytes = 1 << 20
         """How much of a chunk comes at a time."""
         self.change: Callable[[Step], Step] = lambda step: step
@@ -29,7 +30,7 @@ class Wire:
 
     def at(self) -> LeaderAt:
         """What a follower is given."""
-        return LeaderAt("leader:7101", self._open, self.cuts.append)
+        return LeaderAt("leader:7101", self._open, self.cuts.append, self.moves.append)
 
     @contextlib.asynccontextmanager
     async def _open(self, hello: Hello) -> AsyncIterator["_Stream"]:

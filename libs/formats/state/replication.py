@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two files of a log that is replicated: who it is, and who is in sync with it. Spec: docs/formats/reput_files.md 6."""
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from libs.formats.state.checksummed import JsonFile
@@ -13,6 +15,17 @@ class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
     store_id: str
 
 
+RoleName: TypeAlias = Literal["async_master", "sync_master", "slave"]
+"""As in the settings."""
+
+
+class Seat(msgspec.Struct, frozen=True, array_like=True):
+    """What a log does: its role, and whom it follows, as host:port, if it does."""
+
+    role: RoleName
+    leader_target: str = ""
+
+
 class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a copy knows of itself."""
 
@@ -22,6 +35,10 @@ class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """32 hexadecimal digits, made with the file."""
     replicated_physical_offset: int = 0
     """Up to here at least two members had the log on their disks; it may be more. An exclusive end."""
+    seat: Seat | None = None
+    """What it was told to do instead of what its settings say."""
+    instead_of: Seat | None = None
+    """The settings of then. Other ones count again."""
 
 
 class InSyncFile(JsonFile, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import TypeVar
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import log_history, store_checkpoint
-from libs.formats.state.replication import InSyncFile, ReplicaFile
+from libs.formats.state.replication import InSyncFile, ReplicaFile, Seat
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.machine.fs import Fs
 
@@ -64,6 +64,12 @@ def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
     """Return what a copy of a log knows of itself. Raises OSError."""
     path, otherwise = data_dir / store_layout.REPLICA, "this copy counts as another one, which has to catch up anew"
     return read(fs, path, ReplicaFile.decode, otherwise=otherwise)
+
+
+def seat_of(fs: Fs, data_dir: Path, settings: Seat) -> Seat:
+    """Return what a log is to do: what it was told last, unless its settings are other ones than then."""
+    file = load_replica(fs, data_dir)
+    return file.seat if file is not None and file.seat is not None and file.instead_of == settings else settings
 
 
 def save_replica(fs: Fs, data_dir: Path, file: ReplicaFile) -> None:

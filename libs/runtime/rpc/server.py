@@ -9,6 +9,8 @@ Not handled: what the calls mean (servicers), when to change state (libs.runtime
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -58,6 +60,9 @@ TRUSTED_CALL_COUNT_MAX = 256
 
 REFLECTION_CALL_COUNT_MAX = 64
 """Reflection streams at once; a tool needs one, for a moment."""
+
+
+CALLS_LOOK_S = 0.005
 
 
 class _AlwaysOpen:
@@ -148,6 +153,13 @@ class GrpcServer:
     def hold(self) -> None:
         """Let no calls in until `admit`. Those that are under way go on."""
         self.is_ready = False
+
+    async def wait_calls(self, timeout_s: float, *, but_count: int) -> None:
+        """Wait at most so long until the services' calls have ended, but for so many, whose handlers wait here."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.bounds.calls.count + self.trusted_bounds.calls.count > but_count:  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(CALLS_LOOK_S)
 
     async def set_healthy(self) -> None:
         """Let health say SERVING."""

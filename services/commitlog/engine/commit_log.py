@@ -10,8 +10,10 @@ Not handled: protobuf, streams and their limits (rpc).
 
 import asyncio
 from collections.abc import Callable, Container
+from dataclasses import replace
 
 from libs.formats.records.host import Host
+from libs.formats.state.replication import RoleName
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
@@ -44,8 +46,11 @@ class CommitLog:
         idle: Container[str] = (),
         leader: LeaderAt | None = None,
         cut: Cut | None = None,
+        role: RoleName | None = None,
     ) -> OpenLog:
-        """Recover and start, but for the loops with the names in `idle`. See `OpenLog`."""
+        """Recover and start, but for the loops with the names in `idle`. See `OpenLog`. `role` replaces the setting."""
+        if role is not None:
+            self.config = replace(self.config, role=role)
         log = self.log = await asyncio.to_thread(
             OpenLog,
             self._fs,

@@ -24,6 +24,7 @@ from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.follower import Following
+from services.commitlog.engine.replicate.handover import Handover
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.leader import Replicas
 from services.commitlog.engine.replicate.steps import LeaderAt
@@ -67,7 +68,6 @@ class OpenLog:
         self.epochs: Final = store.epochs
         self.topics: Final = store.topics
         self.state: Final = store.state
-        assert (leader is not None) is config.is_follower
         self.gate: Final = WriteGate(leader.target if leader else "")
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
         self.identity: Final = Identity.open(fs, config.data_dir, self.small_files)
@@ -105,6 +105,7 @@ class OpenLog:
         self.replicas: Final = Replicas(
             fs, self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync, clock, config
         )
+        self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)
         applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
         self.following: Final = None if leader is None else Following(
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,

@@ -14,7 +14,7 @@ EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
 
 _LATER = (
-    *("role", "segment_size_bytes", "start_time", "version", "state", "recovery_progress"),
+    *("role", "replica_id", "segment_size_bytes", "start_time", "version", "state", "recovery_progress"),
     *("indexed_time", "recovery", "log_directories", "replicas", "following", "in_sync_replica_ids"),
 )
 """Fields of the status that are filled apart: what is known before the log is open, and parts that are messages."""
@@ -38,6 +38,7 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
         segment_size_bytes=commit_log.config.segment_size_bytes,
         start_time=timestamp(commit_log.started_at_ms),
         version=VERSION,
+        replica_id=commit_log.config.replica_id,
         state=pb.LOG_STATE_SERVING if commit_log.is_open else pb.LOG_STATE_RECOVERING,
         recovery_progress=named(pb.RecoveryProgress, commit_log.meter),
     )

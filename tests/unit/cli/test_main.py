@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import typer
 
-from cli.commands.registry import app, run
 from cli.commands.up import _children, _chosen
 from cli.document import PAGE, page
+from cli.registry import app, run
 
 WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor"}
 
@@ -67,8 +67,8 @@ def test_errors_of_the_world(
     def fail(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr("cli.commands.registry.app", fail)
-    monkeypatch.setattr("cli.commands.registry.forget_output", lambda: None)
+    monkeypatch.setattr("cli.registry.app", fail)
+    monkeypatch.setattr("cli.registry.forget_output", lambda: None)
     assert run() == code
     assert capfd.readouterr().err == text
 

@@ -8,12 +8,13 @@ Callers: the loop that owns the log. Layout: docs/formats/reput_files.md section
 
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from libs.formats.state.replication import ReplicaFile
+from libs.formats.state.replication import ReplicaFile, Seat
 from libs.log.state import small_files
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
@@ -59,6 +60,13 @@ class Identity:
             await self._write(ReplicaFile(store_id=secrets.token_hex(STORE_ID_SIZE_BYTES)))
         return self.store_id
 
+    async def sit(self, seat: Seat, *, instead_of: Seat) -> None:
+        """Keep what the log was told to do over restarts, for as long as the settings stay. Raises OSError."""
+        await self.claim()
+        assert self._saved is not None
+        told = None if seat == instead_of else seat
+        await self._write(msgspec.structs.replace(self._saved, seat=told, instead_of=instead_of if told else None))
+
     async def save(self) -> None:
         """Write what was noted, if that is news. Raises OSError."""
         noted = self.replicated_physical_offset
@@ -66,5 +74,6 @@ class Identity:
             await self._write(msgspec.structs.replace(self._saved, replicated_physical_offset=noted))
 
     async def _write(self, file: ReplicaFile) -> None:
-        await self._small_files.write(lambda: small_files.save_replica(self._fs, self._data_dir, file))
+        save = partial(small_files.save_replica, self._fs, self._data_dir, file)
+        await self._small_files.write(save, with_ballast=True)
         self._saved = file

@@ -48,7 +48,7 @@ from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.errors import HistoryDiffers
+from services.commitlog.errors import HistoryDiffers, NotLeader
 
 _log = logging.getLogger(__name__)
 
@@ -129,6 +129,11 @@ class Following:
         return str(self.loop.last_error or "")
 
     @property
+    def is_connected(self) -> bool:
+        """Whether there is a stream from the leader."""
+        return self.state in (FollowingState.CATCHING_UP, FollowingState.FOLLOWING)
+
+    @property
     def lag_bytes(self) -> int:
         """How far the end of this log is behind the leader's, as last heard."""
         return max(self.leader_max_physical_offset - self._marks.wrote.value, 0)
@@ -142,6 +147,10 @@ class Following:
                 await self._follow_stream(stream)
         except (CannotFollow, HistoryDiffers):
             self.state = FollowingState.OUT
+            raise
+        except NotLeader as error:
+            self.state = FollowingState.CONNECTING
+            self.leader.move(error.leader)
             raise
         except BaseException:
             self.state = FollowingState.CONNECTING

@@ -18,7 +18,7 @@ from libs.formats.state.replication import Member
 
 AWAITED_MS = 1_000
 """So long what is replicated stands still for one that is about to come in. It comes every few milliseconds nearer."""
-AWAITED_AGAIN_MS = 10_000
+AWAITED_AGAIN_MS = 3_000
 
 
 class LagLimits(NamedTuple):
@@ -63,7 +63,8 @@ class InSyncSet:
         self._limits = limits
         self._epoch_start = epoch_start_physical_offset
         self._proposed: frozenset[Member] | None = None
-        self._awaited: frozenset[Member] = frozenset()
+        self.awaited: frozenset[Member] = frozenset()
+        """For whom what is replicated stands still, so that they come in."""
         self._standings = {one: _Standing(0, now_ms, now_ms, is_live=False) for one in self.others}
         self._ends: deque[tuple[int, int]] = deque()
         """When the log had which end, for as long as a member may be behind."""
@@ -89,7 +90,7 @@ class InSyncSet:
 
         Also, for a moment, who is so near that it comes in when what is replicated stands still.
         """
-        return self.others | self._awaited if self._proposed is None else self.others | self._proposed
+        return self.others | self.awaited if self._proposed is None else self.others | self._proposed
 
     def replicated(self, own_flushed_physical_offset: int) -> int:
         """Return what all that count have on their disks."""
@@ -111,7 +112,7 @@ class InSyncSet:
         """Take note that a member is not connected any more. What it has counts all the same, if it is recorded."""
         standing = self._standings[member]
         standing.is_live, standing.heard_at_ms = False, now_ms
-        self._awaited -= {member}
+        self.awaited -= {member}
         self._forget()
 
     def look(self, replicated: int, max_physical_offset: int, now_ms: int) -> frozenset[Member] | None:
@@ -126,7 +127,7 @@ class InSyncSet:
         outside = [(one, known) for one, known in self._standings.items() if one not in self.others | late]
         least = max(replicated, self._epoch_start)
         joining = {one for one, known in outside if known.is_live and known.flushed_physical_offset >= least}
-        self._awaited = frozenset(one for one, known in outside if one not in joining and _is_near(known, now_ms))
+        self.awaited = frozenset(one for one, known in outside if one not in joining and _is_near(known, now_ms))
         late &= self.others
         wanted = (self.others - late) | joining
         missing_count = max(self.min_in_sync - 1 - len(wanted), 0)
@@ -143,7 +144,7 @@ class InSyncSet:
         """Take note that what was proposed is recorded."""
         assert self._proposed is not None
         self.others, self._proposed, self.min_in_sync = self._proposed, None, min_in_sync
-        self._awaited -= self.others
+        self.awaited -= self.others
         self._forget()
 
     def _is_late(self, member: Member, max_physical_offset: int, now_ms: int) -> bool:

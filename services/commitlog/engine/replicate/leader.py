@@ -10,7 +10,7 @@ Callers: the loop that owns the log. RocketMQ's counterpart is HAConnection.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from libs.formats import store_layout
 from libs.formats.config import topics_json
@@ -237,6 +237,8 @@ class ReplicaStream:
                 yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
             elif self._sent_physical_offset < self._marks.committed.value and self._has_room:
                 chunk = await self._chunks.read(self._sent_physical_offset)
+                if self.member in self._in_sync.set.awaited:
+                    chunk = replace(chunk, sync_to_physical_offset=chunk.end_physical_offset)
                 self._sent_physical_offset = chunk.end_physical_offset
                 self._told_physical_offset = chunk.confirmed_physical_offset
                 yield chunk
@@ -258,12 +260,13 @@ class ReplicaStream:
         return is_news and marks.visible.value <= self._told_physical_offset
 
     def _beat(self) -> Beat:
+        is_awaited = self.member in self._in_sync.set.awaited
         return Beat(
             epoch=self._epoch,
             max_physical_offset=self._marks.committed.value,
             confirmed_physical_offset=self._marks.visible.value,
             min_physical_offset=self._chain.min_physical_offset,
-            sync_to_physical_offset=self._marks.replicated.wanted,
+            sync_to_physical_offset=self._sent_physical_offset if is_awaited else self._marks.replicated.wanted,
             is_in_sync=self.look().is_in_sync,
             replicated_physical_offset=self._in_sync.shared_physical_offset,
         )

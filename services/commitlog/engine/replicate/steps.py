@@ -116,3 +116,5 @@ class LeaderAt:
     """Opens a stream."""
     cut: Callable[[Cut], None]
     """Asks whoever runs the log to cut it, and to open it again."""
+    move: Callable[[str], None]
+    """Tells whoever runs the log that it should follow another one, at this address."""

@@ -18,7 +18,7 @@ class Reason(enum.Enum):
     STOPPING = "STOPPING", Stopping
     """The store is being closed: what came now would never be synced. Never ends."""
     NOT_LEADER = "NOT_LEADER", NotLeader
-    """The log follows another one. Never ends."""
+    """The log follows another one, or is about to."""
     SEALED = "STORE_SEALED", StoreSealed
     """A write, a commit or a sync failed. Never ends."""
     QUEUE_OFFSETS_UNKNOWN = "QUEUE_OFFSETS_UNKNOWN", QueueOffsetsUnknown
@@ -49,6 +49,11 @@ class WriteGate:
     def is_open(self) -> bool:
         """Whether appends are accepted."""
         return not self._holding
+
+    def hand_over(self, leader_target: str) -> None:
+        """Refuse appends, and name who will take them."""
+        self._leader_target = leader_target
+        self.put(Reason.NOT_LEADER, holds=True)
 
     def holds(self, reason: Reason) -> bool:
         """Return whether appends are refused for this reason, perhaps among others."""

@@ -20,7 +20,7 @@ from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
-from services.commitlog.errors import HistoryDiffers
+from services.commitlog.errors import HistoryDiffers, NotLeader
 from services.commitlog.rpc.epochs import sent
 from services.commitlog.rpc.replicate.servicer import PROTOCOL_VERSION
 
@@ -38,7 +38,7 @@ class LeaderLink:
 
     @contextlib.asynccontextmanager
     async def open(self, hello: Hello) -> AsyncIterator["_Stream"]:
-        """Say hello. See `LeaderAt`. Raises DependencyUnavailable and HistoryDiffers."""
+        """Say hello. See `LeaderAt`. Raises DependencyUnavailable, HistoryDiffers and NotLeader."""
         stream = _Stream(self._replicate(metadata=self._leader.metadata()), self._silence_ms, hello)
         with _leader_errors(hello):
             try:
@@ -144,6 +144,8 @@ def _leader_errors(hello: Hello) -> Iterator[None]:
         info = error_info(error)
         if info.reason == "HISTORY_DIFFERS":
             raise HistoryDiffers(mine=hello.history_id, theirs=info.metadata["mine"]) from error
+        if info.reason == "NOT_LEADER":
+            raise NotLeader(info.metadata.get("leader", "")) from error
         raise DependencyUnavailable(SERVICE, describe(error)) from error
     except asyncio.InvalidStateError as error:  # a write to a call that has ended
         raise DependencyUnavailable(SERVICE, "the stream has ended") from error

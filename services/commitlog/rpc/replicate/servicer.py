@@ -7,31 +7,37 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
+from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import replication_service_pb2 as pb
 
-from libs.formats.limits import MIB
+from libs.formats.limits import INT32_MAX, MIB
+from libs.formats.state.replication import RoleName
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.replicate.leader import Replicas, ReplicaStream
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
+from services.commitlog.engine.roles import Roles
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import StreamIdle
 from services.commitlog.rpc.epochs import epochs_of, sent
 
 PROTOCOL_VERSION = 1
 REPLICA_ID_SIZE_BYTES_MAX = 255
+TARGET_SIZE_BYTES_MAX = 255
 WINDOW_BYTES_MAX = 256 * MIB
+_LEADING: dict[int, RoleName] = {log_pb.ROLE_ASYNC_MASTER: "async_master", log_pb.ROLE_SYNC_MASTER: "sync_master"}
 
 
 @dataclass(slots=True, eq=False)
 class ReplicationServicer:
-    """Serves reput.commitlog.v1.ReplicationService, but for who leads."""
+    """Serves reput.commitlog.v1.ReplicationService."""
 
     _replicas: Replicas
     _service_streams: InflightBudget
     _config: CommitLogConfig
+    _roles: Roles
 
     def drain(self) -> None:
         """Let the streams end with STOPPING."""
@@ -50,6 +56,28 @@ class ReplicationServicer:
                     yield _response(step)
             finally:
                 hearing.cancel()
+
+    async def Promote(self, request: pb.PromoteRequest, _: object) -> pb.PromoteResponse:
+        """Let the log lead."""
+        role = _LEADING.get(request.role)
+        if role is None:
+            raise BadArgument("must be one that takes appends", field="role", value=request.role)
+        epoch = await self._roles.promote(
+            role,
+            epoch=check_range(request.epoch, "epoch", most=INT32_MAX),
+            end_physical_offset=check_range(request.end_physical_offset, "end_physical_offset"),
+            accepts_loss=request.accept_data_loss,
+        )
+        (begun,) = sent([epoch])
+        return pb.PromoteResponse(epoch=begun, role=_role(self._roles.seat.role))
+
+    async def Demote(self, request: pb.DemoteRequest, _: object) -> pb.DemoteResponse:
+        """Let the log hand over and follow."""
+        check_range(len(request.leader_target.encode()), "leader_target", least=1, most=TARGET_SIZE_BYTES_MAX)
+        check_range(len(request.replica_id.encode()), "replica_id", least=1, most=REPLICA_ID_SIZE_BYTES_MAX)
+        epoch = check_range(request.epoch, "epoch", most=INT32_MAX)
+        former, last, end = await self._roles.demote(request.replica_id, request.leader_target, epoch=epoch)
+        return pb.DemoteResponse(former_role=_role(former.role), epoch=last.number, end_physical_offset=end)
 
     async def _hear(self, stream: ReplicaStream, requests: AsyncIterator[pb.ReplicateRequest]) -> None:
         """Take acknowledgements until the other side ends the stream or makes a mistake."""
@@ -89,6 +117,10 @@ def _hello(request: pb.ReplicateRequest) -> Hello:
         needs_queue_offsets=hello.needs_queue_offsets,
         window_bytes=check_range(hello.window_bytes, "hello.window_bytes", least=MIB, most=WINDOW_BYTES_MAX),
     )
+
+
+def _role(name: RoleName) -> log_pb.Role.ValueType:
+    return log_pb.Role.Value(f"ROLE_{name.upper()}")
 
 
 def _store_id(value: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import registry as commands
+from cli import registry as commands
 from cli.exit_codes import ExitCode
 from cli.verify.codes import CODES
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT

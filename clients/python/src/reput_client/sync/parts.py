@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from google.protobuf.duration_pb2 import Duration
-from reput.commitlog.v1 import log_service_pb2, segment_service_pb2, topic_service_pb2
+from reput.commitlog.v1 import log_service_pb2, replication_service_pb2, segment_service_pb2, topic_service_pb2
 from reput.indexer.v1 import (
     consumer_offset_service_pb2,
     index_service_pb2,
@@ -295,6 +295,31 @@ class Admin(_Part):
         """Yield the segments of the log, oldest first."""
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: page.segments)
+
+    def demote(self, replica_id: str, leader_target: str) -> replication_service_pb2.DemoteResponse:
+        """Let the log hand over to one that follows it, and follow that at this address. That one has to be promoted.
+
+        Raises UnavailableError with REPLICA_BEHIND if the other one lacks something; then nothing has changed.
+        """
+        request = replication_service_pb2.DemoteRequest(replica_id=replica_id, leader_target=leader_target)
+        return self._channels.run(Call(request, is_repeatable=False))
+
+    def promote(
+        self,
+        role: log_service_pb2.Role.ValueType,
+        *,
+        epoch: int = 0,
+        end_physical_offset: int = 0,
+        accept_data_loss: bool = False,
+    ) -> replication_service_pb2.PromoteResponse:
+        """Let a log that follows lead. Epoch and end prove that nothing is lost: `demote` of the old leader told them.
+
+        Raises FailedPreconditionError with MAY_LOSE_DATA without a proof, unless `accept_data_loss` is set.
+        """
+        request = replication_service_pb2.PromoteRequest(
+            role=role, epoch=epoch, end_physical_offset=end_physical_offset, accept_data_loss=accept_data_loss
+        )
+        return self._channels.run(Call(request))
 
     def _remove_queues(
         self, selection: index_service_pb2.QueueSelection.ValueType, *, dry_run: bool

@@ -26,6 +26,8 @@ ARGUMENTS = {
     "BeyondMaxOffset": {"value": 5, "max_physical_offset": 2, "field": "start_physical_offset"},
     "RecordDamaged": {"segment": "0" * 20, "position": 7, "reason": "checksum"},
     "AppendsRefused": ("full",),
+    "ReplicaBehind": ("it is not connected",),
+    "MayLoseData": ("it may lack something",),
     "NotEnoughReplicas": {"in_sync": 1, "needed": 2},
     "QueueOffsetsUnknown": (),
     "StoreSealed": (),

@@ -20,7 +20,7 @@ async def test_every_number_has_its_value() -> None:
     zero = {field.name for field in pb.GetStatusResponse.DESCRIPTOR.fields if not getattr(status, field.name)}
     assert zero <= {
         "min_physical_offset", "indexed_physical_offset", "refusals", "raised_queue_count", "contradicting_queue_count",
-        "store_time_ahead_ms", "replicas", "disk_used_percent", "role", "version",
+        "store_time_ahead_ms", "replicas", "disk_used_percent", "role", "version", "replica_id",
     }  # fmt: skip
     assert status.appended_message_count == log.pipeline.message_count
     assert status.sync_count == log.flusher.work_count

@@ -353,21 +353,35 @@ Global___ReplicatedState: _TypeAlias = ReplicatedState  # noqa: Y015
 
 @_typing.final
 class PromoteRequest(_message.Message):
-    """Which epoch to begin."""
+    """Why a log may lead."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    END_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    ACCEPT_DATA_LOSS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
-    """The epoch that the caller knows; the new one follows it. Another current epoch refuses the call with STALE_EPOCH."""
+    """The epoch that the log is in; another one refuses the call with STALE_EPOCH. 0: whatever it is."""
+    role: _log_service_pb2.Role.ValueType
+    """ROLE_ASYNC_MASTER or ROLE_SYNC_MASTER."""
+    end_physical_offset: _builtins.int
+    """What the log must have, as the former leader answered to Demote: its end, exclusive. Set, with the epoch, it proves that
+    nothing is lost.
+    """
+    accept_data_loss: _builtins.bool
+    """Lead without a proof: what was acknowledged and is not in this log is given up. Refused while the leader is heard."""
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
+        role: _log_service_pb2.Role.ValueType = ...,
+        end_physical_offset: _builtins.int = ...,
+        accept_data_loss: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_data_loss", b"accept_data_loss", "end_physical_offset", b"end_physical_offset", "epoch", b"epoch", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -375,7 +389,7 @@ Global___PromoteRequest: _TypeAlias = PromoteRequest  # noqa: Y015
 
 @_typing.final
 class PromoteResponse(_message.Message):
-    """The node is the master."""
+    """The log leads."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -407,21 +421,25 @@ class DemoteRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    MASTER_TARGET_FIELD_NUMBER: _builtins.int
+    LEADER_TARGET_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
-    master_target: _builtins.str
-    """Address of the master, host:port."""
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    leader_target: _builtins.str
+    """Address of the next leader, host:port, as this log reaches it."""
     epoch: _builtins.int
-    """The epoch that the caller knows."""
+    """The epoch that the log is in; another one refuses the call with STALE_EPOCH. 0: whatever it is."""
+    replica_id: _builtins.str
+    """Name of the next leader; it must be connected and in the in-sync set."""
     def __init__(
         self,
         *,
-        master_target: _builtins.str = ...,
+        leader_target: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        replica_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "master_target", b"master_target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "leader_target", b"leader_target", "replica_id", b"replica_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,21 +447,29 @@ Global___DemoteRequest: _TypeAlias = DemoteRequest  # noqa: Y015
 
 @_typing.final
 class DemoteResponse(_message.Message):
-    """The node is a replica."""
+    """The log follows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ROLE_FIELD_NUMBER: _builtins.int
-    role: _log_service_pb2.Role.ValueType
-    """The role now."""
+    FORMER_ROLE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    END_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    former_role: _log_service_pb2.Role.ValueType
+    """The role until now."""
+    epoch: _builtins.int
+    """The epoch until now."""
+    end_physical_offset: _builtins.int
+    """End of the log, exclusive: the next leader has all of it."""
     def __init__(
         self,
         *,
-        role: _log_service_pb2.Role.ValueType = ...,
+        former_role: _log_service_pb2.Role.ValueType = ...,
+        epoch: _builtins.int = ...,
+        end_physical_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_physical_offset", b"end_physical_offset", "epoch", b"epoch", "former_role", b"former_role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

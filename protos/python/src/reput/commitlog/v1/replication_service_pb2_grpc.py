@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ReplicationServiceStub(object):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
-    `role`: Promote and Demote are designed here and not served yet.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
+    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
     """
 
     def __init__(self, channel):
@@ -54,8 +54,8 @@ class ReplicationServiceStub(object):
 
 
 class ReplicationServiceServicer(object):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
-    `role`: Promote and Demote are designed here and not served yet.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
+    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
     """
 
     def Replicate(self, request_iterator, context):
@@ -67,14 +67,15 @@ class ReplicationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Promote(self, request, context):
-        """Makes a replica the master, in a new epoch.
+        """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Demote(self, request, context):
-        """Makes a master a replica.
+        """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
+        the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,8 +108,8 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ReplicationService(object):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
-    `role`: Promote and Demote are designed here and not served yet.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
+    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
     """
 
     @staticmethod

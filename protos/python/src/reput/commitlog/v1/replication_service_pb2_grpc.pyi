@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ReplicationServiceStub:
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
-    `role`: Promote and Demote are designed here and not served yet.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
+    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
     """
 
     @_typing.overload
@@ -40,14 +40,16 @@ class ReplicationServiceStub:
     on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
     """
     Promote: _grpc.UnaryUnaryMultiCallable[_replication_service_pb2.PromoteRequest, _replication_service_pb2.PromoteResponse]
-    """Makes a replica the master, in a new epoch."""
+    """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile."""
     Demote: _grpc.UnaryUnaryMultiCallable[_replication_service_pb2.DemoteRequest, _replication_service_pb2.DemoteResponse]
-    """Makes a master a replica."""
+    """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
+    the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+    """
 
 @_typing.type_check_only
 class ReplicationServiceAsyncStub(ReplicationServiceStub):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
-    `role`: Promote and Demote are designed here and not served yet.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
+    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -56,13 +58,15 @@ class ReplicationServiceAsyncStub(ReplicationServiceStub):
     on until either side ends it; a replica that comes back says hello again, and the leader keeps no place for it.
     """
     Promote: _aio.UnaryUnaryMultiCallable[_replication_service_pb2.PromoteRequest, _replication_service_pb2.PromoteResponse]  # type: ignore[assignment]
-    """Makes a replica the master, in a new epoch."""
+    """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile."""
     Demote: _aio.UnaryUnaryMultiCallable[_replication_service_pb2.DemoteRequest, _replication_service_pb2.DemoteResponse]  # type: ignore[assignment]
-    """Makes a master a replica."""
+    """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
+    the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+    """
 
 class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far, by the setting
-    `role`: Promote and Demote are designed here and not served yet.
+    """High availability. A log that takes appends is followed by others. Who leads is decided by people so far: by the setting
+    `role`, or by Promote and Demote, which a log keeps to over restarts until its settings `role` or `leader_target` change.
     """
 
     @_abc_1.abstractmethod
@@ -81,7 +85,7 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_service_pb2.PromoteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_service_pb2.PromoteResponse, _abc.Awaitable[_replication_service_pb2.PromoteResponse]]:
-        """Makes a replica the master, in a new epoch."""
+        """Lets a log that follows lead, in a new epoch. One that leads already answers so. All calls get RECOVERING meanwhile."""
 
     @_abc_1.abstractmethod
     def Demote(
@@ -89,6 +93,8 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_service_pb2.DemoteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_service_pb2.DemoteResponse, _abc.Awaitable[_replication_service_pb2.DemoteResponse]]:
-        """Makes a master a replica."""
+        """Lets a log that leads hand over to one that follows it: takes no more appends, waits at most handover_timeout_ms until
+        the other one has synced all, and follows it. Then that one has to be promoted. REPLICA_BEHIND: nothing has changed.
+        """
 
 def add_ReplicationServiceServicer_to_server(servicer: ReplicationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -125,6 +125,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Too few replicas that are in sync are connected for an acknowledgement as REPLICATED. Nothing was stored: retry after
     the delay in RetryInfo. Metadata: in_sync, needed.
     """
+    ERROR_REASON_REPLICA_BEHIND: _ErrorReason.ValueType  # 45
+    """One that follows can't lead now: it lacks something, or is not there. Retry after the delay in RetryInfo. Metadata:
+    replica_id.
+    """
+    ERROR_REASON_MAY_LOSE_DATA: _ErrorReason.ValueType  # 46
+    """Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why an RPC failed. Travels as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain "reput".
@@ -234,4 +240,10 @@ ERROR_REASON_NOT_ENOUGH_REPLICAS: ErrorReason.ValueType  # 44
 """Too few replicas that are in sync are connected for an acknowledgement as REPLICATED. Nothing was stored: retry after
 the delay in RetryInfo. Metadata: in_sync, needed.
 """
+ERROR_REASON_REPLICA_BEHIND: ErrorReason.ValueType  # 45
+"""One that follows can't lead now: it lacks something, or is not there. Retry after the delay in RetryInfo. Metadata:
+replica_id.
+"""
+ERROR_REASON_MAY_LOSE_DATA: ErrorReason.ValueType  # 46
+"""Nobody can tell whether this log has all that was acknowledged, so it leads only if the caller accepts that."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -8,7 +8,7 @@ import grpc
 import typer
 from reput_client import ReputError
 
-from cli.commands import index, inspect, operate, put, read, serve, topics, up, verify
+from cli.commands import index, inspect, lead, operate, put, read, serve, topics, up, verify
 from cli.connection import connection_options
 from cli.exit_codes import MEANINGS, SERVE_MEANINGS, CommandFailed, ExitCode, code_of
 from cli.output import JsonOption, error_line, forget_output, prepare_output, print_fields
@@ -34,6 +34,8 @@ app.add_typer(topics.groups, name="groups")
 app.command()(operate.status)
 app.command()(operate.segments)
 app.command()(operate.replicas)
+app.command()(lead.handover)
+app.command()(lead.promote)
 app.add_typer(operate.janitor, name="janitor")
 app.command()(operate.health)
 app.command()(inspect.inspect)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who leads changes while the processes run: handed over, promoted, found again by whoever follows."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as append_pb
+from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.commitlog.v1 import replication_service_pb2 as pb
+from reput.commitlog.v1 import replication_service_pb2_grpc as stubs
+from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
+
+from tests.e2e.test_replication import SMALL, T, append, compared, follower, in_sync, reached, status, until_served
+from tests.support import served_commitlog as log_served
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import run
+from tests.support.service_process import Refusal
+
+
+def target(process: log_served.Process) -> str:
+    """Where others reach it."""
+    return f"127.0.0.1:{process.port}"
+
+
+def service(client: log_served.Client) -> Any:
+    """The calls about who leads."""
+    return stubs.ReplicationServiceStub(client.channel)
+
+
+async def hand_over(old: log_served.Client, new: log_served.Client, leader_target: str, replica_id: str) -> int:
+    """Hand over as `reput handover` does; the epoch that begins."""
+    answer = await service(old).Demote(pb.DemoteRequest(leader_target=leader_target, replica_id=replica_id))
+    request = pb.PromoteRequest(
+        epoch=answer.epoch, end_physical_offset=answer.end_physical_offset, role=answer.former_role
+    )
+    return (await service(new).Promote(request)).epoch.number
+
+
+async def leads(client: log_served.Client, *, is_leader: bool = True) -> log_pb.GetStatusResponse:
+    """Wait until a log leads, or until it follows and has a stream."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            found = await until_served(client)
+            if found.state == log_pb.LOG_STATE_SERVING:
+                follows = found.HasField("following")
+                if is_leader and not follows:
+                    return found
+                if not is_leader and found.following.state == log_pb.FOLLOWING_STATE_FOLLOWING:
+                    return found
+            await asyncio.sleep(0.01)
+
+
+async def test_handover_under_load(tmp_path: Path) -> None:
+    """Nothing that was acknowledged is lost, at any durability; a third log finds the new leader by itself."""
+    stored: dict[int, bytes] = {}
+    async with (
+        log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one,
+        follower(tmp_path / "b", one.port) as other,
+        follower(tmp_path / "c", one.port) as third,
+        one.client() as first,
+        other.client() as second,
+        third.client() as watcher,
+    ):
+        clients = {target(one): first, target(other): second}
+        now, is_over = target(one), asyncio.Event()
+        longest_s = 0.0
+
+        async def load() -> None:
+            nonlocal now, longest_s
+            number, since_s = 0, time.monotonic()
+            while not is_over.is_set():
+                body = b"%d " % number * 20
+                messages = [append_pb.AppendMessage(topic=T, body=body)]
+                durability = DURABILITY_LOCAL_DISK if number % 2 else DURABILITY_REPLICATED
+                request = append_pb.AppendRequest(messages=messages, durability=durability)
+                try:
+                    result = (await clients[now].append.Append(request)).result
+                except grpc.aio.AioRpcError as error:
+                    refusal = Refusal(error)
+                    assert refusal.reason in ("NOT_LEADER", "RECOVERING", "NOT_ENOUGH_REPLICAS"), refusal
+                    now = refusal.metadata.get("leader", now)
+                    await asyncio.sleep(0.005)
+                    continue
+                stored[result.start_physical_offset] = body
+                longest_s = max(longest_s, time.monotonic() - since_s)
+                number, since_s = number + 1, time.monotonic()
+
+        await in_sync(first, "abc")
+        loading = asyncio.create_task(load())
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            before = (await status(first)).epoch
+            assert await hand_over(first, second, target(other), "b") > before
+            await in_sync(second, "abc")
+            await asyncio.sleep(0.3)
+            await hand_over(second, first, target(one), "a")
+            await in_sync(first, "abc")
+        is_over.set()
+        await loading
+        assert len(stored) > 100
+        end = (await status(first)).max_physical_offset
+        await reached(watcher, end)
+        await reached(second, end)
+        offsets = list(stored)
+        for start in range(0, len(offsets), 1_000):
+            some = offsets[start : start + 1_000]
+            request = log_pb.ReadRecordsRequest(physical_offsets=some, view=log_pb.RECORD_VIEW_MESSAGES)
+            answer = await first.log.ReadRecords(request)
+            assert [bytes(message.body) for message in answer.messages] == [stored[offset] for offset in some]
+        for process in (one, other, third):
+            await process.end(signal.SIGTERM)
+    assert compared(tmp_path) == len(stored)
+
+
+async def test_a_role_outlives_its_process(tmp_path: Path) -> None:
+    """Who was promoted leads after a kill, too; who handed over follows. Other settings count again."""
+    port: tuple[str, ...] = ()
+    async with log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one, one.client() as first:
+        async with follower(tmp_path / "b", one.port) as other, other.client() as second:
+            await append(first, 1)
+            await in_sync(first, "ab")
+            await hand_over(first, second, target(other), "b")
+            await leads(first, is_leader=False)
+            port = ("--port", str(other.port))
+            await other.end(signal.SIGKILL)
+        await one.end(signal.SIGKILL)
+    async with (
+        log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one,
+        follower(tmp_path / "b", one.port, *port) as other,
+        one.client() as first,
+        other.client() as second,
+    ):
+        # `b` has another leader_target than then, so its settings count; `a` has the settings of then
+        assert (await until_served(second)).HasField("following")
+        assert (await until_served(first)).HasField("following")
+        refused = await refusal(service(second).Promote(pb.PromoteRequest(role=log_pb.ROLE_ASYNC_MASTER)))
+        assert (refused.code, refused.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "MAY_LOSE_DATA")
+        request = pb.PromoteRequest(role=log_pb.ROLE_ASYNC_MASTER, accept_data_loss=True)
+        await service(second).Promote(request)
+        await append(second, 2)
+        await leads(first, is_leader=False)
+        await other.end(signal.SIGKILL)
+        await one.end(signal.SIGKILL)
+
+
+async def refusal(call: Any) -> Refusal:
+    """Why a call fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return Refusal(refused.value)
+
+
+async def test_what_is_refused(tmp_path: Path) -> None:
+    """Nothing changes by a call that names the wrong log, the wrong time or no proof."""
+    async with (
+        log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a", "--handover-timeout-ms", "200") as one,
+        follower(tmp_path / "b", one.port) as other,
+        one.client() as first,
+        other.client() as second,
+    ):
+        await append(first, 1)
+        await in_sync(first, "ab")
+        there = target(other)
+        for request, reason in (
+            (pb.DemoteRequest(), "BAD_ARGUMENT"),
+            (pb.DemoteRequest(leader_target=there), "BAD_ARGUMENT"),
+            (pb.DemoteRequest(leader_target=there, replica_id="z"), "REPLICA_BEHIND"),
+            (pb.DemoteRequest(leader_target=there, replica_id="b", epoch=9), "STALE_EPOCH"),
+        ):
+            assert (await refusal(service(first).Demote(request))).reason == reason
+        demote = pb.DemoteRequest(leader_target=target(one), replica_id="a")
+        assert (await refusal(service(second).Demote(demote))).reason == "NOT_LEADER"
+        master = log_pb.ROLE_ASYNC_MASTER
+        for promote, reason in (
+            (pb.PromoteRequest(), "BAD_ARGUMENT"),
+            (pb.PromoteRequest(role=log_pb.ROLE_SLAVE), "BAD_ARGUMENT"),
+            (pb.PromoteRequest(role=master), "MAY_LOSE_DATA"),
+            (pb.PromoteRequest(role=master, epoch=1, end_physical_offset=1), "MAY_LOSE_DATA"),
+            (pb.PromoteRequest(role=master, accept_data_loss=True), "MAY_LOSE_DATA"),
+            (pb.PromoteRequest(role=master, accept_data_loss=True, epoch=7), "STALE_EPOCH"),
+        ):
+            assert (await refusal(service(second).Promote(promote))).reason == reason
+        other.child.send_signal(signal.SIGSTOP)
+        try:
+            await append(first, 2)
+            refused = await refusal(service(first).Demote(pb.DemoteRequest(leader_target=there, replica_id="b")))
+            assert refused.reason == "REPLICA_BEHIND"
+            await append(first, 3)
+        finally:
+            other.child.send_signal(signal.SIGCONT)
+        begun = (await service(first).Promote(pb.PromoteRequest(role=log_pb.ROLE_SYNC_MASTER))).epoch
+        assert begun.number == (await status(first)).epoch
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await reached(second, (await status(first)).max_physical_offset)
+
+
+async def test_from_the_command_line(tmp_path: Path) -> None:
+    """`reput handover` and `reput promote`, each once."""
+    async with (
+        log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one,
+        follower(tmp_path / "b", one.port) as other,
+        one.client() as first,
+    ):
+        await append(first, 1)
+        await in_sync(first, "ab")
+        (row,) = await reput(one, "handover", target(other))
+        assert (row["leader"], row["end_physical_offset"]) == ("b", (await until_served(first)).max_physical_offset)
+        await leads(first, is_leader=False)
+        (again,) = await reput(other, "promote")  # it leads already
+        assert again["epoch"] == row["epoch"]
+        (row,) = await reput(other, "replicas")
+        assert row["replica_id"] == "a"
+        result = await asyncio.to_thread(run, "--commitlog", target(one), "promote", "--accept-data-loss")
+        assert (result.code, "is there: let it hand over, or stop it" in result.errors) == (5, True)
+        await other.end(signal.SIGKILL)
+        (row,) = await reput(one, "promote", "--accept-data-loss", "--role", "sync-master")
+        found = await leads(first)
+        assert (found.epoch, found.role) == (row["epoch"], log_pb.ROLE_SYNC_MASTER)
+
+
+async def reput(process: log_served.Process, *arguments: str) -> list[Any]:
+    """What a command at a log prints."""
+    result = await asyncio.to_thread(run, "--commitlog", target(process), *arguments, "--json")
+    assert result.code == 0, result
+    return result.rows

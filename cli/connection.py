@@ -51,8 +51,8 @@ def _option(metavar: str, text: str) -> Any:
 
 def connection_options(
     context: typer.Context,
-    commitlog: Annotated[str | None, _option("HOST:PORT", "The CommitLog; also REPUT_CLIENT_COMMITLOG_TARGET.")] = None,
-    indexer: Annotated[str | None, _option("HOST:PORT", "The Indexer; also REPUT_CLIENT_INDEXER_TARGET.")] = None,
+    commitlog: Annotated[str | None, _option("HOST:PORT", "CommitLogs (a,b,…); also REPUT_CLIENT_COMMITLOG_TARGET.")] = None,
+    indexer: Annotated[str | None, _option("HOST:PORT", "Indexers (a,b,…); also REPUT_CLIENT_INDEXER_TARGET.")] = None,
     janitor: Annotated[str | None, _option("HOST:PORT", "The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")] = None,
     ca_file: Annotated[
         str | None, _option("FILE", "Authorities, turns TLS on ('system': gRPC's own); REPUT_CLIENT_CA_FILE.")
@@ -88,7 +88,8 @@ def options_of(context: typer.Context) -> Options:
     services are on this machine.
     """
     options = Options.load(context.find_root().obj)
-    token = options.token or find_local_token((options.commitlog, options.indexer, options.janitor))
+    targets = [target for service in ("commitlog", "indexer", "janitor") for target in options.targets(service)]
+    token = options.token or find_local_token(targets)
     return replace(options, token=token or "")
 
 

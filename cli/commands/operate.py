@@ -45,6 +45,7 @@ TABLES = {
 }
 """Lists in the states, below the other fields."""
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
+SERVICES = ("commitlog", "indexer", "janitor")
 POLL_INTERVAL_S = 0.2
 RECOVERING_FIELDS = ("state", "recovery_progress", "role", "replica_id", "segment_size_bytes", "start_time", "version")
 ONE_CHECK_TIMEOUT_S = 3.0
@@ -128,7 +129,7 @@ def health(
     """Ask servers for their health (the standard gRPC health service). Exit code 4 unless all are SERVING."""
     options = options_of(context)
     credentials = options.credentials()
-    targets = [target] if target else [options.commitlog, options.indexer, options.janitor]
+    targets = [target] if target else [each for service in SERVICES for each in options.targets(service)]
     end_s = time.monotonic() + wait
     answers = {}
     for server in targets:

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import replication_service_pb2 as pb
 from reput.commitlog.v1 import replication_service_pb2_grpc as stubs
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
+from reput_client import Durability, NewMessage, Options, ProducerOptions, RetryPolicy
+from reput_client.aio import AsyncClient
 
 from tests.e2e.test_replication import SMALL, T, append, compared, follower, in_sync, reached, status, until_served
 from tests.support import served_commitlog as log_served
@@ -229,3 +232,65 @@ async def reput(process: log_served.Process, *arguments: str) -> list[Any]:
     result = await asyncio.to_thread(run, "--commitlog", target(process), *arguments, "--json")
     assert result.code == 0, result
     return result.rows
+
+
+async def test_python_clients_find_the_leader(tmp_path: Path) -> None:
+    """Through handovers and a leader's death: a producer's messages are all stored, a writer's once each, in order."""
+    sent: list[asyncio.Future[Any]] = []
+    flags = ("--replica-lag-ms-max", "1000")
+    options = Options(commitlog="", timeout_s=LIMIT_S)
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a", *flags))
+        other = await stack.enter_async_context(follower(tmp_path / "b", one.port, *flags))
+        third = await stack.enter_async_context(follower(tmp_path / "c", one.port, *flags))
+        first, second = [await stack.enter_async_context(process.client()) for process in (one, other)]
+        everybody = ",".join(map(target, (one, other, third)))
+        client = await stack.enter_async_context(
+            AsyncClient(replace(options, commitlog=everybody), RetryPolicy(retries=100))
+        )
+        await in_sync(first, "abc")
+        producer = client.producer(ProducerOptions(durability=Durability.REPLICATED, retry=RetryPolicy(retries=100)))
+        writer = client.writer("w", durability=Durability.REPLICATED)
+        is_over = asyncio.Event()
+
+        async def load() -> None:
+            number = 0
+            while not is_over.is_set():
+                number += 1
+                sent.append(await producer.send_message(NewMessage(T, b"p%d" % number)))
+                await writer.append([NewMessage("written", b"w%d" % number, queue_id=0)])
+                await asyncio.sleep(0.002)
+
+        loading = asyncio.create_task(load())
+        for old, new, there, replica_id in ((first, second, other, "b"), (second, first, one, "a")):
+            await asyncio.sleep(0.3)
+            await hand_over(old, new, target(there), replica_id)
+            await in_sync(new, "abc")
+        await one.end(signal.SIGKILL)
+        request = pb.PromoteRequest(role=log_pb.ROLE_ASYNC_MASTER, accept_data_loss=True)
+        async with asyncio.timeout(LIMIT_S):
+            while (await status(second)).following.state == log_pb.FOLLOWING_STATE_FOLLOWING:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+        await service(second).Promote(request)
+        await third.end(signal.SIGTERM)
+        await stack.enter_async_context(follower(tmp_path / "c", other.port, *flags))
+        await in_sync(second, "bc")
+        await asyncio.sleep(0.3)
+        is_over.set()
+        await loading
+        written = await writer.flush()
+        await producer.flush()
+        results = [await future for future in sent]
+        stored = await bodies_of(second)
+    assert len(sent) > 50
+    assert written.message_count == len(sent)
+    assert {result.durability for result in results} == {Durability.REPLICATED}
+    assert {b"p%d" % number for number in range(1, len(sent) + 1)} <= set(stored)
+    assert [body for body in stored if body.startswith(b"w")] == [b"w%d" % number for number in range(1, len(sent) + 1)]
+
+
+async def bodies_of(client: log_served.Client) -> list[bytes]:
+    """All bodies of a log."""
+    end = (await status(client)).confirmed_physical_offset
+    request = log_pb.StreamRecordsRequest(end_physical_offset=end, view=log_pb.RECORD_VIEW_MESSAGES)
+    return [bytes(message.body) async for answer in client.log.StreamRecords(request) for message in answer.messages]

@@ -27,7 +27,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     """
 
     def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
-        self._open_stream = channels.append_stream()
+        self._channels = channels
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = SendQueue(options)
@@ -110,7 +110,8 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         while True:
             while (wait_s := self._queue.wait_s(self._loop.time())) != 0.0:
                 await self._wait_change(wait_s)
-            call = self._open_stream()
+            target = self._channels.target("commitlog")
+            call = self._channels.append_stream()
             writer = self._loop.create_task(self._write(call))
             try:
                 error = await self._read(call)
@@ -118,6 +119,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
                 writer.cancel()
                 call.cancel()
                 await asyncio.wait([writer])
+            self._channels.on_failure("commitlog", target, error)
             self._queue.on_broken(error, self._loop.time())
             settle_all(self._queue.pop_settled())
             self._notify()
@@ -129,6 +131,8 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
                 self._queue.on_outcomes(response.outcomes, self._loop.time())
                 settle_all(self._queue.pop_settled())
                 self._notify()
+                if (moved := self._queue.pop_moved()) is not None:
+                    return moved
         except grpc.RpcError as failure:
             return from_rpc_error(failure, "commitlog")
         except (ReputError, ValueError) as failure:

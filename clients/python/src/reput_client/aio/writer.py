@@ -99,14 +99,16 @@ class AsyncWriter(AsyncClosing):
 
     async def _settle(self) -> None:
         """Apply the next outcomes. After a failure wait for the next attempt. Raises the error if there is none."""
+        stream = self._stream or self._open()
         try:
-            for outcome in await (self._stream or self._open()).outcomes():
+            for outcome in await stream.outcomes():
                 self._batches.on_outcome(outcome)
                 self._failure_count = 0
         except (ReputError, ValueError) as failure:
             error = failure if isinstance(failure, ReputError) else nonsense(failure)
         else:
             return
+        stream.on_failure(error)
         self._drop()  # what is under way behind a batch that was refused is refused as well
         delay_s = self._retry.backoff_s(self._failure_count, error) if is_passing(error) else None
         if delay_s is None:
@@ -122,7 +124,8 @@ class AsyncAppendStream:
     def __init__(self, channels: AsyncChannels) -> None:
         self._timeout_s = channels.options.timeout_s
         self._requests = AsyncRequests()
-        self._call = channels.append_stream()(aiter(self._requests))
+        self._channels, self._target = channels, channels.target("commitlog")
+        self._call = channels.append_stream(aiter(self._requests))
 
     def send(self, requests: list[bytes]) -> None:
         """Send serialized requests, soon."""
@@ -138,6 +141,10 @@ class AsyncAppendStream:
         if response is None:
             raise stream_ended()
         return list(response.outcomes)
+
+    def on_failure(self, error: ReputError) -> None:
+        """Take note of why it is given up: the next one may have to go elsewhere."""
+        self._channels.on_failure("commitlog", self._target, error)
 
     def close(self) -> None:
         """Give up whatever has no outcome."""

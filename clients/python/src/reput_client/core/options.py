@@ -47,6 +47,9 @@ def is_local(target: str) -> bool:
 class Options:
     """Targets, credentials and the default time-out.
 
+    A target is host:port, or several, separated by commas, for a service that there is more than once: calls go to the
+    first one, and on to the next when it can't be reached or shuts down. A log that follows another one names its
+    leader, and appends go there.
     With `ca_file` calls go over TLS ("system" means the authorities that gRPC ships with); `certificate_file` and
     `key_file` together show a client certificate. `token` is sent as a bearer token with every call.
     """
@@ -79,9 +82,10 @@ class Options:
         values.update({name: value for name, value in arguments.items() if value is not None})
         return cls(**values)  # type: ignore[arg-type]
 
-    def target(self, service: str) -> str:
-        """Return the target of "commitlog", "indexer" or "janitor"."""
-        return {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
+    def targets(self, service: str) -> list[str]:
+        """Return the targets of "commitlog", "indexer" or "janitor", the first one first."""
+        text = {"commitlog": self.commitlog, "indexer": self.indexer, "janitor": self.janitor}[service]
+        return [target for target in map(str.strip, text.split(",")) if target] or [text]
 
     def channel(self, target: str, credentials: grpc.ChannelCredentials | None, api: Any = grpc) -> Any:
         """Make a channel to a target. `api` is grpc or grpc.aio."""

@@ -9,8 +9,11 @@ import grpc
 from reput_client.core.errors import DeadlineExceededError, ReputError, UnavailableError
 
 RETRYABLE_REASONS = frozenset(
-    {"STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE"}
-)
+    {
+        "STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE",
+        "NOT_LEADER", "NOT_ENOUGH_REPLICAS",
+    }
+)  # fmt: skip
 """Reasons with which the server says: nothing was done, and later it may work. docs/errors.md."""
 
 LOST_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)

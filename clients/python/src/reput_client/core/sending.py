@@ -33,6 +33,7 @@ from reput_client.core.errors import (
     was_never_sent,
 )
 from reput_client.core.options import ProducerOptions
+from reput_client.core.route import NOT_LEADER
 from reput_client.core.types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
@@ -95,6 +96,7 @@ class SendQueue:
     def __init__(self, options: ProducerOptions) -> None:
         self.unsettled_bytes = 0
         self.blocked_until_s = 0.0
+        self._moved: ReputError | None = None
         self._batch_size_bytes, self._window_bytes = options.batch_size_bytes, options.window_bytes
         self._linger_s, self._retry = options.linger_ms / 1000, options.retry
         self._open: list[Entry] = []
@@ -109,6 +111,13 @@ class SendQueue:
     def is_idle(self) -> bool:
         """Whether every message is settled."""
         return self.unsettled_bytes == 0
+
+    def pop_moved(self) -> ReputError | None:
+        """Pop the refusal that says that appends go elsewhere, once nothing is in flight: then the stream may end."""
+        if self._in_flight:
+            return None
+        moved, self._moved = self._moved, None
+        return moved
 
     def has_room(self, size_bytes: int) -> bool:
         """Return whether a message of this size may be added now."""
@@ -213,6 +222,8 @@ class SendQueue:
         self.unsettled_bytes -= batch.size_bytes
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
+        if error.reason == NOT_LEADER:
+            self._moved = error
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
             self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)

@@ -4,7 +4,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -12,12 +11,15 @@ from google.protobuf.message import Message
 from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
 from reput_client.core.call import Call
-from reput_client.core.errors import from_rpc_error
+from reput_client.core.errors import ReputError, from_rpc_error
 from reput_client.core.options import Options
 from reput_client.core.retry import RetryPolicy
+from reput_client.core.route import Route
 from reput_client.sync.streams import next_in_time
 
 T = TypeVar("T")
+
+SERVICES = ("commitlog", "indexer", "janitor")
 
 
 class Channels:
@@ -27,20 +29,22 @@ class Channels:
         self.options, self.retry = options, retry
         self._metadata = options.metadata()
         self._credentials = options.credentials()
+        self._routes = {name: Route(options.targets(name)) for name in SERVICES}
         self._channels: dict[str, grpc.Channel] = {}
-        self._methods: dict[tuple[str, object], Any] = {}
+        self._methods: dict[tuple[str, str, object], Any] = {}
 
     def run(self, call: Call[T]) -> T:
         """Run a call, with retries until the time-out. Raises ReputError."""
-        method = self._method(call, "unary_unary")
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
         attempt = 0
         while True:
+            target = self.target(call.method.service)
             try:
+                method = self._method(call, target, "unary_unary")
                 timeout_s = end_s - time.monotonic()
                 return call.convert(method(call.request, timeout=timeout_s, metadata=self._metadata))
             except grpc.RpcError as failure:
-                self._wait(call, attempt, failure, end_s)
+                self._wait(call, target, attempt, failure, end_s)
             attempt += 1
 
     def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> Iterator[T]:
@@ -61,13 +65,14 @@ class Channels:
         end_s = time.monotonic() + self.options.timeout_s
         attempt = 0
         while True:
+            target = self.target(call.method.service)
             answers = self.open(call)
             try:
                 while (answer := next_in_time(answers, answer_timeout_s)) is not None:
                     end_s = 0.0
                     yield call.convert(answer)
             except grpc.RpcError as failure:
-                self._wait(call, attempt, failure, end_s)
+                self._wait(call, target, attempt, failure, end_s)
             else:
                 return
             finally:
@@ -76,44 +81,54 @@ class Channels:
 
     def open(self, call: Call[Any]) -> Any:
         """Begin a call that streams its answers. Returns gRPC's own call, without retries and time-outs."""
-        return self._method(call, "unary_stream")(call.request, metadata=self._metadata)
+        target = self.target(call.method.service)
+        return self._method(call, target, "unary_stream")(call.request, metadata=self._metadata)
 
-    def append_stream(self) -> Callable[..., Any]:
-        """Return what opens an AppendStream, given its requests as bytes."""
+    def append_stream(self, *requests: Any) -> Any:
+        """Open an AppendStream, given its requests as bytes, where appends go now."""
         path = "/reput.commitlog.v1.AppendService/AppendStream"
-        open_stream: Any = self._channel("commitlog").stream_stream(path, None, AppendStreamResponse.FromString)
-        return partial(open_stream, metadata=self._metadata)
+        channel = self._channel(self.target("commitlog"))
+        open_stream: Any = channel.stream_stream(path, None, AppendStreamResponse.FromString)
+        return open_stream(*requests, metadata=self._metadata)
+
+    def target(self, service: str) -> str:
+        """Return where the next call to a service goes."""
+        return self._routes[service].target
+
+    def on_failure(self, service: str, target: str, error: ReputError) -> None:
+        """Take note of the error of a call, or of a stream: the next one may have to go elsewhere."""
+        self._routes[service].on_failure(target, error)
 
     def close(self) -> None:
         """End all connections."""
         for channel in self._channels.values():
             channel.close()
 
-    def _wait(self, call: Call[Any], attempt: int, failure: grpc.RpcError, end_s: float) -> None:
+    def _wait(self, call: Call[Any], target: str, attempt: int, failure: grpc.RpcError, end_s: float) -> None:
         """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
         service = call.method.service
-        error = from_rpc_error(failure, service, self.options.target(service))
+        error = from_rpc_error(failure, service, target)
+        self.on_failure(service, target, error)
         left_s = end_s - time.monotonic()
         delay_s = self.retry.delay_within_s(left_s, attempt, error, is_repeatable=call.is_repeatable)
         if delay_s is None:
             raise error from None
         time.sleep(delay_s)
 
-    def _method(self, call: Call[Any], kind: str) -> Any:
-        """Return what starts a call over the channel to its service. `kind` is gRPC's name of what streams."""
-        service, path, parse = call.method
-        method = self._methods.get((path, parse))
+    def _method(self, call: Call[Any], target: str, kind: str) -> Any:
+        """Return what starts a call to a target of its service. `kind` is gRPC's name of what streams."""
+        _, path, parse = call.method
+        method = self._methods.get((target, path, parse))
         if method is None:
-            make = getattr(self._channel(service), kind)
+            make = getattr(self._channel(target), kind)
             serialize = type(call.request).SerializeToString
             method = make(f"/{path}", request_serializer=serialize, response_deserializer=parse)
-            self._methods[path, parse] = method
+            self._methods[target, path, parse] = method
         return method
 
-    def _channel(self, service: str) -> grpc.Channel:
-        """Return the channel to a service."""
-        channel: grpc.Channel | None = self._channels.get(service)
+    def _channel(self, target: str) -> grpc.Channel:
+        """Return the channel to a target."""
+        channel: grpc.Channel | None = self._channels.get(target)
         if channel is None:
-            made = self.options.channel(self.options.target(service), self._credentials, grpc)
-            channel = self._channels.setdefault(service, made)
+            channel = self._channels.setdefault(target, self.options.channel(target, self._credentials, grpc))
         return channel

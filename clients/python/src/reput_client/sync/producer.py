@@ -33,7 +33,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
     """
 
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:
-        self._open_stream = channels.append_stream()
+        self._channels = channels
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = Encoder(makes_unique_ids=options.unique_ids)
         self._queue = SendQueue(options)
@@ -126,17 +126,24 @@ class Producer(Closing, Sender[Future[SendResult]]):
     def _run_stream(self) -> None:
         """Run one stream from its opening to its end."""
         is_over = threading.Event()
-        call = self._call = self._open_stream(self._requests(is_over))
+        target = self._channels.target("commitlog")
+        call = self._call = self._channels.append_stream(self._requests(is_over))
         error: ReputError = stream_ended()
         try:
             for response in call:
                 with self._settling():
                     self._queue.on_outcomes(response.outcomes, time.monotonic())
+                    moved = self._queue.pop_moved()
+                if moved is not None:
+                    error = moved
+                    call.cancel()
+                    break
         except grpc.RpcError as failure:
             error = from_rpc_error(failure, "commitlog")
         except (ReputError, ValueError) as failure:
             error = nonsense(failure)
             call.cancel()
+        self._channels.on_failure("commitlog", target, error)
         with self._settling():
             is_over.set()
             self._queue.on_broken(error, time.monotonic())

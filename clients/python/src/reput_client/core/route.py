@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Route: which of a service's targets calls go to. No I/O.
+
+The target stays until a call shows that another one is better: a log that follows another one names its leader, and one
+that can't be reached, or is shutting down, makes room for the next of the list.
+"""
+
+from collections.abc import Sequence
+
+from reput_client.core.errors import ReputError, UnavailableError
+
+NOT_LEADER = "NOT_LEADER"
+
+
+class Route:
+    """Of one service. `target` is where the next call goes."""
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        assert targets
+        self._targets = list(targets)
+        self.target = self._targets[0]
+
+    def on_failure(self, target: str, error: ReputError) -> None:
+        """Take note of the error of a call that went to `target`."""
+        if target != self.target:  # another call has found out before
+            return
+        if error.reason == NOT_LEADER and error.metadata.get("leader"):
+            self.target = error.metadata["leader"]
+        elif error.reason in (NOT_LEADER, "STOPPING") or (isinstance(error, UnavailableError) and not error.reason):
+            self.target = self._after(target)
+
+    def _after(self, target: str) -> str:
+        """Return the target behind this one in the list, the first one behind one that is not in it."""
+        index = self._targets.index(target) + 1 if target in self._targets else 0
+        return self._targets[index % len(self._targets)]

@@ -51,7 +51,9 @@ def _option(metavar: str, text: str) -> Any:
 
 def connection_options(
     context: typer.Context,
-    commitlog: Annotated[str | None, _option("HOST:PORT", "CommitLogs (a,b,…); also REPUT_CLIENT_COMMITLOG_TARGET.")] = None,
+    commitlog: Annotated[
+        str | None, _option("HOST:PORT", "CommitLogs, a,b,…; also REPUT_CLIENT_COMMITLOG_TARGET.")
+    ] = None,
     indexer: Annotated[str | None, _option("HOST:PORT", "Indexers (a,b,…); also REPUT_CLIENT_INDEXER_TARGET.")] = None,
     janitor: Annotated[str | None, _option("HOST:PORT", "The Janitor; also REPUT_CLIENT_JANITOR_TARGET.")] = None,
     ca_file: Annotated[

@@ -137,7 +137,7 @@ async def test_an_end_waits_for_the_sync_under_way() -> None:
         entered.set()
         assert go_on.wait(LIMIT_S)
 
-    indexer = make_indexer(log, config=dataclasses.replace(SMALL, flush_interval_ms=1))
+    indexer = make_indexer(log, config=dataclasses.replace(SMALL, flush_interval_ms=1, flush_pages_min=0))
     with armed("segment.before_sync", wait):
         indexer.start()
         assert await asyncio.to_thread(entered.wait, LIMIT_S)

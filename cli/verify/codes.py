@@ -188,7 +188,11 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
     ),
     "DELAY_OFFSET_OUTSIDE": ("note", "delivery of a delay level is at a queue offset outside of its queue", NOTHING),
     "HISTORY_DAMAGED": ("fault", "`reput/history` can't be read", "remove it: followers go by epochs alone"),
-    "REPLICA_DAMAGED": ("fault", "`reput/replica` can't be read", "remove it: this copy counts as a new member"),
+    "REPLICA_DAMAGED": (
+        "fault",
+        "`reput/replica` can't be read",
+        "remove it: the log does what its settings say",
+    ),
     "IN_SYNC_DAMAGED": (
         "fault",
         "`reput/in_sync_set` of a leader can't be read",

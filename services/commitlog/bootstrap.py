@@ -4,10 +4,13 @@
 import ipaddress
 import socket
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import grpc
 from reput.commitlog.v1 import (
     append_service_pb2,
     log_service_pb2,
+    log_service_pb2_grpc,
     replication_service_pb2,
     segment_service_pb2,
     topic_service_pb2,
@@ -100,17 +103,17 @@ class Service:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError."""
         settings = Seat(self._config.role, self._peer.config.target)
         seat = small_files.seat_of(PosixFs(), self._config.data_dir, settings)
-        self._roles = Roles(settings, seat, self._open_log, self._reopen, self._shell.fail, SystemClock())
+        self._roles = Roles(settings, seat, self._open_log, self._reopen, self._leads, self._shell.fail)
         await self._open(seat)
+        if seat == settings:  # what it was told before other settings counts no more, also when they come back
+            await self._open_log().identity.stand_up()
 
     async def _open(self, seat: Seat, cut: Cut | None = None) -> None:
         config, roles = self._config, self._roles
         assert roles is not None
         leader = None
         if seat.role == SLAVE:
-            self._leader = replace(self._peer, config=replace(self._peer.config, target=seat.leader_target)).connect(
-                interceptors=self._shell.telemetry.client_interceptors(), reconnect_ms_max=config.reconnect_ms_max
-            )
+            self._leader = self._connect(seat.leader_target)
             link = LeaderLink(self._leader, silence_ms=config.replica_silence_ms)
             leader = LeaderAt(seat.leader_target, link.open, roles.cut, roles.move)
         host = store_host(self._listen_host, self.server.port)
@@ -136,6 +139,23 @@ class Service:
         await self._close_log()
         await self._open(seat, cut)
         self.server.admit()
+
+    def _connect(self, target: str) -> Connection:
+        peer = replace(self._peer, config=replace(self._peer.config, target=target))
+        interceptors = self._shell.telemetry.client_interceptors()
+        return peer.connect(interceptors=interceptors, reconnect_ms_max=self._config.reconnect_ms_max)
+
+    async def _leads(self, target: str) -> bool:
+        """Ask a log whether it leads."""
+        connection = self._connect(target)
+        stub: Any = log_service_pb2_grpc.LogServiceStub(connection.channel)
+        try:
+            status = await stub.GetStatus(log_service_pb2.GetStatusRequest(), **connection.options())
+        except grpc.aio.AioRpcError:
+            return False
+        finally:
+            await connection.channel.close()
+        return bool(status.state == log_service_pb2.LOG_STATE_SERVING and not status.HasField("following"))
 
     async def _close_log(self) -> None:
         leader, self._leader = self._leader, None

@@ -15,6 +15,7 @@ from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import replication_service_pb2 as pb
 from reput.commitlog.v1 import replication_service_pb2_grpc as stubs
+from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
 from reput_client import Durability, NewMessage, Options, ProducerOptions, RetryPolicy
 from reput_client.aio import AsyncClient
@@ -57,6 +58,13 @@ async def leads(client: log_served.Client, *, is_leader: bool = True) -> log_pb.
                 if not is_leader and found.following.state == log_pb.FOLLOWING_STATE_FOLLOWING:
                     return found
             await asyncio.sleep(0.01)
+
+
+async def served(client: log_served.Client) -> log_pb.GetStatusResponse:
+    """The state of a log, once it is open."""
+    while (found := await until_served(client)).state != log_pb.LOG_STATE_SERVING:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    return found
 
 
 async def test_handover_under_load(tmp_path: Path) -> None:
@@ -128,7 +136,9 @@ async def test_a_role_outlives_its_process(tmp_path: Path) -> None:
         async with follower(tmp_path / "b", one.port) as other, other.client() as second:
             await append(first, 1)
             await in_sync(first, "ab")
+            await first.topics.CreateTopic(topic_pb.CreateTopicRequest(name="made-last"))
             await hand_over(first, second, target(other), "b")
+            assert (await second.topics.GetTopic(topic_pb.GetTopicRequest(name="made-last"))).topic.name == "made-last"
             await leads(first, is_leader=False)
             port = ("--port", str(other.port))
             await other.end(signal.SIGKILL)
@@ -140,8 +150,8 @@ async def test_a_role_outlives_its_process(tmp_path: Path) -> None:
         other.client() as second,
     ):
         # `b` has another leader_target than then, so its settings count; `a` has the settings of then
-        assert (await until_served(second)).HasField("following")
-        assert (await until_served(first)).HasField("following")
+        for client in (first, second):
+            assert (await served(client)).HasField("following")
         refused = await refusal(service(second).Promote(pb.PromoteRequest(role=log_pb.ROLE_ASYNC_MASTER)))
         assert (refused.code, refused.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "MAY_LOSE_DATA")
         request = pb.PromoteRequest(role=log_pb.ROLE_ASYNC_MASTER, accept_data_loss=True)

@@ -193,7 +193,7 @@ def test_log_history() -> None:
 def test_replication() -> None:
     """Who a copy is, and who is in sync with it; fields of later versions are passed over."""
     replica = ReplicaFile(store_id="0123456789abcdef" * 2, replicated_physical_offset=900)
-    data = b'{"store_id":"%s","replicated_physical_offset":900,"seat":null,"instead_of":null}'
+    data = b'{"store_id":"%s","replicated_physical_offset":900,"is_synchronous":false,"seat":null,"instead_of":null}'
     data %= b"0123456789abcdef" * 2
     assert checksummed.unwrap("replica", replica.encode()) == data
     told = msgspec.structs.replace(replica, seat=Seat("slave", "b:7101"), instead_of=Seat("async_master"))

@@ -35,6 +35,8 @@ class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """32 hexadecimal digits, made with the file."""
     replicated_physical_offset: int = 0
     """Up to here at least two members had the log on their disks; it may be more. An exclusive end."""
+    is_synchronous: bool = False
+    """Whether the log leads as a synchronous master: then what the checkpoint calls confirmed is replicated."""
     seat: Seat | None = None
     """What it was told to do instead of what its settings say."""
     instead_of: Seat | None = None

@@ -61,9 +61,9 @@ def save_history_id(fs: Fs, data_dir: Path, history_id: str) -> None:
 
 
 def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
-    """Return what a copy of a log knows of itself. Raises OSError."""
-    path, otherwise = data_dir / store_layout.REPLICA, "this copy counts as another one, which has to catch up anew"
-    return read(fs, path, ReplicaFile.decode, otherwise=otherwise)
+    """Return what a copy of a log knows of itself. Raises OSError, and FormatError: it may have been told to follow."""
+    path = data_dir / store_layout.REPLICA
+    return ReplicaFile.decode(fs.read(path)) if fs.exists(path) else None
 
 
 def seat_of(fs: Fs, data_dir: Path, settings: Seat) -> Seat:

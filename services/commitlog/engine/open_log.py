@@ -70,8 +70,8 @@ class OpenLog:
         self.state: Final = store.state
         self.gate: Final = WriteGate(leader.target if leader else "")
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
-        self.identity: Final = Identity.open(fs, config.data_dir, self.small_files)
-        known = store.checkpoint.confirmed_physical_offset, self.identity.replicated_physical_offset
+        self.identity: Final = Identity.open(fs, config, self.small_files)
+        known = self.identity.known(store.checkpoint.confirmed_physical_offset)
         self.marks: Final = Marks.of(self.chain, config, *known)
         failing = self.marks.committed, self.marks.flushed, self.marks.replicated
         self.seal: Final = Seal(self.gate, failing, self.chain.directory, on_failure)

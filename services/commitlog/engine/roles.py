@@ -10,38 +10,38 @@ Callers: the loop that owns the log.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import RoleName, Seat
-from libs.machine.clock import Clock
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.errors import MayLoseData, NotLeader, StaleEpoch
 
 SLAVE: Final = "slave"
-MOVE_INTERVAL_S = 1.0
-"""Whoever was sent on to another leader stays there so long: two that wait for each other send everybody on."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class Roles:
-    """`_reopen` closes the log, and opens it on a seat, after a cut if there is one. `settings` are the log's own."""
+    """`_reopen` closes the log, and opens it on a seat, after a cut if there is one. `_leads` asks whether a log leads.
+
+    `settings` are the log's own.
+    """
 
     settings: Seat
     seat: Seat
     _open_log: Callable[[], OpenLog]
     _reopen: Callable[[Seat, Cut | None], Awaitable[None]]
+    _leads: Callable[[str], Awaitable[bool]]
     _on_failure: Callable[[BaseException], None]
-    _clock: Clock
     asking_count: int = 0
     """Calls that wait for a change."""
     _change: asyncio.Task[None] | None = None
-    _moved_at_s: float | None = None
+    _can_cut: bool = True
 
     async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:
         """Lead, in a new epoch, which is returned. A log that leads goes on in its own.
@@ -75,22 +75,22 @@ class Roles:
             self._check_epoch(log, epoch)
             former, last_epoch = self.seat, log.epochs.epochs[-1]
             end = await log.handover.run(replica_id, leader_target)
-            await self._sit(Seat(SLAVE, leader_target))
+            try:
+                await self._sit(Seat(SLAVE, leader_target))
+            except OSError:
+                log.handover.take_back()  # nothing is written down, so the log leads
+                raise
             return former, last_epoch, end
 
     def cut(self, cut: Cut) -> None:
         """Begin to cut the log, unless something else is under way."""
-        if self._change is None:
-            self._begin(self.seat, cut)
+        if self._change is None and self._can_cut:
+            self._begin(self._run(self.seat, cut)).add_done_callback(_consumed)
 
     def move(self, leader_target: str) -> None:
-        """Begin to follow another leader, who was named by the one that was followed, unless that was just now."""
-        now_s = self._clock.monotonic_s()
-        is_early = self._moved_at_s is not None and now_s - self._moved_at_s < MOVE_INTERVAL_S
-        if self._change is None and not is_early and leader_target not in ("", self.seat.leader_target):
-            self._moved_at_s = now_s
-            _log.info("%s does not lead any more, %s does", self.seat.leader_target, leader_target)
-            self._begin(Seat(SLAVE, leader_target))
+        """Begin to follow another leader, who was named by the one that was followed, if it does lead."""
+        if self._change is None and leader_target not in ("", self.seat.leader_target):
+            self._begin(self._move(leader_target)).add_done_callback(_consumed)
 
     async def finish(self) -> None:
         """Wait for what is under way."""
@@ -98,24 +98,42 @@ class Roles:
             await asyncio.wait([self._change])
 
     async def _sit(self, seat: Seat) -> None:
-        await asyncio.shield(self._begin(seat))
+        await asyncio.shield(self._begin(self._run(seat)))
 
-    def _begin(self, seat: Seat, cut: Cut | None = None) -> asyncio.Task[None]:
+    def _begin(self, change: Coroutine[None, None, None]) -> asyncio.Task[None]:
         assert self._change is None
-        self._change = asyncio.create_task(self._run(seat, cut), name="change of roles")
+        self._change = asyncio.create_task(change, name="change of roles")
+        self._change.add_done_callback(self._ended)
         return self._change
 
-    async def _run(self, seat: Seat, cut: Cut | None) -> None:
+    def _ended(self, _: object) -> None:
+        self._change = None
+
+    async def _move(self, leader_target: str) -> None:
+        if await self._leads(leader_target):
+            _log.info("%s does not lead any more, %s does", self.seat.leader_target, leader_target)
+            await self._run(Seat(SLAVE, leader_target))
+
+    async def _run(self, seat: Seat, cut: Cut | None = None) -> None:
+        if seat != self.seat:
+            await self._open_log().identity.sit(seat, instead_of=self.settings)
+            self.seat = seat
+        await self._reopen_on(seat, cut)
+
+    async def _reopen_on(self, seat: Seat, cut: Cut | None) -> None:
+        """Open the log anew. One that can't be cut, because the disk has no room for the copy, stays as it is."""
         try:
-            if seat != self.seat:
-                await self._open_log().identity.sit(seat, instead_of=self.settings)
-                self.seat = seat
-                self._moved_at_s = self._clock.monotonic_s()
-            await self._reopen(seat, cut)
-        except Exception as error:  # noqa: BLE001 - without its log the process has nothing to do
-            self._on_failure(error)
-        finally:
-            self._change = None
+            try:
+                await self._reopen(seat, cut)
+            except OSError as error:
+                if cut is None:
+                    raise
+                _log.error("the log can't be cut, so it does not follow: %s", error)
+                self._can_cut = False
+                await self._reopen(seat, None)
+        except Exception as error:
+            self._on_failure(error)  # without its log the process has nothing to do
+            raise
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -133,3 +151,9 @@ class Roles:
     def _check_epoch(log: OpenLog, epoch: int) -> None:
         if epoch not in (0, log.epochs.number):
             raise StaleEpoch(epoch=log.epochs.number, field="epoch")
+
+
+def _consumed(change: asyncio.Task[None]) -> None:
+    """Look at what became of a change that nobody waits for: the log and the process know it."""
+    if not change.cancelled():
+        change.exception()

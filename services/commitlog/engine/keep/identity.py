@@ -18,6 +18,7 @@ from libs.formats.state.replication import ReplicaFile, Seat
 from libs.log.state import small_files
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
+from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.small_files import SmallFiles
 
 STORE_ID_SIZE_BYTES = 16
@@ -32,7 +33,10 @@ class Identity:
     _data_dir: Path
     _small_files: SmallFiles
     _saved: ReplicaFile | None
-    replicated_physical_offset: int
+    _is_synchronous: bool
+    was_synchronous: bool
+    """Whether the log led as a synchronous master until now: then what was confirmed was replicated."""
+    replicated_physical_offset: int = 0
     """At least two members have the log on their disks up to here."""
     loop: SupervisedLoop = field(init=False)
 
@@ -40,10 +44,28 @@ class Identity:
         self.loop = SupervisedLoop("replica", self.save, interval_ms=INTERVAL_MS)
 
     @classmethod
-    def open(cls, fs: Fs, data_dir: Path, small_files_thread: SmallFiles) -> Self:
-        """Read the file, if there is one."""
-        saved = small_files.load_replica(fs, data_dir)
-        return cls(fs, data_dir, small_files_thread, saved, saved.replicated_physical_offset if saved else 0)
+    def open(cls, fs: Fs, config: CommitLogConfig, thread: SmallFiles) -> Self:
+        """Read the file, if there is one, and note durably how the log leads from here on.
+
+        Raises FormatError or OSError.
+        """
+        saved, is_synchronous = small_files.load_replica(fs, config.data_dir), config.role == "sync_master"
+        if saved is None:
+            return cls(fs, config.data_dir, thread, None, is_synchronous, was_synchronous=False)
+        was_synchronous, replicated = saved.is_synchronous, saved.replicated_physical_offset
+        if was_synchronous != is_synchronous:
+            saved = msgspec.structs.replace(saved, is_synchronous=is_synchronous)
+            small_files.save_replica(fs, config.data_dir, saved)
+        return cls(fs, config.data_dir, thread, saved, is_synchronous, was_synchronous, replicated)
+
+    def known(self, confirmed_physical_offset: int) -> tuple[int, int]:
+        """Return what was confirmed, as the checkpoint has it, and what was replicated.
+
+        What a log confirmed that did not wait for others is, for one that does, only what was replicated.
+        """
+        replicated = self.replicated_physical_offset
+        is_believed = self.was_synchronous or not self._is_synchronous
+        return confirmed_physical_offset if is_believed else replicated, replicated
 
     @property
     def store_id(self) -> str:
@@ -57,7 +79,8 @@ class Identity:
     async def claim(self) -> str:
         """Return the name of the data directory, which is made if it has none. Raises OSError."""
         if self._saved is None:
-            await self._write(ReplicaFile(store_id=secrets.token_hex(STORE_ID_SIZE_BYTES)))
+            store_id = secrets.token_hex(STORE_ID_SIZE_BYTES)
+            await self._write(ReplicaFile(store_id=store_id, is_synchronous=self._is_synchronous))
         return self.store_id
 
     async def sit(self, seat: Seat, *, instead_of: Seat) -> None:
@@ -66,6 +89,11 @@ class Identity:
         assert self._saved is not None
         told = None if seat == instead_of else seat
         await self._write(msgspec.structs.replace(self._saved, seat=told, instead_of=instead_of if told else None))
+
+    async def stand_up(self) -> None:
+        """Forget what the log was told to do. Raises OSError."""
+        if self._saved is not None and self._saved.seat is not None:
+            await self._write(msgspec.structs.replace(self._saved, seat=None, instead_of=None))
 
     async def save(self) -> None:
         """Write what was noted, if that is news. Raises OSError."""

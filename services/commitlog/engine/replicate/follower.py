@@ -113,6 +113,8 @@ class Following:
     loop: SupervisedLoop = field(init=False)
     _told_physical_offset: int = 0
     """End of what the leader shows."""
+    _step_count: int = 0
+    """Steps of this stream that are taken in."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -142,6 +144,7 @@ class Following:
         """Follow one stream to its end."""
         self.state = FollowingState.CONNECTING
         store_id = await self._identity.claim()
+        self.is_in_sync = False
         try:
             async with self.leader.open(self._hello(store_id)) as stream:
                 await self._follow_stream(stream)
@@ -155,6 +158,8 @@ class Following:
         except BaseException:
             self.state = FollowingState.CONNECTING
             raise
+        finally:
+            self.is_in_sync = False
 
     async def _follow_stream(self, stream: Replication) -> None:
         steps = aiter(stream)
@@ -189,7 +194,7 @@ class Following:
     async def _begin(self, handshake: Handshake) -> None:
         """Agree with the leader on where this log goes on. Raises HistoryDiffers, Diverged and LeftBehind."""
         mine, end, start = self._epochs, self._chain.max_physical_offset, handshake.start_physical_offset
-        if mine.history_id and mine.history_id != handshake.history_id:
+        if mine.history_id != handshake.history_id and (mine.history_id or self._chain.segments):
             raise HistoryDiffers(mine=mine.history_id, theirs=handshake.history_id)
         if self._chain.segments and start > end:
             raise LeftBehind(end_physical_offset=end, min_physical_offset=handshake.min_physical_offset)
@@ -201,6 +206,7 @@ class Following:
         if not self._chain.segments and start > 0:
             await self._checkpoint.save_start(start)
         self._applier.begin(start, handshake.epochs)
+        self._step_count = 0
         self._told_physical_offset = handshake.confirmed_physical_offset
         self.state = FollowingState.CATCHING_UP
         _log.info("the log follows %s from %d on", self.leader.target, start)
@@ -214,7 +220,7 @@ class Following:
             why = f"these are more than cut_bytes_max, {limit}"
         elif common_end < (replicated := self._identity.replicated_physical_offset):
             why = f"other members had the same as this log up to {replicated}, so it is the leader that lacks something"
-        elif common_end < self._chain.min_physical_offset:
+        elif common_end <= self._chain.min_physical_offset:
             why = "these are all that it has"
         else:
             why = "the log is cut there"
@@ -240,6 +246,7 @@ class Following:
                 self.state = FollowingState.FOLLOWING if has_all else FollowingState.CATCHING_UP
             case Handshake():
                 raise DependencyUnavailable("leader", "a second handshake")
+        self._step_count += 1
         self._news.set()
 
     def _hear(self, max_physical_offset: int, confirmed_physical_offset: int) -> None:
@@ -270,7 +277,8 @@ class Following:
         """Tell the leader whenever more has arrived or is synced."""
         while True:
             flushed = self._marks.flushed.value
-            await stream.acknowledge(Ack(self._epochs.number, self._applier.received_physical_offset, flushed))
+            received = self._applier.received_physical_offset
+            await stream.acknowledge(Ack(self._epochs.number, received, flushed, self._step_count))
             self._news.clear()
             await first_of(self._news.wait(), self._marks.flushed.reached(flushed + 1))
             self._show()

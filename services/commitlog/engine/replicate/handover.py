@@ -3,6 +3,7 @@
 
 Invariants: from the end of the wait on no byte is added here, so what the next leader has is all that there is; a
 handover that fails leaves the log leading, and nobody was refused anything that was acknowledged.
+A change of topics that was under way when the wait began may not be among what the next leader has.
 Callers: the loop that owns the log.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 from dataclasses import dataclass
 
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.replicate.leader import Replicas
+from services.commitlog.engine.replicate.leader import Replicas, ReplicaStream
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.errors import ReplicaBehind
@@ -37,26 +38,33 @@ class Handover:
         self._gate.hand_over(leader_target)
         try:
             async with asyncio.timeout(self._config.handover_timeout_ms / 1000):
-                while self._check(replica_id) < self._marks.wrote.value:
+                while not self._has_all(replica_id):
                     self._marks.replicated.hurry(self._marks.wrote.value)
                     self._marks.flushed.hurry(self._marks.wrote.value)
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             reason = f"it did not have all within handover_timeout_ms, {self._config.handover_timeout_ms}"
-            raise self._given_up(ReplicaBehind(reason, replica_id=replica_id)) from None
-        except BaseException as error:
-            raise self._given_up(error) from error
+            self.take_back()
+            raise ReplicaBehind(reason, replica_id=replica_id) from None
+        except BaseException:
+            self.take_back()
+            raise
         return self._marks.wrote.value
 
-    def _check(self, replica_id: str) -> int:
-        """Return what a member of the in-sync set has synced. Raises ReplicaBehind unless it is one."""
-        for replica in self._replicas.connected:
-            if replica.replica_id == replica_id:
-                if not replica.is_in_sync:
-                    raise ReplicaBehind("it is not in the in-sync set", replica_id=replica_id)
-                return replica.flushed_physical_offset
-        raise ReplicaBehind("it is not connected", replica_id=replica_id)
-
-    def _given_up(self, error: BaseException) -> BaseException:
+    def take_back(self) -> None:
+        """Take appends again."""
         self._gate.put(Reason.NOT_LEADER, holds=False)
-        return error
+
+    def _check(self, replica_id: str) -> ReplicaStream:
+        """Return the stream of a member of the in-sync set. Raises ReplicaBehind unless it is one."""
+        stream = self._replicas.stream_of(replica_id)
+        if stream is None:
+            raise ReplicaBehind("it is not connected", replica_id=replica_id)
+        if not stream.look().is_in_sync:
+            raise ReplicaBehind("it is not in the in-sync set", replica_id=replica_id)
+        return stream
+
+    def _has_all(self, replica_id: str) -> bool:
+        """Return whether it has the log on its disk, and the topics. Raises ReplicaBehind."""
+        stream = self._check(replica_id)
+        return stream.has_topics and stream.replica.flushed_physical_offset >= self._marks.wrote.value

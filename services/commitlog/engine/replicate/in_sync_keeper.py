@@ -127,7 +127,7 @@ class InSyncKeeper:
         self._advance()
         if proposed is None:
             return
-        min_in_sync = self.set.propose(proposed)
+        min_in_sync = self.set.min_in_sync_with(proposed)
         store_id = await self._identity.claim()
         file = InSyncFile(
             history_id=self._epochs.history_id,

@@ -18,6 +18,8 @@ from libs.formats.state.replication import Member
 
 AWAITED_MS = 1_000
 """So long what is replicated stands still for one that is about to come in. It comes every few milliseconds nearer."""
+END_INTERVAL_MS = 100
+"""So often it is noted how long the log is."""
 AWAITED_AGAIN_MS = 3_000
 
 
@@ -40,6 +42,8 @@ class _Standing:
     is_live: bool
     awaited_at_ms: int | None = None
     """When it was waited for last, to come in."""
+    is_heard: bool = True
+    """Whether it said what it has. A leader that begins knows of those that are recorded only that they are."""
 
 
 class InSyncSet:
@@ -65,7 +69,9 @@ class InSyncSet:
         self._proposed: frozenset[Member] | None = None
         self.awaited: frozenset[Member] = frozenset()
         """For whom what is replicated stands still, so that they come in."""
-        self._standings = {one: _Standing(0, now_ms, now_ms, is_live=False) for one in self.others}
+        self.hurried: frozenset[Member] = frozenset()
+        """Who should sync what it has: these, and those that would be late soon because they sync seldom."""
+        self._standings = {one: _Standing(0, now_ms, now_ms, is_live=False, is_heard=False) for one in self.others}
         self._ends: deque[tuple[int, int]] = deque()
         """When the log had which end, for as long as a member may be behind."""
 
@@ -110,7 +116,9 @@ class InSyncSet:
 
     def leave(self, member: Member, now_ms: int) -> None:
         """Take note that a member is not connected any more. What it has counts all the same, if it is recorded."""
-        standing = self._standings[member]
+        standing = self._standings.get(member)
+        if standing is None or not standing.is_live:
+            return
         standing.is_live, standing.heard_at_ms = False, now_ms
         self.awaited -= {member}
         self._forget()
@@ -118,7 +126,8 @@ class InSyncSet:
     def look(self, replicated: int, max_physical_offset: int, now_ms: int) -> frozenset[Member] | None:
         """Return the set that should be recorded, if it is another one than what is. One proposal at a time.
 
-        One that was not decided is returned again, the same. `replicated` is the largest that `replicated` was.
+        It counts from here on, besides the recorded one. One that was not decided is returned again, the same.
+        `replicated` is the largest that `replicated` was.
         """
         self._note_end(max_physical_offset, now_ms)
         if self._proposed is not None:
@@ -128,16 +137,19 @@ class InSyncSet:
         least = max(replicated, self._epoch_start)
         joining = {one for one, known in outside if known.is_live and known.flushed_physical_offset >= least}
         self.awaited = frozenset(one for one, known in outside if one not in joining and _is_near(known, now_ms))
+        half_ms = self._limits.time_ms // 2
+        behind = (one for one in self.others if now_ms - self._standings[one].caught_up_at_ms > half_ms)
+        self.hurried = self.awaited.union(behind)
         late &= self.others
         wanted = (self.others - late) | joining
         missing_count = max(self.min_in_sync - 1 - len(wanted), 0)
         nearest = sorted(late - wanted, key=lambda one: (-self._standings[one].flushed_physical_offset, one))
         wanted |= set(nearest[:missing_count])
-        return None if wanted == self.others else wanted
+        self._proposed = None if wanted == self.others else wanted
+        return self._proposed
 
-    def propose(self, others: frozenset[Member]) -> int:
-        """Let this set count besides the recorded one. Returns the least size that has to be recorded with it."""
-        self._proposed = others
+    def min_in_sync_with(self, others: frozenset[Member]) -> int:
+        """Return the least size that has to be recorded with a set."""
         return self._setting if 1 + len(others) >= self._setting else self.min_in_sync
 
     def decide(self, min_in_sync: int) -> None:
@@ -150,16 +162,18 @@ class InSyncSet:
     def _is_late(self, member: Member, max_physical_offset: int, now_ms: int) -> bool:
         standing, limits = self._standings[member], self._limits
         heard_at_ms = now_ms if standing.is_live else standing.heard_at_ms
-        return (
-            now_ms - min(standing.caught_up_at_ms, heard_at_ms) > limits.time_ms
-            or max_physical_offset - standing.flushed_physical_offset > limits.size_bytes
+        return now_ms - min(standing.caught_up_at_ms, heard_at_ms) > limits.time_ms or (
+            standing.is_heard and max_physical_offset - standing.flushed_physical_offset > limits.size_bytes
         )
 
     def _note_end(self, max_physical_offset: int, now_ms: int) -> None:
-        self._ends.append((now_ms, max_physical_offset))
+        if not self._ends or now_ms - self._ends[-1][0] >= END_INTERVAL_MS:
+            self._ends.append((now_ms, max_physical_offset))
         for standing in self._standings.values():
             reached = (at_ms for at_ms, end in reversed(self._ends) if end <= standing.flushed_physical_offset)
-            standing.caught_up_at_ms = max(standing.caught_up_at_ms, next(reached, 0))
+            standing.caught_up_at_ms = max(standing.caught_up_at_ms, next(reached, standing.caught_up_at_ms))
+            if standing.flushed_physical_offset >= max_physical_offset:
+                standing.caught_up_at_ms = now_ms
         while now_ms - self._ends[0][0] > self._limits.time_ms:
             self._ends.popleft()
 

@@ -67,6 +67,7 @@ class Replicas:
     _clock: Clock
     _config: CommitLogConfig
     _streams: dict[str, "ReplicaStream"] = field(default_factory=dict)
+    _is_draining: bool = False
 
     @property
     def connected(self) -> list[Replica]:
@@ -79,12 +80,18 @@ class Replicas:
         least = min((stream.replica.received_physical_offset for stream in self._streams.values()), default=None)
         return 0 if least is None else max(self._marks.committed.value - least, 0)
 
+    def stream_of(self, replica_id: str) -> "ReplicaStream | None":
+        """Return the stream of one that follows."""
+        return self._streams.get(replica_id)
+
     def follow(self, hello: Hello) -> "ReplicaStream":
-        """Begin a stream. Raises NotLeader, HistoryDiffers and BadArgument."""
+        """Begin a stream. Raises NotLeader, Stopping, HistoryDiffers and BadArgument."""
         self._gate.check_leads()
+        if self._is_draining:
+            raise Stopping
         assert self._in_sync is not None
         mine = self._epochs.history_id
-        if hello.history_id and mine != hello.history_id:
+        if mine != hello.history_id and (hello.history_id or hello.max_physical_offset > 0):
             raise HistoryDiffers(mine=mine, theirs=hello.history_id)
         if hello.segment_size_bytes != self._chain.segment_size_bytes:
             raise BadArgument(
@@ -115,9 +122,9 @@ class Replicas:
         try:
             yield stream.handshake()
             if stream.hello.needs_queue_offsets and stream.start_physical_offset > 0:
-                yield State(QUEUE_OFFSETS, await self._queue_offsets())
+                yield stream.sent(State(QUEUE_OFFSETS, await self._queue_offsets()))
             async for step in stream.steps():
-                yield step
+                yield stream.sent(step)
         finally:
             if self._streams.get(stream.replica.replica_id) is stream:
                 del self._streams[stream.replica.replica_id]
@@ -125,7 +132,8 @@ class Replicas:
                 self._in_sync.leave(stream.member)
 
     def drain(self) -> None:
-        """End all streams."""
+        """End all streams, and begin none."""
+        self._is_draining = True
         for stream in self._streams.values():
             stream.end(Stopping())
 
@@ -176,6 +184,10 @@ class ReplicaStream:
         self._chunks = ChunkReader(chain, epochs, marks)
         self._sent_physical_offset = at
         self._sent_topics: TopicsFile | None = None
+        self._sent_step_count = 0
+        self._topics_step_count = 0
+        """Steps up to the last one with topics."""
+        self._taken_step_count = 0
         self._told_physical_offset = marks.visible.value
         self._news = asyncio.Event()
         self._failure: Exception | None = None
@@ -183,12 +195,19 @@ class ReplicaStream:
     def end(self, reason: Exception | None = None) -> None:
         """Let the stream end, because the name has another one unless there is a reason."""
         self._failure = reason or StaleEpoch(epoch=self._epoch, field="hello.replica_id")
+        self._in_sync.leave(self.member)  # at once: what is being sent may take long to fail
         self._news.set()
 
     def look(self) -> Replica:
         """Return the other side as it is known now."""
         self.replica.is_in_sync = self.member in self._in_sync.set.others
         return self.replica
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether the other side has the topics as they are now. Asking hurries them on."""
+        self._news.set()
+        return self._sent_topics is self._topics.file and self._taken_step_count >= self._topics_step_count
 
     def acknowledge(self, ack: Ack) -> None:
         """Take note of what the other side has. Raises StaleEpoch for another epoch, and BadArgument.
@@ -209,10 +228,18 @@ class ReplicaStream:
         replica.received_physical_offset = max(replica.received_physical_offset, received)
         replica.flushed_physical_offset = max(replica.flushed_physical_offset, flushed)
         replica.heard_at_ms = now_ms
+        self._taken_step_count = ack.step_count
         if flushed >= self._marks.committed.value:
             replica.had_all_at_ms = now_ms
         self._in_sync.hear(self.member, replica.flushed_physical_offset)
         self._news.set()
+
+    def sent(self, step: Step) -> Step:
+        """Count a step that is being sent, which is returned."""
+        self._sent_step_count += 1
+        if isinstance(step, State) and step.name == TOPICS:
+            self._topics_step_count = self._sent_step_count
+        return step
 
     def handshake(self) -> Handshake:
         """Return the first step."""
@@ -237,7 +264,7 @@ class ReplicaStream:
                 yield State(TOPICS, topics_json.dumps(self._sent_topics).encode())
             elif self._sent_physical_offset < self._marks.committed.value and self._has_room:
                 chunk = await self._chunks.read(self._sent_physical_offset)
-                if self.member in self._in_sync.set.awaited:
+                if self.member in self._in_sync.set.hurried:
                     chunk = replace(chunk, sync_to_physical_offset=chunk.end_physical_offset)
                 self._sent_physical_offset = chunk.end_physical_offset
                 self._told_physical_offset = chunk.confirmed_physical_offset
@@ -260,13 +287,13 @@ class ReplicaStream:
         return is_news and marks.visible.value <= self._told_physical_offset
 
     def _beat(self) -> Beat:
-        is_awaited = self.member in self._in_sync.set.awaited
+        is_hurried = self.member in self._in_sync.set.hurried
         return Beat(
             epoch=self._epoch,
             max_physical_offset=self._marks.committed.value,
             confirmed_physical_offset=self._marks.visible.value,
             min_physical_offset=self._chain.min_physical_offset,
-            sync_to_physical_offset=self._sent_physical_offset if is_awaited else self._marks.replicated.wanted,
+            sync_to_physical_offset=self._sent_physical_offset if is_hurried else self._marks.replicated.wanted,
             is_in_sync=self.look().is_in_sync,
             replicated_physical_offset=self._in_sync.shared_physical_offset,
         )

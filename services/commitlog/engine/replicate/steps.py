@@ -91,6 +91,8 @@ class Ack:
     epoch: int
     received_physical_offset: int
     flushed_physical_offset: int
+    step_count: int = 0
+    """Steps of the stream, after the handshake, that have been taken in."""
 
 
 Step: TypeAlias = Handshake | State | Chunk | Beat
@@ -117,4 +119,4 @@ class LeaderAt:
     cut: Callable[[Cut], None]
     """Asks whoever runs the log to cut it, and to open it again."""
     move: Callable[[str], None]
-    """Tells whoever runs the log that it should follow another one, at this address."""
+    """Tells whoever runs the log that another one leads, at this address."""

@@ -67,6 +67,7 @@ class _Stream:
                     epoch=ack.epoch,
                     received_physical_offset=ack.received_physical_offset,
                     flushed_physical_offset=ack.flushed_physical_offset,
+                    step_count=ack.step_count,
                 )
             )
         )

@@ -135,7 +135,7 @@ def _ack(request: pb.ReplicateRequest) -> Ack:
     if request.WhichOneof("step") != "ack":
         raise BadArgument("must be an acknowledgement after the first one", field="step")
     ack = request.ack
-    return Ack(ack.epoch, ack.received_physical_offset, ack.flushed_physical_offset)
+    return Ack(ack.epoch, ack.received_physical_offset, ack.flushed_physical_offset, ack.step_count)
 
 
 def _response(step: Step) -> pb.ReplicateResponse:

@@ -120,22 +120,26 @@ class ReplicaAck(_message.Message):
     FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RECEIVED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    STEP_COUNT_FIELD_NUMBER: _builtins.int
     flushed_physical_offset: _builtins.int
     """End of what it has flushed, exclusive."""
     epoch: _builtins.int
     """Epoch that it follows."""
     received_physical_offset: _builtins.int
     """End of what has arrived, exclusive; the window counts from here."""
+    step_count: _builtins.int
+    """Steps of this stream, after the handshake, that have been taken in."""
     def __init__(
         self,
         *,
         flushed_physical_offset: _builtins.int = ...,
         epoch: _builtins.int = ...,
         received_physical_offset: _builtins.int = ...,
+        step_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "received_physical_offset", b"received_physical_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "received_physical_offset", b"received_physical_offset", "step_count", b"step_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles: a change that can't be written down, or carried out, is never told as done."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from libs.formats.epoch import Epoch
+from libs.formats.state.replication import Seat
+from services.commitlog.engine.roles import Roles
+from services.commitlog.engine.start.cut import Cut
+from tests.support.patience import eventually
+
+CUT = Cut(7, [Epoch(3, 0)])
+
+
+class Log:
+    """A log in outline: what it was told to be, and how often it was opened anew."""
+
+    def __init__(self, *, leads: bool = True) -> None:
+        self.sat: list[Seat] = []
+        self.reopened: list[tuple[Seat, Cut | None]] = []
+        self.failures: list[BaseException] = []
+        self.sit_errors: list[Exception] = []
+        self.reopen_errors: list[Exception] = []
+        self.taken_back_count = 0
+        self.leading: Sequence[str] = ()
+        self.chain = SimpleNamespace(max_physical_offset=100)
+        self.epochs = SimpleNamespace(number=3, epochs=[Epoch(3, 0)])
+        self.identity = SimpleNamespace(sit=self.sit)
+        self.following = None if leads else SimpleNamespace(is_connected=False)
+        self.handover = SimpleNamespace(run=self.run, take_back=self.take_back) if leads else None
+
+    async def run(self, replica_id: str, leader_target: str) -> int:
+        return 100
+
+    def take_back(self) -> None:
+        self.taken_back_count += 1
+
+    async def sit(self, seat: Seat, *, instead_of: Seat) -> None:
+        if self.sit_errors:
+            raise self.sit_errors.pop()
+        self.sat.append(seat)
+
+    async def reopen(self, seat: Seat, cut: Cut | None) -> None:
+        if self.reopen_errors:
+            raise self.reopen_errors.pop()
+        self.reopened.append((seat, cut))
+
+    async def leads(self, target: str) -> bool:
+        return target in self.leading
+
+
+def roles_of(log: Log, seat: Seat) -> Roles:
+    """Those of a log whose settings are its seat."""
+    found: Any = log
+    return Roles(seat, seat, lambda: found, log.reopen, log.leads, log.failures.append)
+
+
+async def test_a_handover_that_can_not_be_written_down() -> None:
+    """The log leads as before, and the caller hears why; the next attempt is a new one."""
+    log, seat = Log(), Seat("async_master")
+    roles = roles_of(log, seat)
+    log.sit_errors.append(OSError("no space"))
+    with pytest.raises(OSError, match="no space"):
+        await roles.demote("b", "b:1", epoch=0)
+    assert (roles.seat, log.reopened, log.taken_back_count, log.failures) == (seat, [], 1, [])
+    await roles.demote("b", "b:1", epoch=3)
+    assert (roles.seat, log.reopened) == (Seat("slave", "b:1"), [(Seat("slave", "b:1"), None)])
+
+
+async def test_a_log_that_does_not_open_again() -> None:
+    """The process ends, and nobody is told that it leads."""
+    log = Log(leads=False)
+    roles = roles_of(log, Seat("slave", "a:1"))
+    log.reopen_errors.append(OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        await roles.promote("async_master", epoch=3, end_physical_offset=100, accepts_loss=False)
+    assert len(log.failures) == 1
+
+
+async def test_a_cut_without_room_for_the_copy() -> None:
+    """The log opens without it, stays readable, and is not cut again and again."""
+    log, seat = Log(leads=False), Seat("slave", "a:1")
+    roles = roles_of(log, seat)
+    log.reopen_errors.append(OSError("no space"))
+    roles.cut(CUT)
+    await roles.finish()
+    assert (log.reopened, log.failures) == ([(seat, None)], [])
+    await asyncio.sleep(0)
+    roles.cut(CUT)
+    await roles.finish()
+    assert len(log.reopened) == 1
+
+
+async def test_who_is_named_is_asked_before_it_is_followed() -> None:
+    """Two that wait for each other name each other, and a log may be named to itself."""
+    log, seat = Log(leads=False), Seat("slave", "a:1")
+    roles = roles_of(log, seat)
+    for target in ("", "a:1", "b:1"):
+        roles.move(target)
+        await roles.finish()
+        await asyncio.sleep(0)
+    assert log.sat == []
+    log.leading = ("b:1",)
+    roles.move("b:1")
+    await eventually(lambda: log.reopened == [(Seat("slave", "b:1"), None)])
+    assert log.sat == [Seat("slave", "b:1")]

@@ -28,6 +28,14 @@ class LogDirectoryLeftOut(StoreError):
         self.path = path
 
 
+class ReplicaFileDamaged(StoreError):
+    """The file can't be read that says what a log was told to do, so nobody knows whether it may lead."""
+
+    def __init__(self, *, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; it says whether this log leads: remove it if the settings say that, too")
+        self.path, self.reason = path, reason
+
+
 class ConfigFileDamaged(StoreError):
     """A file of `config/` can't be read, and no copy stands in for it."""
 

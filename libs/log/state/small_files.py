@@ -17,6 +17,7 @@ from libs.formats.errors import FormatError
 from libs.formats.state import log_history, store_checkpoint
 from libs.formats.state.replication import InSyncFile, ReplicaFile, Seat
 from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.log.errors import ReplicaFileDamaged
 from libs.machine.fs import Fs
 
 T = TypeVar("T")
@@ -61,9 +62,12 @@ def save_history_id(fs: Fs, data_dir: Path, history_id: str) -> None:
 
 
 def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
-    """Return what a copy of a log knows of itself. Raises OSError, and FormatError: it may have been told to follow."""
+    """Return what a copy of a log knows of itself. Raises ReplicaFileDamaged or OSError."""
     path = data_dir / store_layout.REPLICA
-    return ReplicaFile.decode(fs.read(path)) if fs.exists(path) else None
+    try:
+        return ReplicaFile.decode(fs.read(path)) if fs.exists(path) else None
+    except FormatError as error:
+        raise ReplicaFileDamaged(path=path, reason=error.reason) from error
 
 
 def seat_of(fs: Fs, data_dir: Path, settings: Seat) -> Seat:

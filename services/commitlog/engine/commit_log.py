@@ -63,6 +63,7 @@ class CommitLog:
             cut=cut,
         )
         await log.disk.look()
+        await log.identity.note_role(log.checkpoint.save)
         if log.in_sync is not None:
             log.in_sync.watch()
         for loop in (*log.syncers, *log.keepers):

@@ -60,6 +60,7 @@ class OpenLog:
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
         self.small_files: Final = SmallFiles(config.ballast(fs))
+        self.identity: Final = Identity.open(fs, config, self.small_files)
         directories = config.segment_directories()
         store = recover_store(fs, config, directories, self.small_files.ballast, clock, meter, cut=cut)
         self.recovery: Final = store.recovery
@@ -70,7 +71,6 @@ class OpenLog:
         self.state: Final = store.state
         self.gate: Final = WriteGate(leader.target if leader else "")
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
-        self.identity: Final = Identity.open(fs, config, self.small_files)
         known = self.identity.known(store.checkpoint.confirmed_physical_offset)
         self.marks: Final = Marks.of(self.chain, config, *known)
         failing = self.marks.committed, self.marks.flushed, self.marks.replicated

@@ -7,6 +7,7 @@ Callers: the loop that owns the log. Layout: docs/formats/reput_files.md section
 """
 
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,18 +46,12 @@ class Identity:
 
     @classmethod
     def open(cls, fs: Fs, config: CommitLogConfig, thread: SmallFiles) -> Self:
-        """Read the file, if there is one, and note durably how the log leads from here on.
-
-        Raises FormatError or OSError.
-        """
+        """Read the file, if there is one. Raises ReplicaFileDamaged or OSError."""
         saved, is_synchronous = small_files.load_replica(fs, config.data_dir), config.role == "sync_master"
         if saved is None:
             return cls(fs, config.data_dir, thread, None, is_synchronous, was_synchronous=False)
-        was_synchronous, replicated = saved.is_synchronous, saved.replicated_physical_offset
-        if was_synchronous != is_synchronous:
-            saved = msgspec.structs.replace(saved, is_synchronous=is_synchronous)
-            small_files.save_replica(fs, config.data_dir, saved)
-        return cls(fs, config.data_dir, thread, saved, is_synchronous, was_synchronous, replicated)
+        replicated = saved.replicated_physical_offset
+        return cls(fs, config.data_dir, thread, saved, is_synchronous, saved.is_synchronous, replicated)
 
     def known(self, confirmed_physical_offset: int) -> tuple[int, int]:
         """Return what was confirmed, as the checkpoint has it, and what was replicated.
@@ -89,6 +84,13 @@ class Identity:
         assert self._saved is not None
         told = None if seat == instead_of else seat
         await self._write(msgspec.structs.replace(self._saved, seat=told, instead_of=instead_of if told else None))
+
+    async def note_role(self, save_checkpoint: Callable[[], Awaitable[None]]) -> None:
+        """Note, durably, how the log leads from here on. The checkpoint never says more than that. Raises OSError."""
+        if self._saved is not None and self._saved.is_synchronous != self._is_synchronous:
+            if self._is_synchronous:
+                await save_checkpoint()
+            await self._write(msgspec.structs.replace(self._saved, is_synchronous=self._is_synchronous))
 
     async def stand_up(self) -> None:
         """Forget what the log was told to do. Raises OSError."""

@@ -10,7 +10,8 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.state.replication import InSyncFile
-from libs.machine.testing.memory_fs import MemoryFs, nothing_survives
+from libs.log.errors import ReplicaFileDamaged
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.follower import FollowingState
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_MEMORY, DURABILITY_REPLICATED
@@ -264,3 +265,46 @@ async def test_many_at_once() -> None:
         await asyncio.gather(*map(caller, range(30)))
         assert len(done) == 300
         assert leader.flusher.work_count < 150
+
+
+async def test_a_damaged_replica_file() -> None:
+    """Nobody knows whether the log may lead, so it does not start, and its directory is free for the next attempt."""
+    one, other = machine(), machine()
+    async with in_sync(one, other):
+        pass
+    path = DATA_DIR / store_layout.REPLICA
+    whole = one.fs.read(path)
+    one.fs.write_atomic(path, b"x" + whole[1:])
+    before = one.files()
+    with pytest.raises(ReplicaFileDamaged, match="replica"):
+        await one.start()
+    assert {name: data for name, data in one.files().items() if name.name != "abort"} == {
+        name: data for name, data in before.items() if name.name != "abort"
+    }
+    one.fs.write_atomic(path, whole)
+    async with one.running() as leader:
+        assert leader.in_sync is not None
+        assert leader.in_sync.set.size == 2
+
+
+async def test_what_one_disk_confirmed_is_not_replicated() -> None:
+    """A master that becomes a synchronous one shows what only it has once others have it; over a kill, too."""
+    one, other = machine(flush_interval_ms=5, flush_pages_min=0), machine(flush_interval_ms=5, flush_pages_min=0)
+    async with in_sync(one, other) as (leader, _, wire):
+        await append_replicated(leader, b"both")
+        wire.leader = None
+        await append(leader, message(b"one"), durability=DURABILITY_LOCAL_DISK)
+        assert bodies(leader) == [b"both", b"one"]
+    for survives in (everything_survives, nothing_survives):
+        leader = await one.start(role="sync_master")
+        assert bodies(leader) == [b"both"]
+        await one.kill(leader, survives)
+    leader = await one.start(role="sync_master")
+    wire.leader = leader
+    follower = await other.start(leader=wire.at(), **SLAVE)
+    await eventually(lambda: bodies(leader) == [b"both", b"one"])
+    await one.process(leader).log.checkpoint.save()  # type: ignore[union-attr]
+    await one.kill(leader, nothing_survives)
+    await other.stop(follower)
+    async with one.running(role="sync_master") as leader:
+        assert bodies(leader) == [b"both", b"one"]
